@@ -1,0 +1,1 @@
+"""Instance and policy in, exact value out."""

@@ -1,0 +1,38 @@
+"""The value of a schedule, summed as geometric series: theory, section 2."""
+
+import numpy as np
+
+from departing.evaluate.bracket import ROUNDING
+from departing.model.instance import Floats, Instance
+from departing.policy.protocol import check_range
+from departing.policy.schedule import Schedule
+
+
+def schedule_values(instance: Instance, policy: Schedule) -> tuple[Floats, Floats]:
+    """Bounds `[M]` on the expected clicks of every type under a schedule, for any `depart`.
+
+    A user of type x shown category a for n steps stays throughout with chance `g^n`, g = 1 - leave[a, x],
+    and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is positive and computed without
+    cancellation, so the rounding of each is bounded relative to itself; the bounds add these up.
+    """
+    segments = np.array(policy.segments, np.int64).reshape(-1, 2)
+    shown = policy.shown
+    check_range(type(policy).__name__, shown, instance.n_categories)
+    length = segments[:, 1].astype(np.float64)[:, None]
+    here = log_here(instance)[segments[:, 0]] * length  # log of the chance to stay through each segment
+    with np.errstate(over="ignore"):
+        reached = np.vstack([np.zeros(instance.n_types), np.cumsum(here, axis=0)])
+    finished = np.vstack([-np.expm1(here), np.ones(instance.n_types)])
+    terms = np.exp(reached) * instance.fixed_values[shown] * finished
+    depth = np.minimum(-reached, 750.0)
+    slack = ROUNDING * (16 + (8 + np.arange(len(shown))[:, None]) * depth)
+    value, error = terms.sum(axis=0), (terms * slack).sum(axis=0)
+    error += ROUNDING * (16 + np.log2(len(shown))) * value
+    return value - error, value + error
+
+
+def log_here(instance: Instance) -> Floats:
+    """The logarithm of the chance to be still here after one step, `[K, M]`, accurate at both ends."""
+    go = instance.chances[:, 0] + instance.chances[:, 1]
+    with np.errstate(divide="ignore"):
+        return np.where(instance.leave < 0.5, np.log1p(-np.minimum(instance.leave, 0.5)), np.log(go))

@@ -1,0 +1,1 @@
+"""The nouns: instances, counts, beliefs and histories."""

@@ -1,0 +1,59 @@
+"""Counts: the history of one user, `[..., K, 4]` integers, and all that matters of it."""
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.errors import InputError
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART
+
+Integers = npt.NDArray[np.int64]
+
+
+def as_counts(counts: npt.ArrayLike, n_categories: int | None = None) -> Integers:
+    """`counts` as integers of shape `[..., K, 4]`, or a sentence about what is wrong with them.
+
+    >>> as_counts([[1, 0, 0, 0], [0, 2, 0, 0]]).sum()
+    np.int64(3)
+    """
+    array = np.asarray(counts)
+    if array.ndim < 2 or array.shape[-1] != 4:
+        raise InputError(f"counts have shape {array.shape}; expected [..., categories, 4].")
+    if n_categories is not None and array.shape[-2] != n_categories:
+        raise InputError(f"counts have {array.shape[-2]} categories; the instance has {n_categories}.")
+    if array.dtype != np.int64:
+        whole = array.astype(np.int64) if array.dtype.kind in "iuf" and np.isfinite(array).all() else None
+        if whole is None or (whole != array).any():
+            raise InputError(f"counts are {array.dtype} {_first_fraction(array)}; expected whole numbers.")
+        array = whole
+    if array.size and array.min() < 0:
+        raise InputError(f"counts hold {array.min()}; a count cannot be negative.")
+    return array
+
+
+def _first_fraction(array: npt.NDArray[np.generic]) -> str:
+    values = [value for value in array.flat[:1000] if array.dtype.kind != "f" or value != np.floor(value)]
+    return f"(such as {values[0]!s})" if values else ""
+
+
+def steps(counts: Integers) -> Integers:
+    """The number of recommendations in every history, `[...]`."""
+    return np.asarray(counts).sum(axis=(-2, -1), dtype=np.int64)
+
+
+def clicks(counts: Integers) -> Integers:
+    """The number of clicks in every history, `[...]`: the user's return."""
+    counts = np.asarray(counts)
+    return (counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64)
+
+
+def gone(counts: Integers) -> npt.NDArray[np.bool_]:
+    """Whether every user has departed, `[...]`; one who has not is censored."""
+    return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
+
+
+def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:
+    """The distinct rows of `counts[n, K, 4]` in lexicographic order, and how many users have each."""
+    rows, inverse = np.unique(counts.reshape(len(counts), -1), axis=0, return_inverse=True)
+    total = np.zeros(len(rows), np.int64)
+    np.add.at(total, inverse.reshape(-1), multiplicity)
+    return rows.reshape(-1, *counts.shape[1:]), total

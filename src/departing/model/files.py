@@ -1,0 +1,102 @@
+"""Reading and writing documents (TOML or JSON by the file's ending) and replacing files whole."""
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from departing.model.errors import InputError
+
+VERSION = 1
+
+
+def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
+    """The ending of `path`, one of `allowed`.
+
+    >>> suffix_of("shop.TOML", (".toml", ".json"))
+    '.toml'
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in allowed:
+        raise InputError(f"{str(path)!r} ends in {suffix!r}; allowed endings are {', '.join(allowed)}.")
+    return suffix
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise InputError(f"Cannot write {str(target)!r}: it is a folder.")
+        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
+    except OSError as error:
+        raise InputError(f"Cannot write {str(target)!r}: {error.strerror or error}.") from error
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        os.chmod(part, 0o666 & ~_umask())
+        os.replace(part, target)
+    except OSError as error:
+        raise InputError(f"Cannot write {str(target)!r}: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, Any]) -> None:
+    """Write `document` with its `format` and `version` in front."""
+    suffix = suffix_of(path, (".toml", ".json"))
+    headed = {"format": f"departing-{kind}", "version": VERSION, **document}
+    text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Read a document of `kind`; a file written by hand may leave out `format` and `version`."""
+    suffix = suffix_of(path, (".toml", ".json"))
+    name = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        document = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {name!r}.") from error
+    except OSError as error:
+        raise InputError(f"Cannot read {name!r}: {error.strerror or error}.") from error
+    except ValueError as error:  # both decoders' errors, and bytes that are not UTF-8
+        raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: {error}.") from error
+    if not isinstance(document, dict):
+        raise InputError(f"{name!r} holds a {type(document).__name__}, not the fields of a {kind}.")
+    expected = f"departing-{kind}"
+    if (found := document.pop("format", expected)) != expected:
+        raise InputError(f"{name!r} has format {found!r}; expected {expected!r}.")
+    version = document.pop("version", VERSION)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise InputError(f"{name!r} has version {version!r}; versions are whole numbers from 1.")
+    if version > VERSION:
+        raise InputError(
+            f"{name!r} has version {version}, but this release of departing reads up to {VERSION}; upgrade it."
+        )
+    return document
+
+
+def check_fields(document: dict[str, Any], required: set[str], optional: set[str], where: str) -> None:
+    """Raise unless `document` has all `required` fields and no others than `optional`."""
+    for field in sorted(required - document.keys()):
+        raise InputError(f"{where} lacks the field {field!r}.")
+    for field in sorted(document.keys() - required - optional):
+        allowed = ", ".join(sorted(required | optional))
+        raise InputError(f"{where} has the unknown field {field!r}; allowed are {allowed}.")

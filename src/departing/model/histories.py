@@ -1,0 +1,86 @@
+"""Histories: the counts of many users, each row with how many users share it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.counts import Integers, as_counts, clicks, gone, merge, steps
+from departing.model.errors import InputError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Histories:
+    """The counts of users: `counts[N, K, 4]`, `multiplicity[N]` users a row, and `ids` where rows are users.
+
+    A user who has departed has just one departure in the counts; one who has none is *censored*: we stopped
+    looking before the end.
+
+    >>> seen = Histories([[[2, 0, 1, 0]], [[0, 0, 1, 0]], [[2, 0, 1, 0]], [[3, 1, 0, 0]]])
+    >>> seen
+    <Histories of 4 users, 1 of them censored, 3 distinct counts>
+    >>> seen.distinct.multiplicity
+    array([1, 2, 1])
+    """
+
+    counts: Integers
+    multiplicity: Integers
+    ids: tuple[Any, ...] | None
+
+    def __init__(
+        self,
+        counts: npt.ArrayLike,
+        multiplicity: npt.ArrayLike | None = None,
+        ids: Sequence[Any] | None = None,
+    ) -> None:
+        rows = np.array(as_counts(counts))
+        if rows.ndim != 3:
+            raise InputError(f"counts have shape {rows.shape}; expected [users, categories, 4].")
+        if (rows[..., 2:].sum(axis=(1, 2)) > 1).any():
+            raise InputError("counts hold a user who departs more than once; a user departs at most once.")
+        times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
+        if times.shape != (len(rows),) or times.dtype.kind not in "iu" or (times < 1).any():
+            raise InputError(f"multiplicity must be {len(rows)} whole numbers from 1, one for every row of counts.")
+        if ids is not None and (len(ids) != len(rows) or (times != 1).any()):
+            raise InputError(f"ids has {len(ids)} entries; expected one for each of {len(rows)} single users.")
+        for array in (rows, times):
+            array.setflags(write=False)
+        object.__setattr__(self, "counts", rows)
+        object.__setattr__(self, "multiplicity", times.astype(np.int64, copy=False))
+        object.__setattr__(self, "ids", None if ids is None else tuple(ids))
+
+    @property
+    def users(self) -> int:
+        """The number of users."""
+        return int(self.multiplicity.sum())
+
+    @cached_property
+    def censored(self) -> npt.NDArray[np.bool_]:
+        """Whether the users of every row had not departed when we stopped looking, `[N]`."""
+        return ~gone(self.counts)
+
+    @cached_property
+    def clicks(self) -> Integers:
+        """Clicks of a user of every row, `[N]`."""
+        return clicks(self.counts)
+
+    @cached_property
+    def steps(self) -> Integers:
+        """Steps of a user of every row, `[N]`."""
+        return steps(self.counts)
+
+    @cached_property
+    def distinct(self) -> "Histories":
+        """The compressed form: every distinct counts once, in lexicographic order, without ids."""
+        return Histories(*merge(self.counts, self.multiplicity))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __repr__(self) -> str:
+        censored = int(self.multiplicity[self.censored].sum())
+        rows = len(self.distinct)
+        return f"<Histories of {self.users} users, {censored} of them censored, {rows} distinct counts>"

@@ -1,0 +1,281 @@
+"""An instance: the prior over types, and how every type answers every category."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.errors import InputError
+from departing.model.files import check_fields, read_document, write_document
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Floats = npt.NDArray[np.float64]
+CLICK, STAY, DEPART, CLICK_DEPART = range(4)
+OUTCOMES = ("click", "stay", "depart", "click_depart")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Instance:
+    """How the users of a service behave: rows are categories, columns are types.
+
+    `prior[M]` is the share of every type; `click[K, M]` the chance of a click; `depart[K, M]` the chance of
+    departing after a no-click; `depart_on_click[K, M]` the chance of departing after a click (zero in the
+    paper). The last two may be single numbers.
+
+    >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
+    >>> shop.n_categories, shop.n_types
+    (2, 2)
+    >>> shop
+    Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
+    """
+
+    prior: Floats
+    click: Floats
+    depart: Floats
+    depart_on_click: Floats
+    categories: tuple[str, ...]
+    types: tuple[str, ...]
+
+    def __init__(
+        self,
+        prior: npt.ArrayLike,
+        click: npt.ArrayLike,
+        depart: npt.ArrayLike = 1.0,
+        depart_on_click: npt.ArrayLike = 0.0,
+        categories: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+    ) -> None:
+        q = _probabilities("prior", prior)
+        p = _probabilities("click", click)
+        if q.ndim != 1 or q.size == 0:
+            raise InputError(f"prior has shape {q.shape}; expected one chance for every type.")
+        if p.ndim != 2 or p.shape[0] == 0 or p.shape[1] != q.size:
+            raise InputError(
+                f"click has shape {p.shape}; expected a row for every category and {q.size} columns, one a type."
+            )
+        if abs(q.sum() - 1.0) > 1e-9:
+            raise InputError(f"prior sums to {q.sum():.12g}; it must sum to 1.")
+        fields = {
+            "prior": q,
+            "click": p,
+            "depart": _matrix("depart", depart, p.shape),
+            "depart_on_click": _matrix("depart_on_click", depart_on_click, p.shape),
+        }
+        for name, array in fields.items():
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "categories", _names("categories", "category", categories, p.shape[0]))
+        object.__setattr__(self, "types", _names("types", "type", types, p.shape[1]))
+        self._check_departures()
+
+    def _check_departures(self) -> None:
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            stuck = (self.leave <= 0) | ~np.isfinite(self.click / self.leave) | ~np.isfinite(1 / self.leave)
+        for a, x in np.argwhere(stuck):
+            raise InputError(
+                f"Type {self.types[x]!r} never departs from category {self.categories[a]!r} "
+                f"(click {self.click[a, x]:g}, depart {self.depart[a, x]:g}, "
+                f"depart_on_click {self.depart_on_click[a, x]:g}), so its value is infinite; "
+                "every type must have some chance of departing from every category."
+            )
+
+    @property
+    def n_categories(self) -> int:
+        """The number of categories, K."""
+        return int(self.click.shape[0])
+
+    @property
+    def n_types(self) -> int:
+        """The number of types, M."""
+        return int(self.click.shape[1])
+
+    @cached_property
+    def chances(self) -> Floats:
+        """The chance of every outcome, `[K, 4, M]`: click, stay, depart, click and depart.
+
+        >>> shop = Instance(prior=[1.0], click=[[0.5]], depart=0.2)
+        >>> shop.chances[0, :, 0]
+        array([0.5, 0.4, 0.1, 0. ])
+        """
+        p, dep, last = self.click, self.depart, self.depart_on_click
+        return _frozen(np.stack([p * (1 - last), (1 - p) * (1 - dep), (1 - p) * dep, p * last], axis=1))
+
+    @cached_property
+    def log_chances(self) -> Floats:
+        """Logarithms of `chances`, right also where a chance is near 0 or 1; minus infinity where it is 0."""
+        with np.errstate(divide="ignore"):
+            hit, miss = np.log(self.click), np.log1p(-self.click)
+            gone, here = np.log(self.depart), np.log1p(-self.depart)
+            last, more = np.log(self.depart_on_click), np.log1p(-self.depart_on_click)
+        return _frozen(np.stack([hit + more, miss + here, miss + gone, hit + last], axis=1))
+
+    @cached_property
+    def leave(self) -> Floats:
+        """The chance of departing at one step, `[K, M]`."""
+        return _frozen((1 - self.click) * self.depart + self.click * self.depart_on_click)
+
+    @cached_property
+    def fixed_values(self) -> Floats:
+        """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `P / (L (1 - P))`."""
+        return _frozen(self.click / self.leave)
+
+    def category(self, name: str | int) -> int:
+        """The index of a category given by name or index.
+
+        >>> Instance([1.0], [[0.5], [0.2]], categories=["news", "sport"]).category("sport")
+        1
+        """
+        return _index("category", name, self.categories)
+
+    def relabel(self, categories: Sequence[int] | None = None, types: Sequence[int] | None = None) -> "Instance":
+        """The same instance with categories and types in another order, given as old indices."""
+        a = _order("categories", categories, self.n_categories)
+        x = _order("types", types, self.n_types)
+        return Instance(
+            self.prior[x],
+            self.click[np.ix_(a, x)],
+            self.depart[np.ix_(a, x)],
+            self.depart_on_click[np.ix_(a, x)],
+            [self.categories[i] for i in a],
+            [self.types[i] for i in x],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instance):
+            return NotImplemented
+        return self is other or self.document() == other.document()
+
+    def __hash__(self) -> int:
+        return hash((self.prior.tobytes(), self.click.tobytes(), self.depart.tobytes(), self.categories))
+
+    def __repr__(self) -> str:
+        fields = self.document()
+        if fields["categories"] == _default_names("category", self.n_categories):
+            del fields["categories"]
+        if fields["types"] == _default_names("type", self.n_types):
+            del fields["types"]
+        if self.click.size > 100:
+            return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
+        return f"Instance({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+    def __rich__(self) -> "RichTable":
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=f"{self.n_categories} categories, {self.n_types} types", title_justify="left")
+        table.add_column("")
+        for name, share in zip(self.types, self.prior, strict=True):
+            table.add_column(f"{name}\n{share:.4g} of users", justify="right")
+        rows = [("click", self.click), ("depart after no click", self.depart)]
+        if self.depart_on_click.any():
+            rows.append(("depart after click", self.depart_on_click))
+        rows.append(("clicks if shown for ever", self.fixed_values))
+        for label, array in rows:
+            table.add_section()
+            table.add_row(f"[bold]{label}")
+            for name, row in zip(self.categories, array, strict=True):
+                table.add_row(f"  {name}", *(f"{value:.4g}" for value in row))
+        return table
+
+    def document(self) -> dict[str, Any]:
+        """The fields as plain values, as they stand in a file."""
+        fields: dict[str, Any] = {
+            "prior": self.prior.tolist(),
+            "click": self.click.tolist(),
+            "depart": _compact(self.depart),
+        }
+        if self.depart_on_click.any():
+            fields["depart_on_click"] = _compact(self.depart_on_click)
+        return fields | {"categories": list(self.categories), "types": list(self.types)}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], where: str = "The instance") -> Self:
+        """An instance from the fields of `document`."""
+        optional = {"depart", "depart_on_click", "categories", "types"}
+        check_fields(document, {"prior", "click"}, optional, where)
+        try:
+            return cls(**document)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an instance from a TOML or JSON file."""
+        return cls.from_document(read_document(path, "instance"), where=repr(str(path)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the instance to a TOML or JSON file, by the ending of `path`."""
+        write_document(path, "instance", self.document())
+
+
+def _frozen(array: Floats) -> Floats:
+    array.setflags(write=False)
+    return array
+
+
+def _probabilities(field: str, values: npt.ArrayLike) -> Floats:
+    try:
+        raw = np.asarray(values)
+        if raw.dtype.kind not in "fiu":
+            raise ValueError
+        array = np.array(raw, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{field} is {values!r:.80}; expected numbers in rows of equal length.") from error
+    bad = np.argwhere(~((array >= 0) & (array <= 1)))
+    if len(bad):
+        at = "".join(f"[{i}]" for i in bad[0])
+        raise InputError(f"{field}{at} is {array[tuple(bad[0])]:.17g}; a chance must lie between 0 and 1.")
+    return array + 0.0  # no negative zero, so that equal instances are equal to the bit
+
+
+def _matrix(field: str, values: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
+    array = _probabilities(field, values)
+    if array.ndim != 0 and array.shape != shape:
+        raise InputError(f"{field} has shape {array.shape}; expected one number or shape {shape} like click.")
+    return np.array(np.broadcast_to(array, shape))
+
+
+def _compact(array: Floats) -> Any:
+    return float(array.flat[0]) if (array == array.flat[0]).all() else array.tolist()
+
+
+def _default_names(noun: str, n: int) -> list[str]:
+    return [f"{noun} {i}" for i in range(n)]
+
+
+def _names(field: str, noun: str, names: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(_default_names(noun, n))
+    if isinstance(names, str) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InputError(f"{field} is {names!r:.80}; expected {n} names that are not empty.")
+    if len(names) != n:
+        raise InputError(f"{field} has {len(names)} names; click has {n} of them.")
+    for name in names:
+        if list(names).count(name) > 1:
+            raise InputError(f"{field} has the name {name!r} twice; names must differ.")
+    return tuple(names)
+
+
+def _index(noun: str, name: str | int, names: tuple[str, ...]) -> int:
+    if isinstance(name, str) and name in names:
+        return names.index(name)
+    try:
+        index = int(name)
+    except (TypeError, ValueError):
+        index = -1
+    if not 0 <= index < len(names):
+        known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
+        raise InputError(f"There is no {noun} {name!r}; known are {known}, or their indices from 0.")
+    return index
+
+
+def _order(field: str, order: Sequence[int] | None, n: int) -> list[int]:
+    indices = list(range(n)) if order is None else [int(i) for i in order]
+    if sorted(indices) != list(range(n)):
+        raise InputError(f"{field} is {order!r}; expected each of 0 to {n - 1} once.")
+    return indices

@@ -1,0 +1,1 @@
+"""Policies: counts in, categories out; no state and no randomness."""

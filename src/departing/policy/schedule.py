@@ -1,0 +1,135 @@
+"""Policies that look at the number of steps alone: Fixed, Threshold and Walk."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.counts import Integers, as_counts, steps
+from departing.model.errors import InputError
+from departing.model.instance import Floats, Instance
+from departing.policy.files import Saved
+from departing.policy.protocol import as_category
+
+
+class Schedule(Saved, ABC):
+    """Recommend by the clock: some categories for some steps each, then one for ever."""
+
+    then: int
+
+    @property
+    @abstractmethod
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """The (category, number of steps) before `then`, each of at least one step."""
+
+    @cached_property
+    def _ends(self) -> Integers:
+        return np.cumsum([n for _, n in self.segments], dtype=np.int64)
+
+    @cached_property
+    def shown(self) -> Integers:
+        """The categories in the order of the segments, `then` last."""
+        return np.array([a for a, _ in self.segments] + [self.then], np.int64)
+
+    def recommend(self, counts: npt.ArrayLike) -> Integers:
+        """The category of the current step."""
+        return self.shown[np.searchsorted(self._ends, steps(as_counts(counts)), side="right")]
+
+    def unsettled(self, counts: Integers, instance: Instance) -> Floats:
+        """Zero where the last category has been reached, one elsewhere."""
+        last = self._ends[-1] if len(self._ends) else 0
+        return np.repeat((steps(counts) < last).astype(np.float64)[:, None], instance.n_types, axis=1)
+
+    def words(self, names: Sequence[str]) -> str:
+        """The policy in words."""
+        parts = [f"{names[a]} × {n}" for a, n in self.segments]
+        return ", ".join([*parts, f"then {names[self.then]}"]) if parts else f"always {names[self.then]}"
+
+
+@dataclass(frozen=True)
+class Fixed(Schedule):
+    """Always the same category: the paper's fixed-arm policy.
+
+    >>> Fixed(1).recommend([[3, 0, 0, 0], [0, 0, 0, 0]])
+    np.int64(1)
+    """
+
+    category: int
+    kind = "fixed"
+    segments = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "category", as_category("category", self.category))
+
+    @property
+    def then(self) -> int:  # type: ignore[override]
+        """The category."""
+        return self.category
+
+    def document(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {"category": self.category}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold(Schedule):
+    """One category for a number of steps, then another for ever: the paper's (a, h)-threshold policy.
+
+    >>> Threshold(first=1, steps=6, then=0).words(["economics", "sports"])
+    'sports × 6, then economics'
+    """
+
+    first: int
+    steps: int
+    then: int
+    kind = "threshold"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "first", as_category("first", self.first))
+        object.__setattr__(self, "then", as_category("then", self.then))
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int | np.integer) or self.steps < 0:
+            raise InputError(f"steps is {self.steps!r}; expected a whole number from 0.")
+        if self.steps >= 2**62:
+            raise InputError(f"steps is {self.steps}; at most {2**62 - 1} are allowed.")
+        object.__setattr__(self, "steps", int(self.steps))
+
+    @property
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """The first category, unless it has no steps."""
+        return ((self.first, self.steps),) if self.steps else ()
+
+    def document(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {"first": self.first, "steps": self.steps, "then": self.then}
+
+
+@dataclass(frozen=True)
+class Walk(Schedule):
+    """A sequence of categories, then one for ever: the paper's belief-category walk.
+
+    >>> Walk([0, 2, 2], then=1).words(["news", "sport", "music"])
+    'news × 1, music × 2, then sport'
+    """
+
+    categories: tuple[int, ...]
+    then: int = field(kw_only=True)
+    kind = "walk"
+
+    def __init__(self, categories: Sequence[int], *, then: int) -> None:
+        walk = tuple(as_category(f"categories[{i}]", a) for i, a in enumerate(categories))
+        object.__setattr__(self, "categories", walk)
+        object.__setattr__(self, "then", as_category("then", then))
+
+    @cached_property
+    def segments(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]
+        """The runs of equal categories."""
+        return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
+
+    def document(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return {"categories": list(self.categories), "then": self.then}
