@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from departing.evaluate.bracket import Bracket
-    from departing.evaluate.evaluation import Distribution, Evaluation, evaluate
+    from departing.evaluation.bracket import Bracket
+    from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
     from departing.model.belief import belief, predict
     from departing.model.errors import InputError
     from departing.model.families import random_instance
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from departing.policy.protocol import Policy
     from departing.policy.schedule import Fixed, Threshold, Walk
     from departing.policy.table import Table
-    from departing.simulate.comparison import Comparison, compare
-    from departing.simulate.run import Run
-    from departing.simulate.simulation import simulate
+    from departing.simulation.compare import Comparison, compare
+    from departing.simulation.run import Run
+    from departing.simulation.simulate import simulate
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Bracket": "evaluate.bracket",
-    "Comparison": "simulate.comparison",
-    "Distribution": "evaluate.evaluation",
-    "Evaluation": "evaluate.evaluation",
+    "Bracket": "evaluation.bracket",
+    "Comparison": "simulation.compare",
+    "Distribution": "evaluation.evaluate",
+    "Evaluation": "evaluation.evaluate",
     "Fixed": "policy.schedule",
     "Greedy": "policy.greedy",
     "Histories": "model.histories",
     "InputError": "model.errors",
     "Instance": "model.instance",
     "Policy": "policy.protocol",
-    "Run": "simulate.run",
+    "Run": "simulation.run",
     "Table": "policy.table",
     "Threshold": "policy.schedule",
     "Walk": "policy.schedule",
     "belief": "model.belief",
-    "compare": "simulate.comparison",
-    "evaluate": "evaluate.evaluation",
+    "compare": "simulation.compare",
+    "evaluate": "evaluation.evaluate",
     "load_policy": "policy.library",
     "predict": "model.belief",
     "random_instance": "model.families",
-    "simulate": "simulate.simulation",
+    "simulate": "simulation.simulate",
 }
 
 __all__ = [

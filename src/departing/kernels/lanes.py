@@ -33,19 +33,21 @@ def enqueue(share, buffer, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def run_lanes(root, block, table, users, buffer, lanes, seats, order, tally):  # type: ignore[no-untyped-def]
+def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tally):  # type: ignore[no-untyped-def]
     """Play `users` enqueued users to the end; their last words are `buffer[:users]`, in order of leaving.
 
-    Where `tally[users, states, 2]` is not empty, the clicks and stays of every user in every state are
-    counted and `order[i]` is the user of `buffer[i]`; `seats` is then the user in every lane.
+    Returns the number of steps. Where `tally[users, K, 4]` is not empty the clicks and stays of every user are
+    counted in it, by the category `shown[s // 4]` of every state, and `order[i]` becomes the user of
+    `buffer[i]`; `seats` is the user in every lane.
     """
     state = stream(root, block)
     a, b, c, d = state[0], state[1], state[2], state[3]
     low, one, two = uint64(LOW), uint64(1), uint64(2)
     width, total = uint64(lanes.shape[0]), uint64(users)
     record = tally.shape[0] > 0
-    at = uint64(0)
+    at, made = uint64(0), uint64(0)
     while at + width + width <= total:
+        made += width
         for k in range(width):
             lane = uint64(k)
             r = rotate(a + d, 23) + a
@@ -62,7 +64,7 @@ def run_lanes(root, block, table, users, buffer, lanes, seats, order, tally):  #
             gone = uint64(r >= table[s + one])
             if record:
                 order[at] = seats[lane]
-                tally[seats[lane], s >> two, stays] += one - gone
+                tally[seats[lane], shown[s >> two], stays] += one - gone
                 seats[lane] += gone * (at + width - seats[lane])
             # The two stores and the load stand for `if gone`: a branch here would be a coin toss.
             buffer[at] = word
@@ -71,6 +73,7 @@ def run_lanes(root, block, table, users, buffer, lanes, seats, order, tally):  #
             lanes[lane] = buffer[at + one]
     for k in range(width):
         while True:
+            made += one
             r = rotate(a + d, 23) + a
             t = b << uint64(17)
             c ^= a
@@ -85,7 +88,7 @@ def run_lanes(root, block, table, users, buffer, lanes, seats, order, tally):  #
             if r < table[s + one]:
                 lanes[k] = word + table[s + two + stays]
                 if record:
-                    tally[seats[k], s >> two, stays] += one
+                    tally[seats[k], shown[s >> two], stays] += one
                 continue
             buffer[at] = word
             if record:
@@ -95,17 +98,23 @@ def run_lanes(root, block, table, users, buffer, lanes, seats, order, tally):  #
             if at + width > total:
                 break
             lanes[k] = buffer[at + one]
+    return made
 
 
 @njit(nogil=True, cache=True)
-def tally_clicks(words, histogram):  # type: ignore[no-untyped-def]
-    """Add the clicks of every word to `histogram[4, cap]`, in four parts; the number left out for its size."""
+def tally_clicks(words, shown, histogram, aside):  # type: ignore[no-untyped-def]
+    """Add the clicks of every word to `histogram[4, cap]`, kept in four parts so that none waits for the last.
+
+    The indices of words in an exit (where `shown` is -1) or with too many clicks go to `aside`; returns how
+    many of these there are.
+    """
     cap = uint64(histogram.shape[1])
-    beyond = 0
+    n_aside = 0
     for i in range(words.shape[0]):
         clicks = words[i] >> uint64(32)
-        if clicks < cap:
+        if clicks < cap and shown[(words[i] & uint64(LOW)) >> uint64(2)] >= 0:
             histogram[uint64(i) & uint64(3), clicks] += 1
         else:
-            beyond += 1
-    return beyond
+            aside[n_aside] = i
+            n_aside += 1
+    return n_aside

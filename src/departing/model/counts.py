@@ -51,9 +51,20 @@ def gone(counts: Integers) -> npt.NDArray[np.bool_]:
     return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
 
 
+def row_keys(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
+    """A 64-bit key of every row of `counts[n, K, 4]`: equal rows have equal keys, others hardly ever."""
+    flat = counts.reshape(len(counts), -1).astype(np.uint64)
+    return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
+
+
 def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:
     """The distinct rows of `counts[n, K, 4]` in lexicographic order, and how many users have each."""
-    rows, inverse = np.unique(counts.reshape(len(counts), -1), axis=0, return_inverse=True)
+    _, first, inverse = np.unique(row_keys(counts), return_index=True, return_inverse=True)
+    rows = counts[first]
+    if not (rows[inverse] == counts).all():  # two different rows with one key
+        flat, inverse = np.unique(counts.reshape(len(counts), -1), axis=0, return_inverse=True)
+        rows, inverse = flat.reshape(-1, *counts.shape[1:]), inverse.reshape(-1)
     total = np.zeros(len(rows), np.int64)
-    np.add.at(total, inverse.reshape(-1), multiplicity)
-    return rows.reshape(-1, *counts.shape[1:]), total
+    np.add.at(total, inverse, multiplicity)
+    order = np.lexsort(rows.reshape(len(rows), -1).T[::-1])
+    return rows[order], total[order]

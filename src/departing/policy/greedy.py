@@ -14,7 +14,7 @@ from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
 
 TIE = 1e-12
-HOPELESS = 1e250  # the rivalry where a category is not the best of its type
+HOPELESS = 1e90  # the rivalry where a category is not the best of its type
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,12 @@ class Policy(Protocol):
         ...
 
 
+def check_policy(policy: object) -> None:
+    """Raise unless `policy` can recommend."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
+
+
 def recommended(policy: Policy, counts: Integers) -> Integers:
     """What `policy` recommends to users with `counts[n, K, 4]`, checked to be n categories that exist."""
     categories = np.asarray(policy.recommend(counts))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts, gone, steps
+from departing.model.counts import Integers, as_counts, gone, merge, row_keys, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved, to_document
@@ -41,28 +41,19 @@ class Table(Saved):
         self.counts = rows
         self.categories = np.array(chosen, np.int64)
         self.fallback = fallback
-        self._multipliers = self._scatter()
-        keys = self._keys(rows)
-        self._order = np.argsort(keys, kind="stable")
+        self._seed = self._find_seed()
+        keys = row_keys(rows, self._seed)
+        self._order = np.argsort(keys)
         self._sorted = keys[self._order]
         for array in (self.counts, self.categories):
             array.setflags(write=False)
 
-    def _scatter(self) -> npt.NDArray[np.uint64]:
-        """Random odd multipliers under which the table's counts have distinct keys."""
-        n_distinct = len(np.unique(self.counts.reshape(len(self.counts), -1), axis=0))
-        if n_distinct != len(self.counts):
+    def _find_seed(self) -> int:
+        """A seed under which the table's counts have distinct keys."""
+        distinct, _ = merge(self.counts, np.ones(len(self.counts), np.int64))
+        if len(distinct) != len(self.counts):
             raise InputError("counts hold the same counts twice; every counts may have one category only.")
-        width = self.counts.shape[1] * self.counts.shape[2]
-        for seed in range(64):
-            words = np.random.default_rng(seed).integers(0, 2**64, width, np.uint64)
-            self._multipliers = words | np.uint64(1)
-            if len(np.unique(self._keys(self.counts))) == n_distinct:
-                break
-        return self._multipliers
-
-    def _keys(self, counts: Integers) -> npt.NDArray[np.uint64]:
-        return np.asarray(counts.reshape(len(counts), -1).astype(np.uint64) @ self._multipliers)
+        return next(s for s in range(1000) if len(np.unique(row_keys(distinct, s))) == len(distinct))
 
     @cached_property
     def depth(self) -> int:
@@ -87,7 +78,7 @@ class Table(Saved):
             return np.full(len(rows), -1, np.int64)
         if rows.shape[1] != self.counts.shape[1]:
             raise InputError(f"counts have {rows.shape[1]} categories; the table has {self.counts.shape[1]}.")
-        at = np.searchsorted(self._sorted, self._keys(rows))
+        at = np.searchsorted(self._sorted, row_keys(rows, self._seed))
         entry = self._order[np.minimum(at, len(self._order) - 1)]
         return np.where((self.counts[entry] == rows).all(axis=(1, 2)), entry, -1)
 

@@ -6,12 +6,12 @@ from itertools import count
 
 import numpy as np
 
-from departing.evaluate.bracket import Bracket
-from departing.evaluate.closed_form import schedule_values
-from departing.evaluate.push import Leavers, follow, push
+from departing.evaluation.bracket import Bracket
+from departing.evaluation.closed_form import schedule_values
+from departing.evaluation.push import Leavers, follow, push
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
 
 NODES = 10_000_000
@@ -83,8 +83,7 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     >>> round(evaluate(blog, Threshold(first=1, steps=6, then=0)).value, 10)
     0.6502905844
     """
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
+    check_policy(policy)
     if not tolerance >= 0:
         raise InputError(f"tolerance is {tolerance!r}; expected a number from 0.")
     if nodes < 1:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from departing.evaluate.bracket import ROUNDING
+from departing.evaluation.bracket import ROUNDING
 from departing.model.instance import Floats, Instance
 from departing.policy.protocol import check_range
 from departing.policy.schedule import Schedule

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from departing.evaluate.bracket import ROUNDING
+from departing.evaluation.bracket import ROUNDING
 from departing.kernels.graph import expand, gather
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
@@ -46,10 +46,11 @@ class Frontier:
         """Drop all other rows."""
         self.counts, self.weights = self.counts[rows], self.weights[rows]
 
-    def advance(self, categories: Integers, flows: Integers | Floats) -> None:
-        """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay."""
+    def advance(self, categories: Integers, flows: Integers | Floats) -> Integers:
+        """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay, `child[n, 2]`."""
         child, children = expand(self.counts, categories, self._opens)
         self.counts, self.weights = children, gather(child, flows, len(children))
+        return np.asarray(child)
 
 
 def push(

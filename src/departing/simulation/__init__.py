@@ -1,0 +1,1 @@
+"""Instance and policy in, a run of many users out."""

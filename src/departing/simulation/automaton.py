@@ -1,0 +1,110 @@
+"""A policy as a graph that kernels can follow: one node for every counts that matter."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.evaluation.push import Frontier
+from departing.model.counts import Integers
+from departing.model.instance import CLICK, STAY, Instance
+from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.schedule import Schedule
+
+NODES = 2**17
+NEGLIGIBLE = 1e-5  # the share of users who may leave the graph at every level
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """Nodes with the category to show and the next node after a click and after a stay, `[n]` and `[n, 2]`.
+
+    A node with category -1 is an exit: a user there is followed no further by the graph. `counts[n, K, 4]`
+    are counts for which the policy acts as at the node; node 0 is where users start.
+    """
+
+    category: Integers
+    following: Integers
+    counts: Integers
+
+    def table(self, instance: Instance) -> npt.NDArray[np.uint64]:
+        """The flat table of states `node * M + type` that `run_lanes` reads."""
+        m, nodes = instance.n_types, np.arange(len(self.category))
+        states = 4 * (nodes[:, None] * m + np.arange(m))
+        table = np.empty((len(nodes), m, 4), np.uint64)
+        table[..., :2] = np.where(self.category[:, None, None] < 0, 0, _thresholds(instance)[self.category])
+        for outcome in (CLICK, STAY):
+            target = 4 * (self.following[:, outcome, None] * m + np.arange(m))
+            table[..., 2 + outcome] = (target - states).astype(np.uint64)
+        table[..., 2] += np.uint64(2**32)
+        return table.reshape(-1)
+
+
+def _thresholds(instance: Instance) -> npt.NDArray[np.uint64]:
+    """`[K, M, 2]`: the 64-bit numbers below which a random word is a click that goes on, and goes on at all.
+
+    The second comes from the chance of leaving, so that this chance is right however small it is.
+    """
+    click, stay = instance.chances[:, CLICK], instance.chances[:, STAY]
+    leaving = np.maximum(np.minimum(instance.leave, 1 - 2.0**-53) * 2.0**64, 1.0).astype(np.uint64)
+    goes_on = np.where(instance.leave < 1, ~leaving + np.uint64(1), np.uint64(0))
+    clicks = (np.minimum(click, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
+    return np.stack([np.where(stay > 0, np.minimum(clicks, goes_on), goes_on), goes_on], axis=-1)
+
+
+def automaton(instance: Instance, policy: Policy, max_steps: int | None) -> Automaton:
+    """The graph of `policy`, cut where few users come or at `max_steps`."""
+    if isinstance(policy, Schedule):
+        return _line(instance, policy, max_steps)
+    return _graph(instance, policy, max_steps)
+
+
+def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automaton:
+    """A node for every step of a schedule; the last one loops."""
+    prefix = sum(n for _, n in policy.segments)
+    length = min(prefix if max_steps is None else max_steps, NODES)
+    counts = np.zeros((length + 1, instance.n_categories, 4), np.int64)
+    counts[:, 0, STAY] = np.arange(length + 1)  # a schedule looks at the number of steps alone
+    category = recommended(policy, counts)
+    if length < prefix or max_steps is not None:
+        category[-1] = -1
+    following = np.minimum(np.arange(1, length + 2), length)
+    return Automaton(category, np.stack([following, following], axis=1), counts)
+
+
+def _graph(instance: Instance, policy: Policy, max_steps: int | None) -> Automaton:
+    """A node for every counts that more than a negligible share of users meet; settled ones loop."""
+    frontier = Frontier(instance, instance.prior)
+    go = instance.chances[:, [CLICK, STAY]]
+    categories: list[Integers] = []
+    followings: list[Integers] = []
+    counts: list[Integers] = []
+    first, step = 0, 0
+    while len(frontier):
+        here = first + np.arange(len(frontier))
+        category = recommended(policy, frontier.counts)
+        follow = _open(frontier, first, last=step == max_steps)
+        category[~follow] = -1
+        loops = follow & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1) & (max_steps is None)
+        following = np.stack([here, here], axis=1)
+        categories.append(category)
+        followings.append(following)
+        counts.append(frontier.counts)
+        moving = follow & ~loops
+        first += len(frontier)
+        frontier.keep(moving)
+        child = frontier.advance(category[moving], frontier.weights[:, None] * go[category[moving]])
+        following[moving] = np.where(child < 0, here[moving, None], first + child)
+        step += 1
+    return Automaton(np.concatenate(categories), np.concatenate(followings), np.concatenate(counts))
+
+
+def _open(frontier: Frontier, first: int, last: bool) -> npt.NDArray[np.bool_]:
+    """Which nodes of a level to follow: all but the rarest, or none at the end."""
+    share = frontier.weights.sum(axis=1)
+    if last or first > NODES:
+        return np.zeros(len(share), bool)
+    order = np.argsort(share)
+    follow = np.ones(len(share), bool)
+    follow[order[: np.searchsorted(np.cumsum(share[order]), NEGLIGIBLE)]] = False
+    return follow

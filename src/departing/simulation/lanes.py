@@ -1,0 +1,225 @@
+"""Single steps at full speed: the policy's graph, followed by many users in flight at once."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.kernels.lanes import LOW, enqueue, run_lanes, tally_clicks
+from departing.model.counts import Integers, clicks, merge, steps
+from departing.model.histories import Histories
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
+from departing.policy.protocol import Policy
+from departing.simulation.automaton import Automaton, automaton
+from departing.simulation.reference import Finished, Users, play
+from departing.simulation.run import Progress, Run, add_up, run_of, total
+
+BLOCK = 2**16  # users a block: fixed, so that the number of threads does not change what happens
+CAP = 2**12
+PARKED = 2**15
+Words = npt.NDArray[np.uint64]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Block:
+    """What became of the users of one block.
+
+    Those who left inside the graph: `returns_users[c]` of them with c clicks, and `many` with more than fit
+    there. Those who came to an exit: `types` and `counts`. `steps` are those of all up to there. With
+    `final`, the counts of those who left inside the graph.
+    """
+
+    returns_users: Integers
+    many: Integers
+    types: Integers
+    counts: Integers
+    steps: int
+    users: int
+    final: Integers | None
+
+
+class Lanes:
+    """A run of the lanes engine: every block of it can be played on any thread, any number of times."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        policy: Policy,
+        users: int,
+        seed: int,
+        open_users: int,
+        max_steps: int | None,
+    ) -> None:
+        self.instance, self.policy, self.seed = instance, policy, seed
+        self.open_users, self.max_steps = open_users, max_steps
+        self.graph: Automaton = automaton(instance, policy, max_steps)
+        self.table = self.graph.table(instance)
+        self.shown = np.repeat(self.graph.category, instance.n_types)  # by state
+        self.root = np.random.SeedSequence([seed, 2]).generate_state(1, np.uint64)[0]
+        # Users do not influence each other, so the order of types is free: all of one type, then the next.
+        rng = np.random.default_rng([seed, 2])
+        self.type_ends = rng.multinomial(users, instance.prior / instance.prior.sum()).cumsum()
+        self.blocks = -(-users // BLOCK)
+
+    def play(self, index: int, keep_counts: bool) -> Block:
+        """Play block `index`."""
+        share = np.diff(np.clip(self.type_ends, index * BLOCK, (index + 1) * BLOCK), prepend=index * BLOCK)
+        users = int(share.sum())
+        lanes = np.empty(min(self.open_users, users), np.uint64)
+        words = np.empty(users + 2, np.uint64)
+        order = np.empty(users if keep_counts else 0, np.int64)
+        tally = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
+        seats = np.arange(len(lanes))
+        enqueue(share, words, lanes)
+        made = run_lanes(
+            self.root, np.uint64(index), self.table, users, words, lanes, self.shown, seats, order, tally
+        )
+        words = words[:users]
+        last = self._last_clicks(words, index)
+        if last is not None:
+            words += last.astype(np.uint64) << np.uint64(32)
+        histogram, aside = np.zeros((4, CAP), np.int64), np.empty(users, np.int64)
+        aside = aside[: tally_clicks(words, self.shown, histogram, aside)]
+        state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
+        exits = self.shown[state] < 0
+        parked, state = aside[exits], state[exits]
+        final = None
+        if keep_counts:
+            counts = tally[order[parked]]
+            final = self._final_counts(words, order, tally, last)
+        else:
+            counts = self._counts_like(state // self.instance.n_types, (words[parked] >> np.uint64(32)).astype(np.int64))
+        many = (words[aside[~exits]] >> np.uint64(32)).astype(np.int64)
+        types = state % self.instance.n_types
+        # An exit is a state in which everybody leaves at once: its one step did not happen.
+        return Block(histogram.sum(axis=0), many, types, counts, int(made) - len(parked), users, final)
+
+    def _last_clicks(self, words: Words, index: int) -> npt.NDArray[np.bool_] | None:
+        """Who clicked when leaving; the lanes do not tell, as it changes nothing before."""
+        if not self.instance.depart_on_click.any():
+            return None
+        chance = self.instance.chances[:, CLICK_DEPART] / self.instance.leave  # [K, M]
+        by_state = np.where(self.shown < 0, 0.0, chance[self.graph.category].reshape(-1))
+        state = (words & np.uint64(LOW)).astype(np.int64) >> 2
+        return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])
+
+    def _counts_like(self, node: Integers, clicked: Integers) -> Integers:
+        """Counts of users at `node` with so many clicks, for which the policy acts as for their own."""
+        counts = self.graph.counts[node]
+        extra = clicked - clicks(counts)  # not zero only for schedules, which look at the number of steps alone
+        counts[:, 0, CLICK] += extra
+        counts[:, 0, STAY] -= extra
+        return counts
+
+    def _final_counts(
+        self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None
+    ) -> Integers:
+        """The counts of the users who left inside the graph, their departures added."""
+        category = self.shown[(words & np.uint64(LOW)).astype(np.int64) >> 2]
+        left = category >= 0
+        outcome = np.full(len(words), DEPART) if last is None else np.where(last, CLICK_DEPART, DEPART)
+        tally[order[left], category[left], outcome[left]] += 1
+        return tally[order[left]]
+
+    def run_blocks(self, threads: int, keep_counts: bool, progress: Progress) -> Iterator[Block]:
+        """All blocks in order, some of them played ahead."""
+        for block in in_order(lambda index: self.play(index, keep_counts), self.blocks, threads):
+            yield block
+            progress(block.users)
+
+    def finish(self, blocks: Iterator[Block], finished: Finished) -> Iterator[Block]:
+        """Pass the blocks on, playing the users in exits to the end in the way of the reference loop."""
+        waiting: list[Block] = []
+        batch = 0
+        for block in blocks:
+            yield block
+            waiting.append(block)
+            if sum(len(b.types) for b in waiting) >= PARKED:
+                self._play_parked(waiting, batch, finished)
+                waiting, batch = [], batch + 1
+        self._play_parked(waiting, batch, finished)
+
+    def _play_parked(self, blocks: list[Block], batch: int, finished: Finished) -> None:
+        types = np.concatenate([block.types for block in blocks])
+        counts = np.concatenate([block.counts for block in blocks])
+        if self.max_steps is not None:
+            over = steps(counts) >= self.max_steps
+            finished.add(counts[over])
+            types, counts = types[~over], counts[~over]
+        coming = [Users(np.arange(len(types)), types, counts)]
+
+        def arrive(most: int) -> Users:
+            return coming.pop() if coming else Users(types[:0], types[:0], counts[:0])
+
+        rng = np.random.default_rng([self.seed, 4, batch])
+        play(self.instance, self.policy, arrive, rng, len(types), self.max_steps, finished)
+
+
+def in_order(function: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
+    """`function(0)`, `function(1)`, … in this order, computed by `threads` threads a little ahead."""
+    if threads == 1:
+        yield from map(function, range(n))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        pending: deque[Future[T]] = deque()
+        try:
+            for index in range(n):
+                pending.append(pool.submit(function, index))
+                if len(pending) >= 4 * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def run_with_lanes(
+    instance: Instance,
+    policy: Policy,
+    users: int,
+    seed: int,
+    open_users: int,
+    max_steps: int | None,
+    threads: int,
+    progress: Progress,
+) -> Run:
+    """A run by the lanes engine; its histories are counted when they are asked for."""
+    lanes = Lanes(instance, policy, users, seed, open_users, max_steps)
+    histogram, many, made = np.zeros(CAP, np.int64), [np.empty(0, np.int64)], 0
+    parked, before = Finished(), 0
+    for block in lanes.finish(lanes.run_blocks(threads, False, progress), parked):
+        histogram += block.returns_users
+        many.append(block.many)
+        made += block.steps
+        before += int(steps(block.counts).sum())
+    rest = run_of(parked.histories(instance.n_categories), "lanes", seed)
+    returns, returns_users = add_up(
+        [np.arange(CAP), np.concatenate(many), rest.returns],
+        [histogram, np.ones(sum(map(len, many)), np.int64), rest.returns_users],
+    )
+
+    def replay() -> Histories:
+        finished = Finished()
+        for block in lanes.finish(lanes.run_blocks(threads, True, lambda _: None), finished):
+            if block.final is not None:
+                finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
+        return finished.histories(instance.n_categories)
+
+    return Run(
+        users=users,
+        clicks=total(returns, returns_users),
+        steps=made + rest.steps - before,
+        truncated=rest.truncated,
+        engine="lanes",
+        seed=seed,
+        returns=returns,
+        returns_users=returns_users,
+        replay=replay,
+    )
+

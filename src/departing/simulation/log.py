@@ -1,0 +1,70 @@
+"""Writing a run as an event log, a row for every recommendation, without holding it in memory."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from departing.model.counts import Integers
+from departing.model.files import replacing, suffix_of
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
+from departing.simulation.reference import Record
+
+CHUNK = 2**20
+FORMATS = {".parquet": "FORMAT parquet, COMPRESSION zstd", ".csv": "FORMAT csv, HEADER true"}
+
+
+@contextmanager
+def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Record]:
+    """A function to record events with; they are at `path` when the context ends well, and nowhere if not.
+
+    Columns: user and time (whole numbers from 0), category (its name), clicked, departed.
+    """
+    form = FORMATS[suffix_of(path, tuple(FORMATS))]
+    with replacing(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
+        database = duckdb.connect(str(Path(folder) / "events.duckdb"))
+        try:
+            writer = _Writer(database, instance)
+            yield writer.record
+            writer.flush()
+            database.execute(f"COPY events TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+        finally:
+            database.close()
+
+
+class _Writer:
+    """Collects events into chunks for the database."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance) -> None:
+        self.database, self.names, self.waiting = database, list(instance.categories), 0
+        self.events: list[tuple[Integers, Integers, Integers, Integers]] = []
+        database.execute(
+            'CREATE TABLE events ("user" BIGINT, "time" BIGINT, category VARCHAR, clicked BOOLEAN, departed BOOLEAN)'
+        )
+
+    def record(self, users: Integers, time: int, categories: Integers, outcomes: Integers) -> None:
+        """One recommendation to each of `users`."""
+        self.events.append((users.copy(), np.full(len(users), time), categories, outcomes))
+        self.waiting += len(users)
+        if self.waiting >= CHUNK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Move the events waiting into the database."""
+        if not self.events:
+            return
+        user, time, category, outcome = (np.concatenate(column) for column in zip(*self.events, strict=True))
+        chunk = {  # found by name in the query
+            "u": user,
+            "t": time,
+            "c": category,
+            "clicked": (outcome == CLICK) | (outcome == CLICK_DEPART),
+            "departed": outcome >= DEPART,
+        }
+        self.database.execute("INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names])
+        del chunk
+        self.events, self.waiting = [], 0

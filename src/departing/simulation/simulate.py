@@ -1,0 +1,113 @@
+"""`simulate`: many users under one policy."""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from departing.model.errors import InputError
+from departing.model.families import as_seed
+from departing.model.instance import Instance
+from departing.policy.protocol import Policy, check_policy
+from departing.simulation.arguments import MOST_USERS, check_stays, whole
+from departing.simulation.reference import Finished, Record, Users, new_users, play
+from departing.simulation.run import Progress, Run, run_of
+
+ENGINES = ("auto", "aggregate", "lanes", "step")
+
+
+def simulate(
+    instance: Instance,
+    policy: Policy,
+    users: int = 10**6,
+    seed: int = 0,
+    engine: str = "auto",
+    *,
+    open_users: int = 64,
+    max_steps: int | None = None,
+    threads: int | None = None,
+    log: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """A run of `users` users under `policy`.
+
+    Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
+    speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
+    pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
+    the graph is too large for so few users, and then `lanes`; with a `log` it takes `step`.
+
+    At most `open_users` are here at once. Users still here after `max_steps` are truncated. `log` is a path
+    ending in .parquet or .csv for the events. `progress` is called with every number of users finished.
+
+    >>> from departing.policy.schedule import Fixed
+    >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
+    >>> run = simulate(blog, Fixed(0), users=10**12, seed=7)
+    >>> run.users, run.truncated
+    (1000000000000, 0)
+    >>> abs(run.mean - 0.6333333) < 5 * run.stderr
+    True
+    """
+    users, seed = whole("users", users, most=MOST_USERS), as_seed(seed)
+    open_users = whole("open_users", open_users)
+    check_policy(policy)
+    max_steps = check_stays(instance, max_steps)
+    if engine not in ENGINES:
+        raise InputError(f"engine is {engine!r}; allowed are {', '.join(ENGINES)}.")
+    threads = whole("threads", threads) if threads is not None else cores()
+    progress = progress or _quiet
+    if log is not None and engine not in ("auto", "step"):
+        raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
+    if engine == "step" or log is not None:
+        return _run_steps(instance, policy, users, seed, open_users, max_steps, log, progress)
+    if engine != "lanes":
+        from departing.simulation.aggregate import aggregate
+
+        # Below this many counts, pushing crowds is cheaper than following every user.
+        nodes = max(200_000, users // 100) if engine == "auto" else None
+        histories = aggregate(instance, policy, users, seed, max_steps, nodes)
+        if histories is not None:
+            progress(users)
+            return run_of(histories, "aggregate", seed)
+    from departing.simulation.lanes import run_with_lanes
+
+    return run_with_lanes(instance, policy, users, seed, open_users, max_steps, threads, progress)
+
+
+def cores() -> int:
+    """The number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run_steps(
+    instance: Instance,
+    policy: Policy,
+    users: int,
+    seed: int,
+    open_users: int,
+    max_steps: int | None,
+    log: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> Run:
+    rng = np.random.default_rng([seed, 0])
+    come, finished, started = new_users(instance, users, rng), Finished(), False
+
+    def arrive(most: int) -> Users:
+        nonlocal started
+        if started:
+            progress(most)
+        started = True
+        return come(most)
+
+    with nullcontext() if log is None else _event_log(log, instance) as record:
+        play(instance, policy, arrive, rng, open_users, max_steps, finished, record)
+    return run_of(finished.histories(instance.n_categories), "step", seed)
+
+
+def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:
+    from departing.simulation.log import event_log
+
+    return event_log(log, instance)
+
+
+def _quiet(users: int) -> None:
+    """Report nothing."""
