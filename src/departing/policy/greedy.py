@@ -74,7 +74,7 @@ class Greedy(Saved):
 
     def words(self, names: Sequence[str]) -> str:
         """The policy in words."""
-        return f"greedy: the most likely click under the belief, of {len(names)} categories"
+        return "greedy"
 
     def document(self) -> dict[str, Any]:
         """The instance as plain values."""

@@ -1,12 +1,44 @@
 """Integer counts of users pushed through the graph of counts: any number of users for the price of a few."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
+import numpy.typing as npt
 
 from departing.evaluation.push import Frontier
-from departing.model.counts import Integers
+from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
-from departing.model.instance import CLICK_DEPART, DEPART, Instance
-from departing.policy.protocol import Policy, recommended
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
+from departing.policy.protocol import Policy, recommended, unsettled
+
+TAIL = 1e-4
+
+
+@dataclass
+class Leavers:
+    """The final counts of users, and how many have each."""
+
+    counts: list[Integers] = field(default_factory=list)
+    users: list[Integers] = field(default_factory=list)
+    repeat: bool = False  # whether counts may stand in more than one row
+
+    def add(self, counts: Integers, users: Integers) -> None:
+        """Add `users[n]` who end with `counts[n, K, 4]`, where there are any."""
+        rows = users > 0
+        if rows.any():
+            self.counts.append(counts[rows])
+            self.users.append(users[rows])
+
+    def depart(self, counts: Integers, categories: Integers, outcome: int, users: Integers) -> None:
+        """Add `users[n]` who leave `counts[n, K, 4]` by `outcome` of `categories[n]`."""
+        final = counts.copy()
+        final[np.arange(len(counts)), categories, outcome] += 1
+        self.add(final, users)
+
+    def histories(self) -> Histories:
+        """All of them, every counts once."""
+        counts, users = np.concatenate(self.counts), np.concatenate(self.users)
+        return Histories(*merge(counts, users)) if self.repeat else Histories(counts, users)
 
 
 def aggregate(
@@ -19,38 +51,61 @@ def aggregate(
     """
     rng = np.random.default_rng([seed, 1])
     frontier = Frontier(instance, rng.multinomial(users, instance.prior / instance.prior.sum()))
-    counts: list[Integers] = []
-    multiplicity: list[Integers] = []
-    visited = step = 0
+    leavers, visited, step = Leavers(), 0, 0
+    sure = (instance.chances[:, STAY] == 0).all(axis=1)
     while len(frontier):
         visited += len(frontier)
         if nodes is not None and visited > nodes:
             return None
         if step == max_steps:
-            counts.append(frontier.counts)
-            multiplicity.append(frontier.weights.sum(axis=1))
+            leavers.add(frontier.counts, frontier.weights.sum(axis=1))
             break
         categories = recommended(policy, frontier.counts)
+        if max_steps is None and sure.any():
+            chain = sure[categories] & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1)
+            _play_chains(instance, frontier, categories, chain, rng, leavers)
+            categories = categories[~chain]
         clicked = rng.binomial(frontier.weights, instance.click[categories])
         last = rng.binomial(clicked, instance.depart_on_click[categories])
         missed = frontier.weights - clicked
         departed = rng.binomial(missed, instance.depart[categories])
-        for outcome, leavers in ((DEPART, departed), (CLICK_DEPART, last)):
-            rows, times = _leave(frontier.counts, categories, outcome, leavers)
-            counts.append(rows)
-            multiplicity.append(times)
+        leavers.depart(frontier.counts, categories, DEPART, departed.sum(axis=1))
+        leavers.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
         frontier.advance(categories, np.stack([clicked - last, missed - departed], axis=1))
         frontier.keep(frontier.weights.any(axis=1))
         step += 1
-    return Histories(np.concatenate(counts), np.concatenate(multiplicity))
+    return leavers.histories()
 
 
-def _leave(
-    counts: Integers, categories: Integers, outcome: int, users: Integers
-) -> tuple[Integers, Integers]:
-    """The final counts of `users[n, M]` who leave `counts[n, K, 4]` by `outcome`, and how many have each."""
-    leaving = users.sum(axis=1)
-    rows = np.flatnonzero(leaving)
-    final = counts[rows]
-    final[np.arange(len(rows)), categories[rows], outcome] += 1
-    return final, leaving[rows]
+def _play_chains(
+    instance: Instance,
+    frontier: Frontier,
+    categories: Integers,
+    chain: npt.NDArray[np.bool_],
+    rng: np.random.Generator,
+    leavers: Leavers,
+) -> None:
+    """Play the rows of `chain` to the end and take them off the frontier.
+
+    These users see one category for ever and stay only by clicking, so the number of clicks before they
+    leave is geometric: many steps are drawn as one multinomial, and those beyond it start again from there.
+    """
+    counts, users, categories = frontier.counts[chain], frontier.weights[chain], categories[chain]
+    frontier.keep(~chain)
+    while len(users):
+        here = instance.chances[categories, CLICK]
+        n_steps = int(np.clip(np.log(TAIL) / np.log(max(here.max(), TAIL)), 1, 1000))
+        survival = here[..., None] ** np.arange(n_steps + 1)
+        leaving = survival[..., :-1] * (1 - here[..., None])
+        drawn = rng.multinomial(users, np.concatenate([leaving, survival[..., -1:]], axis=-1))
+        ratio = instance.chances[categories, CLICK_DEPART] / instance.leave[categories]
+        last = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
+        final = np.repeat(counts, n_steps, axis=0)
+        shown = np.repeat(categories, n_steps)
+        final[np.arange(len(final)), shown, CLICK] += np.tile(np.arange(n_steps), len(counts))
+        leavers.depart(final, shown, CLICK_DEPART, last.reshape(-1))
+        leavers.depart(final, shown, DEPART, (drawn[..., :-1].sum(axis=1) - last).reshape(-1))
+        leavers.repeat |= len(counts) > 1
+        more = drawn[..., -1].any(axis=1)
+        counts, users, categories = counts[more], drawn[more, :, -1], categories[more]
+        counts[np.arange(len(counts)), categories, CLICK] += n_steps

@@ -23,7 +23,7 @@ def simulate(
     seed: int = 0,
     engine: str = "auto",
     *,
-    open_users: int = 64,
+    open_users: int | None = None,
     max_steps: int | None = None,
     threads: int | None = None,
     log: str | os.PathLike[str] | None = None,
@@ -36,7 +36,7 @@ def simulate(
     pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
     the graph is too large for so few users, and then `lanes`; with a `log` it takes `step`.
 
-    At most `open_users` are here at once. Users still here after `max_steps` are truncated. `log` is a path
+    At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps` are truncated. `log` is a path
     ending in .parquet or .csv for the events. `progress` is called with every number of users finished.
 
     >>> from departing.policy.schedule import Fixed
@@ -48,7 +48,7 @@ def simulate(
     True
     """
     users, seed = whole("users", users, most=MOST_USERS), as_seed(seed)
-    open_users = whole("open_users", open_users)
+    together = None if open_users is None else whole("open_users", open_users)
     check_policy(policy)
     max_steps = check_stays(instance, max_steps)
     if engine not in ENGINES:
@@ -58,7 +58,7 @@ def simulate(
     if log is not None and engine not in ("auto", "step"):
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
     if engine == "step" or log is not None:
-        return _run_steps(instance, policy, users, seed, open_users, max_steps, log, progress)
+        return _run_steps(instance, policy, users, seed, together or 4096, max_steps, log, progress)
     if engine != "lanes":
         from departing.simulation.aggregate import aggregate
 
@@ -70,7 +70,7 @@ def simulate(
             return run_of(histories, "aggregate", seed)
     from departing.simulation.lanes import run_with_lanes
 
-    return run_with_lanes(instance, policy, users, seed, open_users, max_steps, threads, progress)
+    return run_with_lanes(instance, policy, users, seed, together or 64, max_steps, threads, progress)
 
 
 def cores() -> int:

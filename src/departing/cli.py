@@ -1,0 +1,273 @@
+"""The command line: arguments in, calls of the library, tables or JSON out."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from departing.model.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from departing.model.instance import Instance
+    from departing.simulation.run import Progress
+
+app = typer.Typer(
+    name="departing",
+    help="Recommend to people who leave when they are disappointed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
+INSTANCE_HELP = "A TOML or JSON file, or 'blog' for the example of the paper."
+
+InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help=INSTANCE_HELP)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+
+
+def _told(command: Callable[..., None]) -> Callable[..., None]:
+    """`command`, with every error a user can make told in one sentence on stderr and by exit code 2."""
+
+    @wraps(command)
+    def told(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except InputError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            print("Interrupted; no file was written.", file=sys.stderr)
+            raise typer.Exit(2) from error
+
+    return told
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console()
+
+
+def _load(name: str) -> "Instance":
+    from departing.model.examples import blog
+    from departing.model.instance import Instance
+
+    return blog() if name == "blog" else Instance.load(name)
+
+
+def _print_json(values: dict[str, Any]) -> None:
+    print(json.dumps(values, allow_nan=False))
+
+
+def _whole(field: str, text: str) -> int:
+    """A whole number, also written like 1e12 or 1_000_000."""
+    from fractions import Fraction
+
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(1, 2)
+    if value.denominator != 1:
+        raise InputError(f"{field} is {text!r}; expected a whole number such as 1000000 or 1e6.")
+    return int(value)
+
+
+@contextmanager
+def _progress(label: str, total: int, quiet: bool) -> Iterator["Progress"]:
+    """A bar on a terminal; nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(label, total=total)
+        yield lambda users: bars.advance(task, users)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from departing import __version__
+
+        print(f"departing {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Recommend to people who leave when they are disappointed."""
+
+
+@app.command()
+@_told
+def instance(
+    file: Annotated[str | None, typer.Argument(metavar="[INSTANCE]", help=INSTANCE_HELP)] = None,
+    random: Annotated[
+        str | None,
+        typer.Option(help="Draw one instead: uniform, specialists, sticky, row, column or diagonal."),
+    ] = None,
+    types: Annotated[int, typer.Option(help="Types of a random instance.")] = 2,
+    categories: Annotated[int, typer.Option(help="Categories of a random instance.")] = 2,
+    depart: Annotated[
+        float | None, typer.Option(help="The chance of departing after a no-click, for a random instance.")
+    ] = None,
+    seed: Seed = 0,
+    save: Annotated[Path | None, typer.Option(help="Write it to this file (.toml or .json).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show an instance, draw a random one, or turn one file format into the other."""
+    from departing.model.families import random_instance
+
+    if (file is None) == (random is None):
+        raise InputError("Give either the file of an instance, or --random with a family.")
+    found = _load(file) if file is not None else random_instance(str(random), types, categories, seed, depart)
+    if save is not None:
+        found.save(save)
+    if as_json:
+        _print_json(found.document() | ({"saved": str(save)} if save else {}))
+    else:
+        _console().print(found)
+        if save is not None:
+            print(f"Saved to {save}")
+
+
+@app.command()
+@_told
+def evaluate(
+    file: InstanceArgument,
+    policies: Annotated[
+        list[str] | None, typer.Argument(metavar="[POLICY]…", help=f"{POLICY_HELP} All fixed and greedy by default.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="How far apart the bounds may be.")] = 1e-9,
+    nodes: Annotated[int, typer.Option(help="How many counts may be expanded for each policy.")] = 10_000_000,
+    distribution: Annotated[bool, typer.Option(help="Show the distribution of clicks and steps too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell exactly what policies are worth: expected clicks of one user."""
+    from departing.evaluation.evaluate import evaluate as evaluate_policy
+    from departing.policy.library import describe, parse_policy
+    from departing.report.tables import distribution_table, evaluation_table, evaluation_values
+
+    found = _load(file)
+    texts = policies or [*(f"fixed:{a}" for a in range(found.n_categories)), "greedy"]
+    chosen = [parse_policy(text, found) for text in texts]
+    rows = []
+    with _progress("evaluating", len(chosen), as_json) as advance:
+        for policy in chosen:
+            rows.append((describe(policy, found), evaluate_policy(found, policy, tolerance, nodes)))
+            advance(1)
+    if as_json:
+        _print_json({"policies": [evaluation_values(*row, distribution) for row in rows]})
+        return
+    console = _console()
+    console.print(evaluation_table(found, rows))
+    if distribution:
+        for row in rows:
+            console.print(distribution_table(*row))
+
+
+@app.command()
+@_told
+def simulate(
+    file: InstanceArgument,
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP)],
+    users: Annotated[str, typer.Option(metavar="N", help="How many users; 1e12 is fine.")] = "1e6",
+    seed: Seed = 0,
+    engine: Annotated[str, typer.Option(help="auto, aggregate, lanes or step.")] = "auto",
+    against: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Compare with this policy on the same users.")
+    ] = None,
+    open_users: Annotated[int | None, typer.Option(help="How many users are open at once.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Stop looking at a user after so many steps.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of the lanes engine; all cores by default.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Write every event to this file (.parquet or .csv).")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the confidence interval.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Simulate many users under a policy."""
+    from departing.policy.library import describe, parse_policy
+    from departing.report import tables
+    from departing.simulation.compare import compare
+    from departing.simulation.run import normal_interval
+    from departing.simulation.simulate import simulate as simulate_policy
+
+    found, n_users = _load(file), _whole("users", users)
+    chosen = parse_policy(policy, found)
+    words = describe(chosen, found)
+    normal_interval(0.0, 0.0, confidence)  # so that a wrong one is told before the work, not after
+    if against is not None:
+        if log is not None:
+            raise InputError("--log and --against do not go together: a comparison has no one log.")
+        rival = parse_policy(against, found)
+        with _progress("comparing", n_users, as_json) as advance:
+            result = compare(found, chosen, rival, n_users, seed, max_steps=max_steps, progress=advance)
+        names = (words, describe(rival, found))
+        if as_json:
+            _print_json(tables.comparison_values(*names, result, confidence))
+        else:
+            _console().print(tables.comparison_table(*names, result, confidence))
+        return
+    started = time.perf_counter()
+    with _progress("simulating", n_users, as_json) as advance:
+        run = simulate_policy(
+            found,
+            chosen,
+            n_users,
+            seed,
+            engine,
+            open_users=open_users,
+            max_steps=max_steps,
+            threads=threads,
+            log=log,
+            progress=advance,
+        )
+    seconds = time.perf_counter() - started
+    if as_json:
+        _print_json(tables.run_values(words, run, confidence, seconds) | ({"log": str(log)} if log else {}))
+        return
+    _console().print(tables.run_table(words, run, confidence, seconds))
+    if log is not None:
+        print(f"{run.steps:,} events written to {log}")
+
+
+@app.command()
+@_told
+def quickstart(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("departing-quickstart.html"),
+    as_json: Json = False,
+) -> None:
+    """Tell the story of the paper's blog with real numbers, on a page that opens without a network."""
+    from departing.report.quickstart import tell, write_page
+
+    with _progress("working it out", 5, as_json) as advance:
+        story = tell(advance)
+    write_page(story, out)
+    if as_json:
+        _print_json(story.values() | {"page": str(out)})
+    else:
+        _console().print(story)
+        print(f"The whole story, with pictures: {out}")
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()

@@ -1,0 +1,33 @@
+"""The example of the paper."""
+
+from departing.model.instance import Instance
+
+
+def blog() -> Instance:
+    """The paper's blog (Table 1): two categories, two types of readers, who leave at the first no-click.
+
+    >>> blog().types
+    ('x', 'y')
+    """
+    return Instance(
+        prior=[0.4, 0.6],
+        click=[[0.5, 0.28], [0.4, 0.39]],
+        depart=1.0,
+        categories=["economics", "sports"],
+        types=["x", "y"],
+    )
+
+
+def magazine() -> Instance:
+    """A magazine with three kinds of readers, each with a favourite, who forgive every other no-click.
+
+    >>> magazine().categories
+    ('news', 'sport', 'music')
+    """
+    return Instance(
+        prior=[0.4, 0.35, 0.25],
+        click=[[0.85, 0.35, 0.25], [0.3, 0.8, 0.35], [0.25, 0.3, 0.9]],
+        depart=0.5,
+        categories=["news", "sport", "music"],
+        types=["newsreader", "fan", "listener"],
+    )

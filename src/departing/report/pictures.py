@@ -1,0 +1,110 @@
+"""Pictures of an instance with two categories and two types: what switching is worth, and what is believed."""
+
+from collections.abc import Sequence
+from io import BytesIO
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from departing.evaluation.evaluate import evaluate
+from departing.model.belief import belief, predict
+from departing.model.instance import CLICK, Floats, Instance
+from departing.policy.schedule import Threshold
+
+BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
+
+
+def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
+    """The figure as SVG or PNG, without the date and other things that differ from run to run."""
+    buffer = BytesIO()
+    canvas = FigureCanvasSVG(figure) if form == "svg" else FigureCanvasAgg(figure)
+    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+    canvas.print_figure(buffer, format=form, dpi=dpi, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _axes(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
+    found = figure.subplots(1, columns, squeeze=False, width_ratios=widths)[0]
+    for axes in found:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+    return list(found)
+
+
+def switching_values(instance: Instance, first: int, then: int, most: int) -> Floats:
+    """The value of `first` for n steps, then `then`, for n from 0 to `most`."""
+    policies = (Threshold(first=first, steps=n, then=then) for n in range(most + 1))
+    return np.array([evaluate(instance, policy).value for policy in policies])
+
+
+def draw_switching(instance: Instance, first: int, then: int, most: int = 16) -> Figure:
+    """Clicks per user against the number of steps before switching: all of it, and the top enlarged."""
+    values = switching_values(instance, first, then, most)
+    always = evaluate(instance, Threshold(first=then, steps=0, then=first)).value
+    best = int(values.argmax())
+    names = instance.categories
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    whole, top = _axes(figure, 2)
+    steps = np.arange(most + 1)
+    whole.plot(steps, values, "o-", color=BLUE, markersize=4)
+    whole.axhline(always, color=ORANGE, linewidth=1, linestyle="--")
+    whole.annotate(f"always {names[first]}", (most, always), (0, -12), textcoords="offset points", ha="right", color=ORANGE)
+    whole.annotate(f"always {names[then]}", (0, values[0]), (8, 0), textcoords="offset points", color=BLUE)
+    whole.set_xticks(steps[::2])
+    whole.set_xlabel(f"steps of {names[first]} before switching to {names[then]}")
+    whole.set_ylabel("clicks per user")
+    gain = (values - always) * 1e5
+    shown = gain >= -abs(gain[best])
+    top.bar(steps[shown], gain[shown], color=[BLUE if n == best else "#a9c9d4" for n in steps[shown]])
+    top.axhline(0, color=ORANGE, linewidth=1, linestyle="--")
+    top.annotate(f"{gain[best]:.2f}", (best, gain[best]), (0, 2), textcoords="offset points", ha="center", color=BLUE)
+    top.set_xticks(steps[shown])
+    top.set_xlabel("the same, enlarged")
+    top.set_ylabel(f"gain over always {names[first]},\nclicks per 100,000 users")
+    return figure
+
+
+def draw_beliefs(instance: Instance, walk: Threshold, most: int = 14) -> Figure:
+    """Along a walk on which every step is clicked: the belief in the first type, and the next chances."""
+    counts = np.zeros((most + 1, instance.n_categories, 4), np.int64)
+    for step in range(most):
+        counts[step + 1] = counts[step]
+        counts[step + 1, int(walk.recommend(counts[step])), CLICK] += 1
+    beliefs, chances = belief(instance, counts)[:, 0], predict(instance, counts)[..., CLICK]
+    shown = walk.recommend(counts)
+    steps = np.arange(most + 1)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = _axes(figure, 2)
+    left.plot(steps, beliefs, color=GREY, linewidth=1)
+    for a, colour in ((walk.first, ORANGE), (walk.then, BLUE)):
+        rows = shown == a
+        left.plot(steps[rows], beliefs[rows], "o", color=colour, label=f"shows {instance.categories[a]}")
+        right.plot(steps, chances[:, a], color=colour)
+        last = (most, chances[-1, a])
+        right.annotate(instance.categories[a], last, (4, 0), textcoords="offset points", color=colour, va="center")
+    left.set_ylabel(f"belief in type {instance.types[0]}")
+    left.set_ylim(0, 1)
+    left.legend(frameon=False, loc="upper left")
+    right.axvline(walk.steps, color=GREY, linewidth=1, linestyle=":")
+    right.set_ylabel("chance of a click now")
+    right.set_xlim(0, most * 1.22)
+    for axes in (left, right):
+        axes.set_xlabel("clicks so far")
+    return figure
+
+
+def draw_survival(curves: Sequence[tuple[str, Floats, str]], most: int = 40) -> Figure:
+    """The share of users still here after every number of steps, for several policies."""
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    (axes,) = _axes(figure, 1)
+    for label, survival, colour in curves:
+        axes.plot(np.arange(len(survival))[: most + 1], survival[: most + 1], color=colour, label=label)
+    axes.set_yscale("log")
+    axes.set_ylim(1e-4, 1.2)
+    axes.set_xlabel("steps")
+    axes.set_ylabel("share of users still here")
+    axes.legend(frameon=False)
+    return figure

@@ -1,0 +1,208 @@
+"""The story of the paper's blog, told with numbers worked out on the spot."""
+
+import html
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table as RichTable
+
+from departing.evaluation.evaluate import Evaluation, evaluate
+from departing.model.examples import blog, magazine
+from departing.model.files import replacing, suffix_of
+from departing.model.instance import Instance
+from departing.policy.greedy import Greedy
+from departing.policy.library import describe
+from departing.policy.protocol import Policy
+from departing.policy.schedule import Fixed, Threshold
+from departing.report import pictures
+from departing.report.page import page
+from departing.report.tables import BY_TYPE, bracket, evaluation_table, evaluation_values, number, run_values, significant
+from departing.simulation.run import Progress, Run
+from departing.simulation.simulate import simulate
+
+MOST_STEPS = 40
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Act:
+    """An instance and what policies are worth in it."""
+
+    instance: Instance
+    rows: list[tuple[str, Evaluation]]
+
+    def table(self) -> RichTable:
+        """The policies, best first."""
+        return evaluation_table(self.instance, self.rows)
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that the page tells: the blog, its best time to switch, runs with their seconds, the magazine."""
+
+    blog: Act
+    best: Threshold
+    runs: list[tuple[Run, float]]
+    magazine: Act
+
+    def values(self) -> dict[str, Any]:
+        """The numbers as plain values."""
+        words = describe(self.best, self.blog.instance)
+        return {
+            "blog": [evaluation_values(*row, distribution=False) for row in self.blog.rows],
+            "best": words,
+            "runs": [run_values(words, run, CONFIDENCE, seconds) for run, seconds in self.runs],
+            "magazine": [evaluation_values(*row, distribution=False) for row in self.magazine.rows],
+        }
+
+    def __rich__(self) -> Group:
+        run, seconds = self.runs[-1]
+        low, high = run.interval(CONFIDENCE)
+        return Group(
+            "A blog of economics and sports; a reader leaves at the first article not clicked.",
+            self.blog.table(),
+            f"Simulated with {run.users:.0e} readers in {seconds:.2g} s: {number(run.mean, 8)} clicks each, "
+            f"{CONFIDENCE:.0%} sure between {number(low, 8)} and {number(high, 8)}.",
+            "\nA magazine whose readers forgive half of the time, and where what they do tells who they are.",
+            self.magazine.table(),
+        )
+
+
+def tell(progress: Progress) -> Story:
+    """Work the story out, calling `progress` after each of its five parts."""
+    first = blog()
+    sports, economics = first.category("sports"), first.category("economics")
+    switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
+    best = max(switches, key=lambda policy: evaluate(first, policy).lower)
+    progress(1)
+    act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
+    progress(1)
+    runs = []
+    for users in (10**3, 10**6, 10**9, 10**12):
+        started = time.perf_counter()
+        run = simulate(first, best, users=users, seed=1)
+        runs.append((run, time.perf_counter() - started))
+    progress(1)
+    second = magazine()
+    other = _act(second, [*(Fixed(a) for a in range(second.n_categories)), Greedy(second)])
+    progress(1)
+    for _, found in other.rows:
+        _ = found.distribution  # worked out here, shown on the page
+    progress(1)
+    return Story(act, best, runs, other)
+
+
+def _act(instance: Instance, policies: list[Policy]) -> Act:
+    return Act(instance, [(describe(policy, instance), evaluate(instance, policy)) for policy in policies])
+
+
+def write_page(story: Story, path: str | os.PathLike[str]) -> None:
+    """Write the story to one HTML file that needs nothing else."""
+    suffix_of(path, (".html", ".htm"))
+    text = page("Recommending to people who leave", _body(story))
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _body(story: Story) -> str:
+    """The page between its first and its last line."""
+    first, best = story.blog.instance, story.best
+    rows = dict(story.blog.rows)
+    words = describe(best, first)
+    top, fixed = rows[words], rows["always sports"]
+    extra = (top.value - fixed.value) * 1e6
+    second = story.magazine
+    ranked = sorted(second.rows, key=lambda row: -row[1].value)
+    colours = (pictures.BLUE, pictures.ORANGE, pictures.GREY, "#b08bbb")
+    curves = [
+        (label, found.distribution.survival, colour)
+        for (label, found), colour in zip(ranked, colours, strict=False)
+    ]
+    return f"""
+<h1>Recommending to people who leave</h1>
+<p class="lead">A reader opens your blog. You show one article after another. As long as the reader clicks, the reader
+stays; at the first article that is not clicked, the reader is gone for ever. What should you show?</p>
+
+<h2>The blog</h2>
+<p>There are two kinds of readers, <b>x</b> and <b>y</b>, and you cannot see which one you have. These are the chances
+that an article is clicked:</p>
+{_instance_table(first)}
+<p>Type y is more common and prefers sports, so sports is the better first article. But every click on sports is a hint:
+type x clicks sports a little more often than y does. The longer a reader stays, the more likely it is an x, and an x
+would rather have economics. At some point you should switch. When?</p>
+{_figure(pictures.draw_beliefs(first, best), "Every click shifts the belief towards type x (left). "
+  f"After {best.steps} clicks it pays to show economics, well before economics is the likelier next click (right): "
+  "a reader of type x, once found, brings more clicks later.")}
+
+<h2>What every policy is worth, exactly</h2>
+{_policy_table(story.blog)}
+<p>The best moment is after <b>{best.steps}</b> articles on sports. These numbers are not simulated: they are sums of
+geometric series, bracketed up to the rounding of the computer. Switching at the best moment brings
+{extra:.1f} more clicks per million readers than never switching. That is little here, but it is never lost: a
+recommender that only ever learns which single category is best pays it for every reader, for ever.</p>
+{_figure(pictures.draw_switching(first, best.first, best.then),
+  "Clicks per reader against the number of sports articles before switching. Left: switching at once costs a lot. "
+  f"Right: the top enlarged; {best.steps} is best.")}
+
+<h2>A trillion readers</h2>
+<p>Readers who did the same things so far can be moved together, so a run costs as much as there are different
+histories, not as much as there are readers.</p>
+{_run_table(story)}
+
+<h2>When readers forgive</h2>
+<p>The magazine has three categories and three kinds of readers, each with a favourite. After an article that is not
+clicked a reader leaves only every other time. Now what a reader does tells you much more, and listening pays:
+<b>{html.escape(ranked[0][0])}</b> brings {ranked[0][1].value / ranked[1][1].value:.2f} times the clicks of
+<b>{html.escape(ranked[1][0])}</b>, the best single category.</p>
+{_instance_table(second.instance)}
+{_policy_table(second)}
+{_figure(pictures.draw_survival(curves), "The share of readers still here after every number of steps.")}
+
+<h2>Your turn</h2>
+<pre>departing instance blog --save my-blog.toml     # then change the numbers
+departing evaluate my-blog.toml
+departing evaluate my-blog.toml threshold:sports,6,economics greedy --distribution
+departing simulate my-blog.toml greedy --users 1e9
+departing simulate my-blog.toml greedy --users 1e6 --log events.parquet</pre>
+"""
+
+
+def _figure(figure: Any, caption: str) -> str:
+    svg = pictures.render(figure).decode()
+    return f"<figure>{svg[svg.index('<svg'):]}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def _rows(head: list[str], rows: list[list[str]]) -> str:
+    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class='scroll'><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _instance_table(instance: Instance) -> str:
+    rows = [["share of readers", *(f"{share:g}" for share in instance.prior)]]
+    for name, chances in zip(instance.categories, instance.click, strict=True):
+        rows.append([f"clicks {name}", *(f"{chance:g}" for chance in chances)])
+    return _rows(["", *instance.types], rows)
+
+
+def _policy_table(act: Act) -> str:
+    rows = [
+        [words, bracket(found.lower, found.upper), *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type)]
+        for words, found in sorted(act.rows, key=lambda row: -row[1].value)
+    ]
+    return _rows(["policy", "clicks per reader", *(f"of {name}" for name in act.instance.types)], rows)
+
+
+def _run_table(story: Story) -> str:
+    exact = dict(story.blog.rows)[describe(story.best, story.blog.instance)]
+    rows = []
+    for run, seconds in story.runs:
+        low, high = run.interval(CONFIDENCE)
+        rows.append(
+            [f"{run.users:,}", number(run.mean, 8), f"{number(low, 8)} to {number(high, 8)}", f"{significant(seconds)} s"]
+        )
+    rows.append(["exactly", bracket(exact.lower, exact.upper), "", ""])
+    return _rows(["readers", "clicks per reader", f"{CONFIDENCE:.0%} confidence", "time"], rows)
