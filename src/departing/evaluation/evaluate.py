@@ -65,8 +65,10 @@ class Evaluation(Bracket):
         else:
             leavers, left = follow(self.instance, self.policy, self.tolerance, self.nodes)
         prior = self.instance.prior
-        returns = leavers.returns[: int(leavers.returns.any(axis=1).nonzero()[0].max(initial=0)) + 1]
-        return Distribution(returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left)
+        returns = leavers.returns[: int(np.argwhere(leavers.returns)[:, 0].max(initial=0)) + 1]
+        return Distribution(
+            returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left
+        )
 
 
 def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes: int = NODES) -> Evaluation:

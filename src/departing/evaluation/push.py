@@ -1,5 +1,7 @@
 """Pushing weights through merged counts: the exact value and distribution of any policy."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ from departing.policy.protocol import Policy, recommended, unsettled
 
 WIDEST = 2**20
 Booleans = npt.NDArray[np.bool_]
+Weights = npt.NDArray[Any]  # of chances or of users
 
 
 class Leavers:
@@ -34,7 +37,7 @@ class Leavers:
 class Frontier:
     """The users who are still here after some steps: their distinct counts and what is at each of them."""
 
-    def __init__(self, instance: Instance, weights: Integers | Floats) -> None:
+    def __init__(self, instance: Instance, weights: Weights) -> None:
         self.counts = np.zeros((1, instance.n_categories, 4), np.int64)
         self.weights = weights[None]
         self._opens = (instance.chances[:, :2] > 0).any(axis=2)
@@ -46,16 +49,14 @@ class Frontier:
         """Drop all other rows."""
         self.counts, self.weights = self.counts[rows], self.weights[rows]
 
-    def advance(self, categories: Integers, flows: Integers | Floats) -> Integers:
+    def advance(self, categories: Integers, flows: Weights) -> Integers:
         """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay, `child[n, 2]`."""
         child, children = expand(self.counts, categories, self._opens)
         self.counts, self.weights = children, gather(child, flows, len(children))
         return np.asarray(child)
 
 
-def push(
-    instance: Instance, policy: Policy, tolerance: float, nodes: int
-) -> tuple[Floats, Floats]:
+def push(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tuple[Floats, Floats]:
     """Bounds `[M]` on the expected clicks of every type, pushed through the counts until within `tolerance`.
 
     What a user of type x brings from here on lies between the worst and the best fixed category, `worst[x]`

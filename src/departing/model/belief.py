@@ -63,4 +63,4 @@ def predict(instance: Instance, counts: npt.ArrayLike) -> Floats:
     >>> predict(shop, [[0, 0, 0, 0], [0, 0, 0, 0]])[:, 0].round(3)
     array([0.368, 0.394])
     """
-    return np.einsum("...x,aox->...ao", belief(instance, counts), instance.chances)
+    return np.asarray(np.einsum("...x,aox->...ao", belief(instance, counts), instance.chances))

@@ -37,13 +37,13 @@ def _first_fraction(array: npt.NDArray[np.generic]) -> str:
 
 def steps(counts: Integers) -> Integers:
     """The number of recommendations in every history, `[...]`."""
-    return np.asarray(counts).sum(axis=(-2, -1), dtype=np.int64)
+    return np.asarray(np.asarray(counts).sum(axis=(-2, -1), dtype=np.int64))
 
 
 def clicks(counts: Integers) -> Integers:
     """The number of clicks in every history, `[...]`: the user's return."""
     counts = np.asarray(counts)
-    return (counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64)
+    return np.asarray((counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64))
 
 
 def gone(counts: Integers) -> npt.NDArray[np.bool_]:

@@ -126,7 +126,7 @@ class Walk(Schedule):
         object.__setattr__(self, "then", as_category("then", then))
 
     @cached_property
-    def segments(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]
+    def segments(self) -> tuple[tuple[int, int], ...]:
         """The runs of equal categories."""
         return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
 

@@ -11,7 +11,8 @@ h2 { font-size: 1.35rem; margin: 2.4rem 0 0.4rem; }
 .lead { font-size: 1.15rem; color: #444; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.95rem; }
-th, td { padding: 0.35rem 0.9rem 0.35rem 0; border-bottom: 1px solid #e3dfd8; text-align: right; white-space: nowrap; }
+th, td { padding: 0.35rem 0.9rem 0.35rem 0; border-bottom: 1px solid #e3dfd8; }
+th, td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th { font-weight: 600; color: #555; }
 figure { margin: 1.4rem 0; }

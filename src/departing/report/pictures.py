@@ -14,7 +14,7 @@ from departing.model.belief import belief, predict
 from departing.model.instance import CLICK, Floats, Instance
 from departing.policy.schedule import Threshold
 
-BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
+BLUE, ORANGE, GREY, VIOLET = "#1f6f8b", "#d9763d", "#8a8a8a", "#b08bbb"
 
 
 def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
@@ -51,7 +51,9 @@ def draw_switching(instance: Instance, first: int, then: int, most: int = 16) ->
     steps = np.arange(most + 1)
     whole.plot(steps, values, "o-", color=BLUE, markersize=4)
     whole.axhline(always, color=ORANGE, linewidth=1, linestyle="--")
-    whole.annotate(f"always {names[first]}", (most, always), (0, -12), textcoords="offset points", ha="right", color=ORANGE)
+    whole.annotate(
+        f"always {names[first]}", (most, always), (0, -12), textcoords="offset points", ha="right", color=ORANGE
+    )
     whole.annotate(f"always {names[then]}", (0, values[0]), (8, 0), textcoords="offset points", color=BLUE)
     whole.set_xticks(steps[::2])
     whole.set_xlabel(f"steps of {names[first]} before switching to {names[then]}")

@@ -4,6 +4,8 @@ import html
 import os
 import time
 from dataclasses import dataclass
+from importlib import resources
+from string import Template
 from typing import Any
 
 from rich.console import Group
@@ -19,12 +21,29 @@ from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold
 from departing.report import pictures
 from departing.report.page import page
-from departing.report.tables import BY_TYPE, bracket, evaluation_table, evaluation_values, number, run_values, significant
+from departing.report.tables import (
+    BY_TYPE,
+    bracket,
+    evaluation_table,
+    evaluation_values,
+    number,
+    run_values,
+    significant,
+)
 from departing.simulation.run import Progress, Run
 from departing.simulation.simulate import simulate
 
 MOST_STEPS = 40
 CONFIDENCE = 0.95
+BELIEFS = (
+    "Every click shifts the belief towards type x (left). After {} clicks it pays to show economics, before economics "
+    "is the likelier next click (right): a reader of type x, once found, brings more clicks later."
+)
+SWITCHING = (
+    "Clicks per reader against the number of sports articles before switching. Left: switching at once costs a lot. "
+    "Right: the top enlarged; {} is best."
+)
+SURVIVAL = "The share of readers still here after every number of steps."
 
 
 @dataclass(frozen=True)
@@ -109,70 +128,33 @@ def write_page(story: Story, path: str | os.PathLike[str]) -> None:
 
 def _body(story: Story) -> str:
     """The page between its first and its last line."""
-    first, best = story.blog.instance, story.best
-    rows = dict(story.blog.rows)
-    words = describe(best, first)
-    top, fixed = rows[words], rows["always sports"]
-    extra = (top.value - fixed.value) * 1e6
-    second = story.magazine
+    first, best, second = story.blog.instance, story.best, story.magazine
+    values = dict(story.blog.rows)
+    ahead = values[describe(best, first)].value - values["always sports"].value
     ranked = sorted(second.rows, key=lambda row: -row[1].value)
-    colours = (pictures.BLUE, pictures.ORANGE, pictures.GREY, "#b08bbb")
-    curves = [
-        (label, found.distribution.survival, colour)
-        for (label, found), colour in zip(ranked, colours, strict=False)
-    ]
-    return f"""
-<h1>Recommending to people who leave</h1>
-<p class="lead">A reader opens your blog. You show one article after another. As long as the reader clicks, the reader
-stays; at the first article that is not clicked, the reader is gone for ever. What should you show?</p>
-
-<h2>The blog</h2>
-<p>There are two kinds of readers, <b>x</b> and <b>y</b>, and you cannot see which one you have. These are the chances
-that an article is clicked:</p>
-{_instance_table(first)}
-<p>Type y is more common and prefers sports, so sports is the better first article. But every click on sports is a hint:
-type x clicks sports a little more often than y does. The longer a reader stays, the more likely it is an x, and an x
-would rather have economics. At some point you should switch. When?</p>
-{_figure(pictures.draw_beliefs(first, best), "Every click shifts the belief towards type x (left). "
-  f"After {best.steps} clicks it pays to show economics, well before economics is the likelier next click (right): "
-  "a reader of type x, once found, brings more clicks later.")}
-
-<h2>What every policy is worth, exactly</h2>
-{_policy_table(story.blog)}
-<p>The best moment is after <b>{best.steps}</b> articles on sports. These numbers are not simulated: they are sums of
-geometric series, bracketed up to the rounding of the computer. Switching at the best moment brings
-{extra:.1f} more clicks per million readers than never switching. That is little here, but it is never lost: a
-recommender that only ever learns which single category is best pays it for every reader, for ever.</p>
-{_figure(pictures.draw_switching(first, best.first, best.then),
-  "Clicks per reader against the number of sports articles before switching. Left: switching at once costs a lot. "
-  f"Right: the top enlarged; {best.steps} is best.")}
-
-<h2>A trillion readers</h2>
-<p>Readers who did the same things so far can be moved together, so a run costs as much as there are different
-histories, not as much as there are readers.</p>
-{_run_table(story)}
-
-<h2>When readers forgive</h2>
-<p>The magazine has three categories and three kinds of readers, each with a favourite. After an article that is not
-clicked a reader leaves only every other time. Now what a reader does tells you much more, and listening pays:
-<b>{html.escape(ranked[0][0])}</b> brings {ranked[0][1].value / ranked[1][1].value:.2f} times the clicks of
-<b>{html.escape(ranked[1][0])}</b>, the best single category.</p>
-{_instance_table(second.instance)}
-{_policy_table(second)}
-{_figure(pictures.draw_survival(curves), "The share of readers still here after every number of steps.")}
-
-<h2>Your turn</h2>
-<pre>departing instance blog --save my-blog.toml     # then change the numbers
-departing evaluate my-blog.toml
-departing evaluate my-blog.toml threshold:sports,6,economics greedy --distribution
-departing simulate my-blog.toml greedy --users 1e9
-departing simulate my-blog.toml greedy --users 1e6 --log events.parquet</pre>
-"""
+    colours = (pictures.BLUE, pictures.ORANGE, pictures.GREY, pictures.VIOLET)
+    curves = [(row[0], row[1].distribution.survival, colour) for row, colour in zip(ranked, colours, strict=True)]
+    template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        blog=_instance_table(first),
+        beliefs=_figure(pictures.draw_beliefs(first, best), BELIEFS.format(best.steps)),
+        blog_values=_policy_table(story.blog),
+        steps=best.steps,
+        extra=f"{ahead * 1e6:.1f}",
+        switching=_figure(pictures.draw_switching(first, best.first, best.then), SWITCHING.format(best.steps)),
+        runs=_run_table(story),
+        winner=html.escape(ranked[0][0]),
+        runner_up=html.escape(ranked[1][0]),
+        ratio=f"{ranked[0][1].value / ranked[1][1].value:.2f}",
+        magazine=_instance_table(second.instance),
+        magazine_values=_policy_table(second),
+        survival=_figure(pictures.draw_survival(curves), SURVIVAL),
+    )
 
 
 def _figure(figure: Any, caption: str) -> str:
     svg = pictures.render(figure).decode()
-    return f"<figure>{svg[svg.index('<svg'):]}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    return f"<figure>{svg[svg.index('<svg') :]}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> str:
@@ -202,7 +184,12 @@ def _run_table(story: Story) -> str:
     for run, seconds in story.runs:
         low, high = run.interval(CONFIDENCE)
         rows.append(
-            [f"{run.users:,}", number(run.mean, 8), f"{number(low, 8)} to {number(high, 8)}", f"{significant(seconds)} s"]
+            [
+                f"{run.users:,}",
+                number(run.mean, 8),
+                f"{number(low, 8)} to {number(high, 8)}",
+                f"{significant(seconds)} s",
+            ]
         )
     rows.append(["exactly", bracket(exact.lower, exact.upper), "", ""])
     return _rows(["readers", "clicks per reader", f"{CONFIDENCE:.0%} confidence", "time"], rows)

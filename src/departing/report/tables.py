@@ -39,9 +39,9 @@ def bracket(lower: float, upper: float, digits: int = 10) -> str:
     >>> bracket(0.65029058440749, 0.65029058440750), bracket(1.25, 1.5)
     ('0.6502905844', '1.25 … 1.5')
     """
-    for digits in range(digits, 2, -1):
-        if f"{lower:.{digits}f}" == f"{upper:.{digits}f}" and upper < 1e6:
-            return f"{lower:.{digits}f}"
+    for shared in range(digits, 2, -1):
+        if f"{lower:.{shared}f}" == f"{upper:.{shared}f}" and upper < 1e6:
+            return f"{lower:.{shared}f}"
     return f"{lower:.6g} … {upper:.6g}"
 
 
@@ -133,7 +133,9 @@ def run_values(words: str, run: Run, confidence: float, seconds: float) -> dict[
 
 def comparison_table(first: str, second: str, result: Comparison, confidence: float) -> RichTable:
     """Two policies on the same users."""
-    table = RichTable(title=f"The same {result.users:,} users under both policies", title_justify="left", show_header=False)
+    table = RichTable(
+        title=f"The same {result.users:,} users under both policies", title_justify="left", show_header=False
+    )
     table.add_column()
     table.add_column(justify="right")
     low, high = result.interval(confidence)

@@ -72,7 +72,7 @@ def aggregate(
         leavers.depart(frontier.counts, categories, DEPART, departed.sum(axis=1))
         leavers.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
         frontier.advance(categories, np.stack([clicked - last, missed - departed], axis=1))
-        frontier.keep(frontier.weights.any(axis=1))
+        frontier.keep(frontier.weights.sum(axis=1) > 0)
         step += 1
     return leavers.histories()
 

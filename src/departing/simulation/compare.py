@@ -1,5 +1,6 @@
 """Two policies on common random numbers."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,7 @@ def compare(
         second=float(two.mean()),
         difference=float((one - two).mean()),
         stderr=standard_error(*add_up([one - two], [np.ones(users, np.int64)])),
-        unpaired_stderr=float(np.hypot(*apart)),
+        unpaired_stderr=math.hypot(*apart),
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers, steps
-from departing.model.errors import InputError, MissingExtra
+from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
 from departing.simulation.arguments import whole
 from departing.simulation.reference import draw_outcomes, draw_types
@@ -29,7 +29,9 @@ try:
     from gymnasium.vector import AutoresetMode, VectorEnv
     from gymnasium.vector.utils import batch_space
 except ImportError as error:  # pragma: no cover - the tests install the extra
-    raise MissingExtra("Environments need Gymnasium; install it with: pip install 'departing-bandits[gym]'") from error
+    raise MissingExtraError(
+        "Environments need Gymnasium; install it with: pip install 'departing-bandits[gym]'"
+    ) from error
 
 ID = "departing/User-v0"
 Booleans = npt.NDArray[np.bool_]
@@ -45,7 +47,7 @@ class _Crowd:
         self.types = np.zeros(n, np.int64)
         self.counts = np.zeros((n, self.instance.n_categories, 4), np.int64)
 
-    def spaces(self) -> tuple["gymnasium.spaces.Box", "gymnasium.spaces.Discrete"]:
+    def spaces(self) -> tuple["gymnasium.Space[Any]", "gymnasium.Space[Any]"]:
         """The spaces of one user: counts to see, categories to recommend."""
         most = np.iinfo(np.int64).max
         box = gymnasium.spaces.Box(0, most, self.counts.shape[1:], np.int64)
@@ -159,4 +161,4 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
 
 
 if ID not in gymnasium.registry:
-    gymnasium.register(ID, entry_point=UserEnv, vector_entry_point=UserVectorEnv)
+    gymnasium.register(ID, entry_point=f"{__name__}:UserEnv", vector_entry_point=f"{__name__}:UserVectorEnv")

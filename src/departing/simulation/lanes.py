@@ -93,7 +93,9 @@ class Lanes:
             counts = tally[order[parked]]
             final = self._final_counts(words, order, tally, last)
         else:
-            counts = self._counts_like(state // self.instance.n_types, (words[parked] >> np.uint64(32)).astype(np.int64))
+            counts = self._counts_like(
+                state // self.instance.n_types, (words[parked] >> np.uint64(32)).astype(np.int64)
+            )
         many = (words[aside[~exits]] >> np.uint64(32)).astype(np.int64)
         types = state % self.instance.n_types
         # An exit is a state in which everybody leaves at once: its one step did not happen.
@@ -124,7 +126,7 @@ class Lanes:
         left = category >= 0
         outcome = np.full(len(words), DEPART) if last is None else np.where(last, CLICK_DEPART, DEPART)
         tally[order[left], category[left], outcome[left]] += 1
-        return tally[order[left]]
+        return np.asarray(tally[order[left]])
 
     def run_blocks(self, threads: int, keep_counts: bool, progress: Progress) -> Iterator[Block]:
         """All blocks in order, some of them played ahead."""
@@ -222,4 +224,3 @@ def run_with_lanes(
         returns_users=returns_users,
         replay=replay,
     )
-

@@ -65,6 +65,8 @@ class _Writer:
             "clicked": (outcome == CLICK) | (outcome == CLICK_DEPART),
             "departed": outcome >= DEPART,
         }
-        self.database.execute("INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names])
+        self.database.execute(
+            "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names]
+        )
         del chunk
         self.events, self.waiting = [], 0

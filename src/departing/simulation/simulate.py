@@ -36,8 +36,9 @@ def simulate(
     pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
     the graph is too large for so few users, and then `lanes`; with a `log` it takes `step`.
 
-    At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps` are truncated. `log` is a path
-    ending in .parquet or .csv for the events. `progress` is called with every number of users finished.
+    At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
+    are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
+    number of users finished.
 
     >>> from departing.policy.schedule import Fixed
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
