@@ -36,8 +36,8 @@ from departing.simulation.simulate import simulate
 MOST_STEPS = 40
 CONFIDENCE = 0.95
 BELIEFS = (
-    "Every click shifts the belief towards type x (left). After {} clicks it pays to show economics, before economics "
-    "is the likelier next click (right): a reader of type x, once found, brings more clicks later."
+    "Every click shifts the belief towards type x (left). After {} clicks it pays to show economics, before it is "
+    "the likelier next click (right): a reader of type x, once found, brings more clicks later."
 )
 SWITCHING = (
     "Clicks per reader against the number of sports articles before switching. Left: switching at once costs a lot. "
