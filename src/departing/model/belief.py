@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts
+from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 
@@ -16,7 +16,7 @@ def log_weights(instance: Instance, counts: Integers) -> Floats:
     with np.errstate(divide="ignore"):
         prior = np.maximum(np.log(instance.prior), _FLOOR)
     chances = np.maximum(instance.log_chances, _FLOOR).reshape(-1, instance.n_types)
-    flat = counts.reshape(*counts.shape[:-2], -1).astype(np.float64)
+    flat = flat_rows(counts).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.asarray(flat @ chances + prior)
 

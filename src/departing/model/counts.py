@@ -51,9 +51,14 @@ def gone(counts: Integers) -> npt.NDArray[np.bool_]:
     return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
 
 
+def flat_rows(counts: Integers) -> Integers:
+    """`counts[..., K, 4]` as `[..., 4 K]`."""
+    return counts.reshape(*counts.shape[:-2], counts.shape[-2] * counts.shape[-1])
+
+
 def row_keys(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
     """A 64-bit key of every row of `counts[n, K, 4]`: equal rows have equal keys, others hardly ever."""
-    flat = counts.reshape(len(counts), -1).astype(np.uint64)
+    flat = flat_rows(counts).astype(np.uint64)
     return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
 
 
@@ -62,9 +67,9 @@ def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]
     _, first, inverse = np.unique(row_keys(counts), return_index=True, return_inverse=True)
     rows = counts[first]
     if not (rows[inverse] == counts).all():  # two different rows with one key
-        flat, inverse = np.unique(counts.reshape(len(counts), -1), axis=0, return_inverse=True)
+        flat, inverse = np.unique(flat_rows(counts), axis=0, return_inverse=True)
         rows, inverse = flat.reshape(-1, *counts.shape[1:]), inverse.reshape(-1)
     total = np.zeros(len(rows), np.int64)
     np.add.at(total, inverse, multiplicity)
-    order = np.lexsort(rows.reshape(len(rows), -1).T[::-1])
+    order = np.lexsort(flat_rows(rows).T[::-1])
     return rows[order], total[order]

@@ -229,7 +229,7 @@ def _probabilities(field: str, values: npt.ArrayLike) -> Floats:
     bad = np.argwhere(~((array >= 0) & (array <= 1)))
     if len(bad):
         at = "".join(f"[{i}]" for i in bad[0])
-        raise InputError(f"{field}{at} is {array[tuple(bad[0])]:.17g}; a chance must lie between 0 and 1.")
+        raise InputError(f"{field}{at} is {float(array[tuple(bad[0])])!r}; a chance must lie between 0 and 1.")
     return array + 0.0  # no negative zero, so that equal instances are equal to the bit
 
 

@@ -28,7 +28,7 @@ class Table(Saved):
     kind = "table"
 
     def __init__(self, counts: npt.ArrayLike, categories: Sequence[int] | Integers, fallback: Policy) -> None:
-        rows = np.array(as_counts(counts))
+        rows = np.array(as_counts(counts)) if np.size(counts) else np.zeros((0, 1, 4), np.int64)
         if rows.ndim != 3:
             raise InputError(f"counts have shape {rows.shape}; expected [entries, categories, 4].")
         if gone(rows).any():

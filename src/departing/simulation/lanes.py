@@ -136,19 +136,21 @@ class Lanes:
 
     def finish(self, blocks: Iterator[Block], finished: Finished) -> Iterator[Block]:
         """Pass the blocks on, playing the users in exits to the end in the way of the reference loop."""
-        waiting: list[Block] = []
+        types: list[Integers] = []
+        counts: list[Integers] = []
         batch = 0
         for block in blocks:
             yield block
-            waiting.append(block)
-            if sum(len(b.types) for b in waiting) >= PARKED:
-                self._play_parked(waiting, batch, finished)
-                waiting, batch = [], batch + 1
-        self._play_parked(waiting, batch, finished)
+            if len(block.types):
+                types.append(block.types)
+                counts.append(block.counts)
+            if sum(map(len, types)) >= PARKED:
+                self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished)
+                types, counts, batch = [], [], batch + 1
+        if types:
+            self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished)
 
-    def _play_parked(self, blocks: list[Block], batch: int, finished: Finished) -> None:
-        types = np.concatenate([block.types for block in blocks])
-        counts = np.concatenate([block.counts for block in blocks])
+    def _play_parked(self, types: Integers, counts: Integers, batch: int, finished: Finished) -> None:
         if self.max_steps is not None:
             over = steps(counts) >= self.max_steps
             finished.add(counts[over])

@@ -1,0 +1,122 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from exact import posterior
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import counts, instances
+
+import departing as dp
+from departing.model.counts import as_counts, clicks, gone, merge, steps
+from departing.model.examples import blog
+
+
+@given(st.data())
+def test_the_belief_is_bayes_rule(data):
+    instance = data.draw(instances())
+    seen = data.draw(counts(instance.n_categories))
+    weights = posterior(instance, seen)
+    if not any(weights):
+        with pytest.raises(dp.InputError, match="chance 0 under every type"):
+            dp.belief(instance, seen)
+        return
+    exact = [float(w / sum(weights)) for w in weights]
+    np.testing.assert_allclose(dp.belief(instance, seen), exact, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(dp.predict(instance, seen).sum(axis=-1), 1, rtol=1e-12)
+
+
+def test_a_history_of_a_million_steps_is_as_good_as_a_short_one():
+    instance = dp.Instance([0.5, 0.5], [[0.5, 0.500001], [0.4, 0.4]], 0.5)
+    seen = np.array([[1_000_000, 1_000_000, 0, 0], [0, 0, 0, 0]])
+    a, b = Fraction(0.5), Fraction(0.500001)
+    odds = float(b * (1 - b) / (a * (1 - a))) ** 1_000_000
+    assert dp.belief(instance, seen)[1] == pytest.approx(odds / (1 + odds), rel=1e-8)
+    far = dp.belief(blog(), [[10**6, 0, 0, 0], [0, 0, 0, 0]])
+    assert far.tolist() == [1.0, 0.0]
+
+
+def test_beliefs_come_in_batches():
+    seen = np.zeros((2, 3, 2, 4), np.int64)
+    seen[1, 2, 0, 0] = 3
+    beliefs = dp.belief(blog(), seen)
+    assert beliefs.shape == (2, 3, 2)
+    np.testing.assert_allclose(beliefs[1, 2], dp.belief(blog(), seen[1, 2]))
+    assert dp.predict(blog(), seen).shape == (2, 3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ([[1, 0, 0]], "expected \\[..., categories, 4\\]"),
+        (3, "expected \\[..., categories, 4\\]"),
+        ([[-1, 0, 0, 0], [0, 0, 0, 0]], "a count cannot be negative"),
+        ([[0.5, 0, 0, 0], [0, 0, 0, 0]], "such as 0.5.*expected whole numbers"),
+        ([[np.nan, 0, 0, 0], [0, 0, 0, 0]], "expected whole numbers"),
+        ([["a", "b", "c", "d"]] * 2, "expected whole numbers"),
+        ([[0, 0, 0, 0]], "counts have 1 categories; the instance has 2"),
+    ],
+)
+def test_wrong_counts_get_one_clear_sentence(wrong, sentence):
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.belief(blog(), wrong)
+
+
+def test_whole_floats_and_small_integers_are_counts():
+    assert as_counts(np.array([[1.0, 2.0, 0.0, 0.0]])).dtype == np.int64
+    assert as_counts(np.array([[1, 2, 0, 0]], np.uint8)).tolist() == [[1, 2, 0, 0]]
+
+
+def test_steps_clicks_and_departures_are_read_off_counts():
+    seen = np.array([[[2, 1, 0, 0], [3, 0, 0, 1]], [[2, 1, 0, 0], [3, 0, 0, 0]]])
+    assert steps(seen).tolist() == [7, 6]
+    assert clicks(seen).tolist() == [6, 5]
+    assert gone(seen).tolist() == [True, False]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(1, 5)), min_size=1, max_size=40))
+def test_merging_adds_up_equal_counts(rows):
+    table = np.array([[[a, b, 0, 0]] for a, b, _ in rows])
+    times = np.array([n for _, _, n in rows])
+    distinct, total = merge(table, times)
+    expected = {}
+    for a, b, n in rows:
+        expected[a, b] = expected.get((a, b), 0) + n
+    assert [(int(r[0, 0]), int(r[0, 1])) for r in distinct] == sorted(expected)
+    assert total.tolist() == [expected[key] for key in sorted(expected)]
+
+
+def test_merging_survives_rows_with_one_key(monkeypatch):
+    monkeypatch.setattr("departing.model.counts.row_keys", lambda counts, seed=0: np.zeros(len(counts), np.uint64))
+    table = np.array([[[1, 0, 0, 0]], [[2, 0, 0, 0]], [[1, 0, 0, 0]]])
+    distinct, total = merge(table, np.array([1, 1, 5]))
+    assert distinct[:, 0, 0].tolist() == [1, 2]
+    assert total.tolist() == [6, 1]
+
+
+def test_histories_know_who_is_censored():
+    seen = dp.Histories([[[2, 0, 1, 0]], [[0, 3, 0, 0]], [[2, 0, 1, 0]]], ids=["ann", "bob", "cy"])
+    assert seen.censored.tolist() == [False, True, False]
+    assert seen.distinct.multiplicity.tolist() == [1, 2]
+    assert (seen.users, len(seen), len(seen.distinct)) == (3, 3, 2)
+    assert seen.clicks.tolist() == [2, 0, 2]
+    assert seen.steps.tolist() == [3, 3, 3]
+    assert "3 users, 1 of them censored, 2 distinct" in repr(seen)
+    with pytest.raises(ValueError, match="read-only"):
+        seen.counts[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"counts": [[1, 0, 0, 0]]}, "expected \\[users, categories, 4\\]"),
+        ({"counts": [[[0, 0, 2, 0]]]}, "departs more than once"),
+        ({"counts": [[[0, 0, 1, 1]]]}, "departs more than once"),
+        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 whole numbers from 1"),
+        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 whole numbers from 1"),
+        ({"counts": [[[1, 0, 0, 0]]], "ids": ["a", "b"]}, "ids has 2 entries"),
+    ],
+)
+def test_wrong_histories_get_one_clear_sentence(fields, sentence):
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.Histories(**fields)

@@ -1,0 +1,32 @@
+import os
+
+import pytest
+
+from departing.model.errors import InputError
+from departing.model.files import replacing
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as part:
+        part.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    with replacing(path) as part:
+        part.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    with replacing(tmp_path / "made") as part:
+        part.write_text("x")
+    assert os.stat(tmp_path / "made").st_mode == os.stat(tmp_path / "plain").st_mode
+
+
+def test_a_full_disk_is_told(tmp_path):
+    with pytest.raises(InputError, match="Cannot write .*No space left"), replacing(tmp_path / "a.txt"):
+        raise OSError(28, "No space left on device")

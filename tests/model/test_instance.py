@@ -1,0 +1,166 @@
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from rich.console import Console
+from strategies import instances
+
+import departing as dp
+from departing.model.examples import blog
+
+
+def test_scalars_broadcast_and_arrays_are_frozen():
+    instance = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=0.5, depart_on_click=0.1)
+    assert instance.depart.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert instance.depart_on_click.shape == (2, 2)
+    for array in (instance.prior, instance.click, instance.depart, instance.chances, instance.leave):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+    with pytest.raises(AttributeError):
+        instance.prior = [1.0]
+
+
+def test_it_does_not_keep_hold_of_what_it_was_given():
+    click = np.array([[0.5], [0.4]])
+    instance = dp.Instance([1.0], click)
+    click[0, 0] = 0.9
+    assert instance.click[0, 0] == 0.5
+
+
+@given(instances())
+def test_outcomes_sum_to_one_and_logarithms_agree(instance):
+    np.testing.assert_allclose(instance.chances.sum(axis=1), 1, rtol=1e-15)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(np.exp(instance.log_chances), instance.chances, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(instance.chances[:, 2:].sum(axis=1), instance.leave, rtol=1e-14)
+
+
+@given(instances())
+def test_equality_repr_and_files_give_the_instance_back(tmp_path_factory, instance):
+    folder = tmp_path_factory.mktemp("instance")
+    for name in ("a.toml", "a.json"):
+        instance.save(folder / name)
+        again = dp.Instance.load(folder / name)
+        assert again == instance
+        assert hash(again) == hash(instance)
+        for field in ("prior", "click", "depart", "depart_on_click"):
+            assert getattr(again, field).tobytes() == getattr(instance, field).tobytes()
+    assert eval(repr(instance), {"Instance": dp.Instance}) == instance
+
+
+def test_instances_differ_by_any_field():
+    base = blog()
+    assert base != dp.Instance(base.prior, base.click, base.depart)
+    assert base != dp.Instance(base.prior, base.click, 0.5, categories=base.categories, types=base.types)
+    assert base != "blog"
+
+
+def test_large_instances_have_a_short_repr():
+    assert repr(dp.random_instance("uniform", 20, 20)) == "<Instance with 20 categories and 20 types>"
+
+
+def test_the_table_shows_names_and_values():
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(dp.Instance([1.0], [[0.5]], 0.5, 0.25, categories=["news"], types=["fan"]))
+    text = console.export_text()
+    for word in ("news", "fan", "depart after click", "0.25", "clicks if shown for ever"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"prior": [0.4, 0.7]}, "prior sums to 1.1; it must sum to 1"),
+        ({"prior": [1.4, -0.4]}, r"prior\[0\] is 1.4; a chance must lie between 0 and 1"),
+        ({"prior": [np.nan, 1.0]}, r"prior\[0\] is nan; a chance must lie between 0 and 1"),
+        ({"prior": []}, r"prior has shape \(0,\)"),
+        ({"prior": [[0.5, 0.5]]}, "expected one chance for every type"),
+        ({"prior": "high"}, "prior is 'high'; expected numbers"),
+        ({"click": [[0.5, 0.28], [0.4, 1.39]]}, r"click\[1\]\[1\] is 1.39; a chance must lie"),
+        ({"click": [[0.5, 0.28], [0.4]]}, "rows of equal length"),
+        ({"click": [0.5, 0.28]}, r"click has shape \(2,\); expected a row for every category and 2 columns"),
+        ({"click": [[0.5, 0.2, 0.1]]}, r"click has shape \(1, 3\)"),
+        ({"click": np.zeros((0, 2))}, r"click has shape \(0, 2\)"),
+        ({"click": [[True, False], [True, True]]}, "expected numbers"),
+        ({"depart": [0.5, 0.5]}, r"depart has shape \(2,\); expected one number or shape \(2, 2\)"),
+        ({"depart": -1}, "depart is -1.0; a chance must lie between 0 and 1"),
+        ({"depart_on_click": 2}, "depart_on_click is 2.0; a chance must lie between 0 and 1"),
+        ({"depart": 0.0}, "Type 'type 0' never departs from category 'category 0' .* value is infinite"),
+        ({"click": [[0.5, 0.28], [0.4, 1.0]]}, "Type 'type 1' never departs from category 'category 1'"),
+        ({"depart": 1e-320}, "never departs"),
+        ({"categories": ["a"]}, "categories has 1 names; click has 2"),
+        ({"categories": ["a", "a"]}, "the name 'a' twice"),
+        ({"categories": ["a", " "]}, "names that are not empty"),
+        ({"categories": "ab"}, "expected 2 names"),
+        ({"types": ["x", 3]}, "types is"),
+    ],
+)
+def test_bad_fields_get_one_clear_sentence(fields, sentence):
+    good = {"prior": [0.4, 0.6], "click": [[0.5, 0.28], [0.4, 0.39]], "depart": 1.0}
+    with pytest.raises(dp.InputError, match=sentence) as caught:
+        dp.Instance(**(good | fields))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_certain_click_is_fine_where_clickers_may_depart():
+    instance = dp.Instance([1.0], [[1.0]], 0.0, depart_on_click=0.25)
+    assert dp.evaluate(instance, dp.Fixed(0)).value == pytest.approx(4)
+
+
+def test_names_and_indices_find_a_category():
+    assert [blog().category(name) for name in ("sports", 1, "1", "economics")] == [1, 1, 1, 0]
+    for wrong in ("golf", 2, -1, None):
+        with pytest.raises(dp.InputError, match="There is no category .*known are 'economics', 'sports'"):
+            blog().category(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("a.toml", "prior = [0.4, ", "is not valid TOML"),
+        ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[1, 2]", "holds a list, not the fields"),
+        ("a.toml", "prior = [1.0]", "lacks the field 'click'"),
+        ("a.toml", "prior = [1.0]\nclick = [[0.5]]\nclicks = 3", "unknown field 'clicks'; allowed are categories, click"),
+        ("a.toml", "prior = [0.9]\nclick = [[0.5]]", "prior sums to 0.9"),
+        ("a.toml", "version = 99\nprior = [1.0]\nclick = [[0.5]]", "has version 99, but this release .* upgrade"),
+        ("a.toml", "version = 'x'\nprior = [1.0]\nclick = [[0.5]]", "versions are whole numbers"),
+        ("a.toml", "format = 'departing-policy'\nprior = [1.0]\nclick = [[0.5]]", "has format 'departing-policy'"),
+        ("a.yaml", "", "ends in '.yaml'; allowed endings are .toml, .json"),
+    ],
+)
+def test_bad_files_get_one_clear_sentence(tmp_path, name, text, sentence):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.Instance.load(path)
+
+
+def test_missing_and_unreadable_files(tmp_path):
+    with pytest.raises(dp.InputError, match=r"There is no file '.*gone.toml'"):
+        dp.Instance.load(tmp_path / "gone.toml")
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(dp.InputError, match="Cannot read"):
+        dp.Instance.load(tmp_path / "folder.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(dp.InputError, match="is not valid TOML"):
+        dp.Instance.load(tmp_path / "bytes.toml")
+
+
+def test_paths_that_cannot_be_written(tmp_path):
+    with pytest.raises(dp.InputError, match="Cannot write .*No such file"):
+        blog().save(tmp_path / "no" / "a.toml")
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(dp.InputError, match="it is a folder"):
+        blog().save(tmp_path / "folder.toml")
+    with pytest.raises(dp.InputError, match="allowed endings"):
+        blog().save(tmp_path / "a.xml")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.toml"]
+
+
+def test_a_file_written_by_hand_needs_no_header(tmp_path):
+    path = tmp_path / "hand.json"
+    path.write_text(json.dumps({"prior": [1], "click": [[0.5]]}))
+    assert dp.Instance.load(path) == dp.Instance([1.0], [[0.5]])

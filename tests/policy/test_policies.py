@@ -1,0 +1,138 @@
+import json
+
+import numpy as np
+import pytest
+from strategies import Opaque
+
+import departing as dp
+from departing.model.examples import blog
+from departing.policy.library import describe, parse_policy
+from departing.policy.protocol import recommended
+
+
+def at(*pairs):
+    return np.array([[*pair, 0, 0] for pair in pairs])
+
+
+def test_schedules_go_by_the_number_of_steps():
+    walk = dp.Walk([0, 2, 2], then=1)
+    shown = [int(walk.recommend(at((n, 0), (0, 0), (0, 0)))) for n in range(6)]
+    assert shown == [0, 2, 2, 1, 1, 1]
+    assert int(dp.Threshold(first=1, steps=2, then=0).recommend(at((0, 1), (0, 1)))) == 0
+
+
+def test_greedy_answers_impossible_counts_from_the_prior():
+    greedy = dp.Greedy(blog())  # nobody stays without a click there
+    assert int(greedy.recommend(at((0, 5), (0, 0)))) == int(greedy.recommend(at((0, 0), (0, 0)))) == 1
+
+
+def test_greedy_takes_the_first_of_tied_categories():
+    tied = dp.Instance([0.5, 0.5], [[0.2, 0.6], [0.6, 0.2], [0.4, 0.4]], 0.5)
+    assert int(dp.Greedy(tied).recommend(np.zeros((3, 4), int))) == 0
+
+
+def test_a_table_finds_its_counts_and_asks_the_fallback_for_others():
+    rng = np.random.default_rng(1)
+    rows = np.zeros((5000, 4, 4), np.int64)
+    rows[..., :2] = rng.integers(0, 4, (5000, 4, 2))
+    rows = np.unique(rows, axis=0)
+    chosen = rng.integers(0, 4, len(rows))
+    table = dp.Table(rows[::2], chosen[::2], fallback=dp.Fixed(3))
+    assert (table.recommend(rows[::2]) == chosen[::2]).all()
+    assert (table.recommend(rows[1::2]) == 3).all()
+    assert repr(table).startswith("<Table of")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: dp.Fixed(-1), "category is -1; a category is a whole number from 0"),
+        (lambda: dp.Fixed(True), "category is True"),
+        (lambda: dp.Fixed("sports"), "category is 'sports'"),
+        (lambda: dp.Threshold(first=0, steps=-1, then=1), "steps is -1; expected a whole number from 0"),
+        (lambda: dp.Threshold(first=0, steps=2.5, then=1), "steps is 2.5"),
+        (lambda: dp.Threshold(first=0, steps=2**62, then=1), "at most"),
+        (lambda: dp.Walk([0, -2], then=1), r"categories\[1\] is -2"),
+        (lambda: dp.Table([[[0, 0, 1, 0]]], [0], dp.Fixed(0)), "for users who are still here"),
+        (lambda: dp.Table([[0, 0, 0, 0]], [0], dp.Fixed(0)), "expected \\[entries, categories, 4\\]"),
+        (lambda: dp.Table([[[0, 0, 0, 0]]], [0, 1], dp.Fixed(0)), "categories has 2 entries; expected 1"),
+        (lambda: dp.Table([[[1, 0, 0, 0]]] * 2, [0, 1], dp.Fixed(0)), "the same counts twice"),
+        (lambda: dp.Table([[[1, 0, 0, 0]]], [0], 7), "fallback is 7; expected a policy"),
+        (lambda: dp.Table([[[1, 0, 0, 0]]], [0], dp.Fixed(0)).recommend(np.zeros((2, 4))), "the table has 1"),
+        (lambda: Opaque(dp.Fixed(0)).policy.save("policy.txt"), "allowed endings"),
+        (lambda: dp.Table([[[1, 0, 0, 0]]], [0], Opaque(dp.Fixed(0))).save("a.json"), "Opaque cannot be saved"),
+        (lambda: dp.evaluate(blog(), dp.Fixed(2)), r"Fixed recommends category 2, but the instance has 2 \(0 to 1\)"),
+        (lambda: dp.evaluate(blog(), "greedy"), r"policy is 'greedy'; expected an object with a method recommend"),
+        (lambda: dp.evaluate(blog(), dp.Fixed(0), tolerance=-1), "tolerance is -1"),
+        (lambda: dp.evaluate(blog(), dp.Fixed(0), nodes=0), "nodes is 0"),
+    ],
+)
+def test_wrong_policies_get_one_clear_sentence(make, sentence):
+    with pytest.raises(dp.InputError, match=sentence):
+        make()
+
+
+@pytest.mark.parametrize("answer", [np.zeros(3), np.zeros((2, 2), int), np.array(1), ["a", "b"]])
+def test_wrong_answers_of_a_policy_are_refused(answer):
+    class Wrong:
+        def recommend(self, counts):
+            return answer
+
+    with pytest.raises(dp.InputError, match="Wrong.recommend gave .* expected integers of shape"):
+        recommended(Wrong(), np.zeros((2, 2, 4), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("fixed:sports", dp.Fixed(1)),
+        ("fixed:0", dp.Fixed(0)),
+        ("threshold:sports, 6, economics", dp.Threshold(first=1, steps=6, then=0)),
+        ("walk:0,1,sports,0", dp.Walk([0, 1, 1], then=0)),
+        ("walk:1", dp.Walk([], then=1)),
+        ("greedy", dp.Greedy(blog())),
+    ],
+)
+def test_short_forms(text, policy):
+    assert parse_policy(text, blog()) == policy
+
+
+@pytest.mark.parametrize("text", ["", "fixed", "fixed:", "fixed:0,1", "threshold:0,1", "walk:", "greedy:1", "best"])
+def test_unknown_short_forms_are_told_what_there_is(text):
+    with pytest.raises(dp.InputError, match="There is no policy .*write fixed:C"):
+        parse_policy(text, blog())
+    with pytest.raises(dp.InputError, match="steps is 'x'"):
+        parse_policy("threshold:0,x,1", blog())
+
+
+def test_a_saved_policy_is_a_short_form_too(tmp_path):
+    dp.Fixed(1).save(tmp_path / "p.toml")
+    assert parse_policy(str(tmp_path / "p.toml"), blog()) == dp.Fixed(1)
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ({"kind": "odd"}, "policy kind 'odd'; allowed are fixed, greedy"),
+        ({}, "policy kind None"),
+        ({"kind": "fixed"}, "lacks the field 'category'"),
+        ({"kind": "fixed", "category": 1, "steps": 2}, "unknown field 'steps'"),
+        ({"kind": "fixed", "category": -1}, "category is -1"),
+        ({"kind": "walk", "categories": 3, "then": 0}, "policy.json"),
+        ({"kind": "greedy", "instance": 3}, "instance is 3; expected the fields of a instance"),
+        ({"kind": "greedy", "instance": {"prior": [1.0]}}, "instance lacks the field 'click'"),
+        ({"kind": "table", "counts": [[[0, 0, 0, 0]]], "categories": [0], "fallback": 1}, "fallback is 1"),
+        ({"kind": "fixed", "category": 1, "version": 2}, "has version 2"),
+    ],
+)
+def test_bad_policy_files_get_one_clear_sentence(tmp_path, document, sentence):
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.load_policy(tmp_path / "policy.json")
+
+
+def test_policies_without_words_are_described_by_their_type():
+    assert describe(Opaque(dp.Fixed(0)), blog()) == "Opaque"
+    assert describe(dp.Fixed(7), blog()) == "Fixed(category=7)"
+    table = dp.Table(np.zeros((1, 2, 4), int), [0], fallback=Opaque(dp.Fixed(0)))
+    assert describe(table, blog()) == "a table of 1 counts of up to 0 steps, else Opaque"

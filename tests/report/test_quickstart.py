@@ -1,0 +1,75 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import departing as dp
+from departing.report.pictures import render, switching_values
+from departing.report.quickstart import tell, write_page
+from departing.report.tables import bracket, number, significant
+
+
+@pytest.fixture(scope="module")
+def story():
+    parts = []
+    told = tell(parts.append)
+    assert sum(parts) == 5
+    return told
+
+
+def test_the_story_finds_six_steps_and_the_exact_values(story):
+    assert story.best == dp.Threshold(first=1, steps=6, then=0)
+    values = {row["policy"]: row for row in story.values()["blog"]}
+    assert values["sports × 6, then economics"]["lower"] == pytest.approx(0.6502905844, abs=1e-10)
+    run, _ = story.runs[-1]
+    assert run.users == 10**12
+    assert abs(run.mean - 0.6502905844) < 4 * run.stderr
+
+
+def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path):
+    write_page(story, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+
+    class Checker(HTMLParser):
+        """Collects tags left open and addresses that would be loaded."""
+
+        def __init__(self):
+            super().__init__()
+            self.open, self.loads = [], []
+
+        def handle_starttag(self, tag, attrs):
+            if tag not in ("meta", "br", "img", "link"):
+                self.open.append(tag)
+            self.loads += [v for k, v in attrs if k in ("src", "href", "xlink:href") and not (v or "").startswith("#")]
+
+        def handle_endtag(self, tag):
+            assert self.open.pop() == tag
+
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert checker.loads == []
+    assert "url(http" not in text
+    assert "@import" not in text
+    assert text.count("<svg") == 3
+    assert "0.6502905844" in text
+    assert not re.search(r"\$[a-z_]+", text)
+
+
+def test_other_endings_are_refused(story, tmp_path):
+    with pytest.raises(dp.InputError, match="allowed endings are .html"):
+        write_page(story, tmp_path / "page.pdf")
+
+
+def test_pictures_are_the_same_every_time():
+    from departing.model.examples import blog
+    from departing.report.pictures import draw_switching
+
+    assert render(draw_switching(blog(), 1, 0), "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert switching_values(blog(), 1, 0, 12).argmax() == 6
+
+
+def test_numbers_are_written_for_people():
+    assert number(float("nan")) == significant(float("nan")) == "–"
+    assert number(1e-9) == "1e-09"
+    assert bracket(2e7, 2e7) == "2e+07 … 2e+07"

@@ -1,0 +1,159 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import departing as dp
+from departing.cli import app
+from departing.model.examples import blog
+
+COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "120"})
+
+
+def told(*arguments):
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def values(*arguments):
+    return json.loads(told(*arguments, "--json"))
+
+
+def test_an_instance_is_shown_drawn_and_saved(tmp_path):
+    assert "economics" in told("instance", "blog")
+    assert "Saved to" in told("instance", "--random", "uniform", "--types", 3, "--seed", 4, "--save", tmp_path / "a.toml")
+    saved = dp.Instance.load(tmp_path / "a.toml")
+    assert saved == dp.random_instance("uniform", types=3, seed=4)
+    assert dp.Instance(**values("instance", tmp_path / "a.toml")) == saved
+    assert values("instance", "--random", "sticky", "--depart", 0.5, "--save", tmp_path / "b.json")["depart"] == 0.5
+
+
+def test_policies_are_evaluated():
+    text = told("evaluate", "blog", "threshold:sports,6,economics", "fixed:0", "--distribution")
+    assert "0.6502905844" in text
+    assert "sports × 6, then economics" in text
+    assert "still here after n" in text
+    rows = values("evaluate", "blog")["policies"]
+    assert [row["policy"] for row in rows] == ["always economics", "always sports", "greedy"]
+    assert rows[0]["lower"] <= 0.6333333333333333 <= rows[0]["upper"]
+    assert sum(values("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]) == pytest.approx(1)
+
+
+def test_users_are_simulated(tmp_path):
+    result = values("simulate", "blog", "greedy", "--users", "1e12", "--seed", 3)
+    assert result["users"] == 10**12
+    assert abs(result["mean"] - 0.65027322) < 4 * result["stderr"]
+    assert "1,000,000,000,000" in told("simulate", "blog", "fixed:1", "--users", "1_000_000_000_000")
+    assert "truncated" in told("simulate", "blog", "fixed:1", "--users", 1000, "--max-steps", 2)
+    text = told("simulate", "blog", "fixed:1", "--users", 1000, "--log", tmp_path / "a.csv")
+    assert f"events written to {tmp_path / 'a.csv'}" in text.replace("\n", "")
+    assert values("simulate", "blog", "fixed:1", "--users", 1)["stderr"] is None
+
+
+def test_two_policies_are_compared():
+    arguments = ("simulate", "blog", "fixed:1", "--against", "fixed:0", "--users", 20000)
+    assert "The same 20,000 users" in told(*arguments)
+    result = values(*arguments)
+    assert abs(result["difference"] - 0.01694) < 4 * result["stderr"]
+    assert result["policies"] == ["always sports", "always economics"]
+
+
+def test_the_quickstart_writes_its_page(tmp_path):
+    text = told("quickstart", "--out", tmp_path / "page.html")
+    assert "sports × 6, then economics" in text
+    assert (tmp_path / "page.html").stat().st_size > 50_000
+    assert values("quickstart", "--out", tmp_path / "page.html")["best"] == "sports × 6, then economics"
+
+
+def test_help_and_version_are_there():
+    assert "quickstart" in told("--help")
+    for command in ("instance", "evaluate", "simulate", "quickstart"):
+        assert "--json" in told(command, "--help")
+    assert told("--version").strip() == f"departing {dp.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["instance"], "Give either the file of an instance, or --random"),
+        (["instance", "blog", "--random", "uniform"], "Give either"),
+        (["instance", "--random", "odd"], "family is 'odd'"),
+        (["instance", "blog", "--save", "/nowhere/a.toml"], "Cannot write '/nowhere/a.toml'"),
+        (["evaluate", "gone.toml"], "There is no file 'gone.toml'"),
+        (["evaluate", "blog", "fixed:golf"], "There is no category 'golf'; known are 'economics', 'sports'"),
+        (["evaluate", "blog", "best"], "There is no policy 'best'"),
+        (["evaluate", "blog", "--tolerance", "nan"], "tolerance is nan"),
+        (["simulate", "blog", "greedy", "--users", "0"], "users is 0"),
+        (["simulate", "blog", "greedy", "--users", "-1e3"], "users is -1000"),
+        (["simulate", "blog", "greedy", "--users", "few"], "users is 'few'; expected a whole number"),
+        (["simulate", "blog", "greedy", "--users", "2.5"], "users is '2.5'"),
+        (["simulate", "blog", "greedy", "--users", "1/0"], "users is '1/0'"),
+        (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),
+        (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
+        (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
+        (["quickstart", "--out", "/nowhere/a.html"], "Cannot write"),
+        (["simulate", "blog"], "Missing argument"),
+        (["simulate", "blog", "greedy", "--seed", "x"], "--seed"),
+        (["conquer"], "No such command"),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_two(arguments, sentence):
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+
+
+def test_a_real_process_prints_one_json_object_and_nothing_else():
+    done = subprocess.run([*COMMAND, "evaluate", "blog", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(json.loads(done.stdout)["policies"]) == 3
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    blog().save(tmp_path / "blog.toml")
+    arguments = ["simulate", str(tmp_path / "blog.toml"), "greedy", "--users", "1e10", "--log", str(tmp_path / "a.parquet")]
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    for _ in range(600):  # until it is at work
+        if len(list(tmp_path.iterdir())) > 1:
+            break
+        time.sleep(0.1)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file was written."
+    assert out == ""
+    assert os.listdir(tmp_path) == ["blog.toml"]
+
+
+def test_ctrl_c_stops_the_lanes_soon():
+    arguments = ["simulate", "blog", "greedy", "--users", "1e11", "--engine", "lanes"]
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file was written."
+
+
+def test_a_closed_pipe_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -c 'from departing.cli import main; main()' evaluate blog --json | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
