@@ -31,7 +31,9 @@ def values(*arguments):
 
 def test_an_instance_is_shown_drawn_and_saved(tmp_path):
     assert "economics" in told("instance", "blog")
-    assert "Saved to" in told("instance", "--random", "uniform", "--types", 3, "--seed", 4, "--save", tmp_path / "a.toml")
+    assert "Saved to" in told(
+        "instance", "--random", "uniform", "--types", 3, "--seed", 4, "--save", tmp_path / "a.toml"
+    )
     saved = dp.Instance.load(tmp_path / "a.toml")
     assert saved == dp.random_instance("uniform", types=3, seed=4)
     assert dp.Instance(**values("instance", tmp_path / "a.toml")) == saved
@@ -124,7 +126,15 @@ def test_a_real_process_prints_one_json_object_and_nothing_else():
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path):
     blog().save(tmp_path / "blog.toml")
-    arguments = ["simulate", str(tmp_path / "blog.toml"), "greedy", "--users", "1e10", "--log", str(tmp_path / "a.parquet")]
+    arguments = [
+        "simulate",
+        str(tmp_path / "blog.toml"),
+        "greedy",
+        "--users",
+        "1e10",
+        "--log",
+        str(tmp_path / "a.parquet"),
+    ]
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     for _ in range(600):  # until it is at work
         if len(list(tmp_path.iterdir())) > 1:

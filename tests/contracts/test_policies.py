@@ -49,6 +49,7 @@ class TestPolicy:
     @pytest.mark.parametrize("shape", [(), (1,), (7,), (0,), (2, 3)])
     def test_a_batch_is_answered_in_its_shape(self, policy, shape):
         answer = policy.recommend(counts(*shape))
+        assert isinstance(answer, np.ndarray)
         assert answer.shape == shape
         assert answer.dtype.kind == "i"
         assert ((answer >= 0) & (answer < 3)).all()

@@ -123,7 +123,11 @@ def test_names_and_indices_find_a_category():
         ("a.json", "{", "is not valid JSON"),
         ("a.json", "[1, 2]", "holds a list, not the fields"),
         ("a.toml", "prior = [1.0]", "lacks the field 'click'"),
-        ("a.toml", "prior = [1.0]\nclick = [[0.5]]\nclicks = 3", "unknown field 'clicks'; allowed are categories, click"),
+        (
+            "a.toml",
+            "prior = [1.0]\nclick = [[0.5]]\nclicks = 3",
+            "unknown field 'clicks'; allowed are categories, click",
+        ),
         ("a.toml", "prior = [0.9]\nclick = [[0.5]]", "prior sums to 0.9"),
         ("a.toml", "version = 99\nprior = [1.0]\nclick = [[0.5]]", "has version 99, but this release .* upgrade"),
         ("a.toml", "version = 'x'\nprior = [1.0]\nclick = [[0.5]]", "versions are whole numbers"),

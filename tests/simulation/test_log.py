@@ -43,7 +43,7 @@ def test_each_user_departs_last_and_truncated_users_never(tmp_path):
 
 
 def test_names_may_hold_anything(tmp_path):
-    names = ["it's, \"odd\"", "Ελλάδα 🎬"]
+    names = ['it\'s, "odd"', "Ελλάδα 🎬"]
     instance = dp.Instance([1.0], [[0.5], [0.5]], categories=names)
     for ending in ("csv", "parquet"):
         dp.simulate(instance, dp.Walk([0], then=1), users=50, log=tmp_path / f"it's.{ending}")

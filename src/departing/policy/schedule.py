@@ -38,7 +38,7 @@ class Schedule(Saved, ABC):
 
     def recommend(self, counts: npt.ArrayLike) -> Integers:
         """The category of the current step."""
-        return self.shown[np.searchsorted(self._ends, steps(as_counts(counts)), side="right")]
+        return np.asarray(self.shown[np.searchsorted(self._ends, steps(as_counts(counts)), side="right")])
 
     def unsettled(self, counts: Integers, instance: Instance) -> Floats:
         """Zero where the last category has been reached, one elsewhere."""
@@ -56,7 +56,7 @@ class Fixed(Schedule):
     """Always the same category: the paper's fixed-arm policy.
 
     >>> Fixed(1).recommend([[3, 0, 0, 0], [0, 0, 0, 0]])
-    np.int64(1)
+    array(1)
     """
 
     category: int

@@ -1,0 +1,21 @@
+"""Run all benchmarks, or those named on the command line, and print their tables."""
+
+import sys
+
+from rich.console import Console
+
+from benchmarks import crowds, exact, lanes, logs, startup
+from benchmarks.common import table
+
+ALL = {"lanes": lanes, "crowds": crowds, "exact": exact, "logs": logs, "startup": startup}
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or list(ALL)
+    if unknown := set(names) - set(ALL):
+        sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}.")
+    console, missed = Console(width=150), 0
+    for name in names:
+        rows = ALL[name].rows()
+        console.print(table(name, rows))
+        missed += sum(not row.kept for row in rows)
+    sys.exit(1 if missed else 0)

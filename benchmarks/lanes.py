@@ -1,0 +1,97 @@
+"""The lanes engine against the random numbers alone, NumPy and Gymnasium."""
+
+import os
+
+import numpy as np
+
+import departing as dp
+from benchmarks.common import Row, cpu_seconds, wall_seconds
+from benchmarks.peers import PlainEnv, gymnasium_loop, numpy_with_compaction
+from departing.evaluation.push import Frontier
+from departing.kernels.random import draws, stream
+from departing.policy.protocol import recommended
+
+STEPS = 60_000_000
+
+
+def greedy_table(instance, entries):
+    """What greedy does on the first levels of counts, most likely counts first, as a Table."""
+    greedy, frontier = dp.Greedy(instance), Frontier(instance, instance.prior)
+    counts, categories = [], []
+    while sum(map(len, counts)) < entries:
+        likely = np.argsort(-frontier.weights.sum(axis=1))[:entries]
+        frontier.counts, frontier.weights = frontier.counts[likely], frontier.weights[likely]
+        counts.append(frontier.counts)
+        categories.append(recommended(greedy, frontier.counts))
+        go = instance.chances[:, [0, 1]]
+        frontier.advance(categories[-1], frontier.weights[:, None] * go[categories[-1]])
+    best = int((instance.fixed_values @ instance.prior).argmax())
+    return dp.Table(np.concatenate(counts)[:entries], np.concatenate(categories)[:entries], fallback=dp.Fixed(best))
+
+
+def users_for(instance, policy, steps):
+    run = dp.simulate(instance, policy, users=200_000, engine="lanes")
+    return int(steps / (run.steps / run.users))
+
+
+def rows():
+    found = []
+    state = stream(np.uint64(1), np.uint64(0))
+    for types, categories in ((2, 2), (5, 10)):
+        for depart in (1.0, 0.5, 0.1):
+            instance = dp.random_instance("uniform", types, categories, seed=3, depart=depart)
+            walk, then = [0, 1, 1, 0, 1, 0], 1
+            policy, table = dp.Walk(walk, then=then), greedy_table(instance, 2000)
+            env = PlainEnv(instance)
+            runs, totals = {}, {}
+            for name, chosen in (("walk", policy), ("table", table)):
+                users = users_for(instance, chosen, STEPS)
+                runs[name] = lambda p=chosen, n=users, i=instance: dp.simulate(
+                    i, p, users=n, engine="lanes", threads=1
+                )
+                totals[name] = runs[name]().steps
+            few = users_for(instance, policy, 3_000_000)
+            counted = numpy_with_compaction(instance, walk, then, few, 1)
+            words, walked, tabled, arrays, loop = cpu_seconds(
+                lambda: draws(state, STEPS),
+                runs["walk"],
+                runs["table"],
+                lambda i=instance, n=few: numpy_with_compaction(i, walk, then, n, 1),
+                lambda e=env: gymnasium_loop(e, walk, then, 30_000),
+            )
+            base = STEPS / words
+            rate, table_rate = totals["walk"] / walked, totals["table"] / tabled
+            where = f"K={categories} M={types} depart={depart:g}"
+            speed = f"{rate / 1e6:.0f} M steps/s; draws {base / 1e6:.0f} M/s"
+            found += [
+                Row(f"lanes / draws, {where}", rate / base, "", 0.35, note=speed),
+                Row(
+                    f"lanes / draws with a Table, {where}",
+                    table_rate / base,
+                    "",
+                    0.175,
+                    note=f"{table_rate / 1e6:.0f} M",
+                ),
+                Row(
+                    f"lanes / NumPy, {where}",
+                    rate / (counted / arrays),
+                    "×",
+                    5,
+                    note=f"{counted / arrays / 1e6:.0f} M",
+                ),
+                Row(f"lanes / Gymnasium, {where}", rate * loop / 30_000, "×", 1000, note=f"{30 / loop:.0f} k"),
+            ]
+    found.append(two_threads())
+    return found
+
+
+def two_threads():
+    instance = dp.random_instance("uniform", 2, 2, seed=3, depart=0.5)
+    policy = dp.Walk([0, 1, 1], then=0)
+    users = users_for(instance, policy, 4 * STEPS)
+    one, two = wall_seconds(
+        lambda: dp.simulate(instance, policy, users=users, engine="lanes", threads=1),
+        lambda: dp.simulate(instance, policy, users=users, engine="lanes", threads=2),
+    )
+    free = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    return Row("two threads / one", one / two, "×", 1.7, note=free)

@@ -1,0 +1,69 @@
+"""Importing, the first commands, and the size of what is installed."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from benchmarks.common import Row
+
+MAIN = "from departing.cli import main; main()"
+
+
+def _cpu(*command, repeats=7, cache=None):
+    """The median CPU time of a command and the time on the wall of the first."""
+    environment = dict(os.environ) | ({"NUMBA_CACHE_DIR": cache} if cache else {})
+    seconds, wall = [], None
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(repeats):
+            before, started = os.times(), time.perf_counter()
+            subprocess.run(
+                [sys.executable, *command], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL
+            )
+            after = os.times()
+            wall = wall or time.perf_counter() - started
+            seconds.append(
+                after.children_user + after.children_system - before.children_user - before.children_system
+            )
+    return median(seconds), wall
+
+
+def _installed():
+    """Bytes on disk of a fresh environment with the package and its dependencies, less pip itself."""
+    root = Path(__file__).parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [f"{folder}/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", str(root)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([*pip, "uninstall", "-y", "pip", "setuptools"], check=True, stderr=subprocess.DEVNULL)
+        listed = subprocess.run(["du", "-sk", f"{folder}/lib"], capture_output=True, text=True, check=True)
+        return int(listed.stdout.split()[0]) * 1024
+
+
+def rows():
+    bare, _ = _cpu("-c", "pass")
+    imported, _ = _cpu("-c", "import departing")
+    used, _ = _cpu("-c", "import departing as dp; dp.Instance([1.0], [[0.5]])")
+    helped, _ = _cpu("-c", MAIN, "--help")
+    with tempfile.TemporaryDirectory() as cache:
+        cold, cold_wall = _cpu("-c", MAIN, "quickstart", repeats=1, cache=cache)
+        warm, warm_wall = _cpu("-c", MAIN, "quickstart", repeats=3, cache=cache)
+    return [
+        Row(
+            "import departing",
+            imported,
+            "s",
+            0.3,
+            at_least=False,
+            note=f"Python alone {bare:.2g} s; first instance {used:.2g} s",
+        ),
+        Row("departing --help", helped, "s", 0.6, at_least=False),
+        Row("quickstart, cold caches", cold, "s", 60, at_least=False, note=f"{cold_wall:.1f} s on the wall"),
+        Row("quickstart, warm caches", warm, "s", 10, at_least=False, note=f"{warm_wall:.1f} s on the wall"),
+        Row(
+            "installed size", _installed() / 1e6, "MB", 600, at_least=False, note="with all dependencies, without pip"
+        ),
+    ]
