@@ -2,11 +2,12 @@
 
 import os
 
+import gymnasium
 import numpy as np
 
 import departing as dp
 from benchmarks.common import Row, cpu_seconds, wall_seconds
-from benchmarks.peers import PlainEnv, gymnasium_loop, numpy_with_compaction
+from benchmarks.peers import PLAIN, gymnasium_loop, numpy_with_compaction
 from departing.evaluation.push import Frontier
 from departing.kernels.random import draws, stream
 from departing.policy.protocol import recommended
@@ -42,7 +43,7 @@ def rows():
             instance = dp.random_instance("uniform", types, categories, seed=3, depart=depart)
             walk, then = [0, 1, 1, 0, 1, 0], 1
             policy, table = dp.Walk(walk, then=then), greedy_table(instance, 2000)
-            env = PlainEnv(instance)
+            env = gymnasium.make(PLAIN, instance=instance)
             runs, totals = {}, {}
             for name, chosen in (("walk", policy), ("table", table)):
                 users = users_for(instance, chosen, STEPS)

@@ -1,7 +1,5 @@
 """What others would write: all users in NumPy with compaction, and a Gymnasium loop."""
 
-import random
-
 import gymnasium
 import numpy as np
 
@@ -27,32 +25,37 @@ def numpy_with_compaction(instance, walk, then, users, seed):
 
 
 class PlainEnv(gymnasium.Env):
-    """A lean environment of one user in plain Python: the number of steps is all it shows."""
+    """One user as a researcher would write it: counts to look at, the environment's own generator."""
 
     def __init__(self, instance):
-        self.observation_space = gymnasium.spaces.Discrete(2**31)
+        self.observation_space = gymnasium.spaces.Box(0, 2**31 - 1, (instance.n_categories, 2), np.int32)
         self.action_space = gymnasium.spaces.Discrete(instance.n_categories)
         self.click, self.leave = instance.click.tolist(), instance.depart.tolist()
-        self.shares, self.types = instance.prior.tolist(), range(instance.n_types)
+        self.shares = instance.prior.cumsum()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.type = random.choices(self.types, self.shares)[0]
-        self.steps = 0
-        return self.steps, {}
+        self.type = int(np.searchsorted(self.shares, self.np_random.random()))
+        self.counts = np.zeros(self.observation_space.shape, np.int32)
+        return self.counts.copy(), {}
 
     def step(self, action):
-        self.steps += 1
-        if random.random() < self.click[action][self.type]:
-            return self.steps, 1.0, False, False, {}
-        return self.steps, 0.0, random.random() < self.leave[action][self.type], False, {}
+        clicked = self.np_random.random() < self.click[action][self.type]
+        self.counts[action, 0 if clicked else 1] += 1
+        departed = not clicked and self.np_random.random() < self.leave[action][self.type]
+        return self.counts.copy(), float(clicked), departed, False, {}
+
+
+PLAIN = "benchmark/Plain-v0"
+gymnasium.register(PLAIN, entry_point=PlainEnv)
 
 
 def gymnasium_loop(env, walk, then, n_steps):
     """Make `n_steps` steps, starting over whenever a user departs."""
-    step, _ = env.reset()
+    counts, _ = env.reset()
     for _ in range(n_steps):
-        step, _, terminated, _, _ = env.step(walk[step] if step < len(walk) else then)
+        step = int(counts.sum())
+        counts, _, terminated, _, _ = env.step(walk[step] if step < len(walk) else then)
         if terminated:
-            step, _ = env.reset()
+            counts, _ = env.reset()
     return n_steps

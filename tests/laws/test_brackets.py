@@ -4,12 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import schedule_value, total, tree_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ORDINARY, Opaque, instances, schedules
 
 import departing as dp
+from exact import schedule_value, total, tree_value
+from strategies import ORDINARY, Opaque, instances, schedules
 
 
 def contains(bracket, value):

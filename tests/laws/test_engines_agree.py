@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from exact import final_counts
 from scipy.stats import chi2
-from strategies import Opaque
 
 import departing as dp
+from exact import final_counts
+from strategies import Opaque
 
 USERS = 20_000
 SMALLEST_P = 1e-4  # with fixed seeds: about 240 tests below

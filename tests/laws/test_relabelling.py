@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import ORDINARY, counts, instances, schedules
 
 import departing as dp
+from strategies import ORDINARY, counts, instances, schedules
 
 
 @st.composite

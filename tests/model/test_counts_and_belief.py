@@ -2,14 +2,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import posterior
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import counts, instances
 
 import departing as dp
 from departing.model.counts import as_counts, clicks, gone, merge, steps
 from departing.model.examples import blog
+from exact import posterior
+from strategies import counts, instances
 
 
 @given(st.data())

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from rich.console import Console
-from strategies import instances
 
 import departing as dp
 from departing.model.examples import blog
+from strategies import instances
 
 
 def test_scalars_broadcast_and_arrays_are_frozen():

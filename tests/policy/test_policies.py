@@ -2,12 +2,12 @@ import json
 
 import numpy as np
 import pytest
-from strategies import Opaque
 
 import departing as dp
 from departing.model.examples import blog
 from departing.policy.library import describe, parse_policy
 from departing.policy.protocol import recommended
+from strategies import Opaque
 
 
 def at(*pairs):

@@ -4,7 +4,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import departing as dp
-import departing.simulation.gym  # noqa: F401 - registers the environments
+import departing.simulation.gym
 from departing.model.examples import blog, magazine
 
 ID = "departing/User-v0"

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from strategies import Opaque
 
 import departing as dp
 from departing.model.examples import blog, magazine
 from departing.simulation import automaton, lanes
+from strategies import Opaque
 
 ENGINES = ["step", "lanes", "aggregate"]
 

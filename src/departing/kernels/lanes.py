@@ -103,18 +103,21 @@ def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tal
 
 @njit(nogil=True, cache=True)
 def tally_clicks(words, shown, histogram, aside):  # type: ignore[no-untyped-def]
-    """Add the clicks of every word to `histogram[4, cap]`, kept in four parts so that none waits for the last.
+    """Add the clicks of every word to `histogram[4 * cap]`, four histograms one after the other.
 
-    The indices of words in an exit (where `shown` is -1) or with too many clicks go to `aside`; returns how
-    many of these there are.
+    Four, so that users with equal clicks need not wait for each other. The indices of words in an exit (where
+    `shown` is -1) or with too many clicks go to `aside`; returns how many of these there are.
     """
-    cap = uint64(histogram.shape[1])
+    cap, two, three = uint64(histogram.shape[0] // 4), uint64(2), uint64(3)
+    exits = shown.min() < 0
     n_aside = 0
-    for i in range(words.shape[0]):
-        clicks = words[i] >> uint64(32)
-        if clicks < cap and shown[(words[i] & uint64(LOW)) >> uint64(2)] >= 0:
-            histogram[uint64(i) & uint64(3), clicks] += 1
+    for k in range(words.shape[0]):
+        i = uint64(k)
+        word = words[i]
+        clicks = word >> uint64(32)
+        if clicks < cap and (not exits or shown[(word & uint64(LOW)) >> two] >= 0):
+            histogram[(i & three) * cap + clicks] += 1
         else:
-            aside[n_aside] = i
+            aside[n_aside] = k
             n_aside += 1
     return n_aside

@@ -1,5 +1,6 @@
 """Single steps at full speed: the policy's graph, followed by many users in flight at once."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +19,8 @@ from departing.simulation.automaton import Automaton, automaton
 from departing.simulation.reference import Finished, Users, play
 from departing.simulation.run import Progress, Run, add_up, run_of, total
 
-BLOCK = 2**16  # users a block: fixed, so that the number of threads does not change what happens
-CAP = 2**12
+BLOCK = 2**18  # users a block: fixed, so that the number of threads does not change what happens
+CAP = 2**10
 PARKED = 2**15
 Words = npt.NDArray[np.uint64]
 T = TypeVar("T")
@@ -65,16 +66,17 @@ class Lanes:
         rng = np.random.default_rng([seed, 2])
         self.type_ends = rng.multinomial(users, instance.prior / instance.prior.sum()).cumsum()
         self.blocks = -(-users // BLOCK)
+        self._local = threading.local()
 
     def play(self, index: int, keep_counts: bool) -> Block:
         """Play block `index`."""
         share = np.diff(np.clip(self.type_ends, index * BLOCK, (index + 1) * BLOCK), prepend=index * BLOCK)
         users = int(share.sum())
         lanes = np.empty(min(self.open_users, users), np.uint64)
-        words = np.empty(users + 2, np.uint64)
         order = np.empty(users if keep_counts else 0, np.int64)
         tally = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
         seats = np.arange(len(lanes))
+        words, aside, histogram = self._memory()
         enqueue(share, words, lanes)
         made = run_lanes(
             self.root, np.uint64(index), self.table, users, words, lanes, self.shown, seats, order, tally
@@ -83,8 +85,11 @@ class Lanes:
         last = self._last_clicks(words, index)
         if last is not None:
             words += last.astype(np.uint64) << np.uint64(32)
-        histogram, aside = np.zeros((4, CAP), np.int64), np.empty(users, np.int64)
         aside = aside[: tally_clicks(words, self.shown, histogram, aside)]
+        returns_users = histogram.reshape(4, CAP).sum(axis=0)
+        if not len(aside) and not keep_counts:
+            none = np.empty(0, np.int64)
+            return Block(returns_users, none, none, self.graph.counts[:0], int(made), users, None)
         state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
         exits = self.shown[state] < 0
         parked, state = aside[exits], state[exits]
@@ -99,7 +104,16 @@ class Lanes:
         many = (words[aside[~exits]] >> np.uint64(32)).astype(np.int64)
         types = state % self.instance.n_types
         # An exit is a state in which everybody leaves at once: its one step did not happen.
-        return Block(histogram.sum(axis=0), many, types, counts, int(made) - len(parked), users, final)
+        return Block(returns_users, many, types, counts, int(made) - len(parked), users, final)
+
+    def _memory(self) -> tuple[Words, Integers, Integers]:
+        """Arrays of this thread for one block; getting them fresh for each block costs as much as the steps."""
+        if not hasattr(self._local, "arrays"):
+            histogram = np.empty(4 * CAP, np.int64)
+            self._local.arrays = (np.empty(BLOCK + 2, np.uint64), np.empty(BLOCK, np.int64), histogram)
+        words, aside, histogram = self._local.arrays
+        histogram[:] = 0
+        return words, aside, histogram
 
     def _last_clicks(self, words: Words, index: int) -> npt.NDArray[np.bool_] | None:
         """Who clicked when leaving; the lanes do not tell, as it changes nothing before."""
