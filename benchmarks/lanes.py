@@ -13,6 +13,7 @@ from departing.kernels.random import draws, stream
 from departing.policy.protocol import recommended
 
 STEPS = 60_000_000
+WALK, THEN = [0, 1, 1, 0, 1, 0], 1
 
 
 def greedy_table(instance, entries):
@@ -41,8 +42,7 @@ def rows():
     for types, categories in ((2, 2), (5, 10)):
         for depart in (1.0, 0.5, 0.1):
             instance = dp.random_instance("uniform", types, categories, seed=3, depart=depart)
-            walk, then = [0, 1, 1, 0, 1, 0], 1
-            policy, table = dp.Walk(walk, then=then), greedy_table(instance, 2000)
+            policy, table = dp.Walk(WALK, then=THEN), greedy_table(instance, 2000)
             env = gymnasium.make(PLAIN, instance=instance)
             runs, totals = {}, {}
             for name, chosen in (("walk", policy), ("table", table)):
@@ -52,13 +52,13 @@ def rows():
                 )
                 totals[name] = runs[name]().steps
             few = users_for(instance, policy, 3_000_000)
-            counted = numpy_with_compaction(instance, walk, then, few, 1)
+            counted = numpy_with_compaction(instance, WALK, THEN, few, 1)
             words, walked, tabled, arrays, loop = cpu_seconds(
                 lambda: draws(state, STEPS),
                 runs["walk"],
                 runs["table"],
-                lambda i=instance, n=few: numpy_with_compaction(i, walk, then, n, 1),
-                lambda e=env: gymnasium_loop(e, walk, then, 30_000),
+                lambda i=instance, n=few: numpy_with_compaction(i, WALK, THEN, n, 1),
+                lambda e=env: gymnasium_loop(e, WALK, THEN, 30_000),
             )
             base = STEPS / words
             rate, table_rate = totals["walk"] / walked, totals["table"] / tabled

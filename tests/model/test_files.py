@@ -28,5 +28,5 @@ def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
 
 
 def test_a_full_disk_is_told(tmp_path):
-    with pytest.raises(InputError, match="Cannot write .*No space left"), replacing(tmp_path / "a.txt"):
+    with pytest.raises(InputError, match=r"Cannot write .*No space left"), replacing(tmp_path / "a.txt"):
         raise OSError(28, "No space left on device")

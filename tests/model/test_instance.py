@@ -112,7 +112,7 @@ def test_a_certain_click_is_fine_where_clickers_may_depart():
 def test_names_and_indices_find_a_category():
     assert [blog().category(name) for name in ("sports", 1, "1", "economics")] == [1, 1, 1, 0]
     for wrong in ("golf", 2, -1, None):
-        with pytest.raises(dp.InputError, match="There is no category .*known are 'economics', 'sports'"):
+        with pytest.raises(dp.InputError, match=r"There is no category .*known are 'economics', 'sports'"):
             blog().category(wrong)
 
 
@@ -154,7 +154,7 @@ def test_missing_and_unreadable_files(tmp_path):
 
 
 def test_paths_that_cannot_be_written(tmp_path):
-    with pytest.raises(dp.InputError, match="Cannot write .*No such file"):
+    with pytest.raises(dp.InputError, match=r"Cannot write .*No such file"):
         blog().save(tmp_path / "no" / "a.toml")
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(dp.InputError, match="it is a folder"):

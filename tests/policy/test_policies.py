@@ -78,7 +78,7 @@ def test_wrong_answers_of_a_policy_are_refused(answer):
         def recommend(self, counts):
             return answer
 
-    with pytest.raises(dp.InputError, match="Wrong.recommend gave .* expected integers of shape"):
+    with pytest.raises(dp.InputError, match=r"Wrong.recommend gave .* expected integers of shape"):
         recommended(Wrong(), np.zeros((2, 2, 4), np.int64))
 
 
@@ -99,7 +99,7 @@ def test_short_forms(text, policy):
 
 @pytest.mark.parametrize("text", ["", "fixed", "fixed:", "fixed:0,1", "threshold:0,1", "walk:", "greedy:1", "best"])
 def test_unknown_short_forms_are_told_what_there_is(text):
-    with pytest.raises(dp.InputError, match="There is no policy .*write fixed:C"):
+    with pytest.raises(dp.InputError, match=r"There is no policy .*write fixed:C"):
         parse_policy(text, blog())
     with pytest.raises(dp.InputError, match="steps is 'x'"):
         parse_policy("threshold:0,x,1", blog())

@@ -59,7 +59,7 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path
 
 
 def test_other_endings_are_refused(story, tmp_path):
-    with pytest.raises(dp.InputError, match="allowed endings are .html"):
+    with pytest.raises(dp.InputError, match=r"allowed endings are \.html"):
         write_page(story, tmp_path / "page.pdf")
 
 

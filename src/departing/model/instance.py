@@ -146,13 +146,18 @@ class Instance:
             [self.types[i] for i in x],
         )
 
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        arrays = (self.prior, self.click, self.depart, self.depart_on_click)
+        return (*(array.tobytes() for array in arrays), self.categories, self.types)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Instance):
             return NotImplemented
-        return self is other or self.document() == other.document()
+        return self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.prior.tobytes(), self.click.tobytes(), self.depart.tobytes(), self.categories))
+        return hash(self._key)
 
     def __repr__(self) -> str:
         fields = self.document()

@@ -1,0 +1,50 @@
+"""The commands in the README and the docs do what stands below them."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from departing.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{i}")
+    for page in PAGES
+    for i, block in enumerate(re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_commands_print_what_the_page_shows(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    assert examples
+    for example in examples:
+        command, _, expected = example.partition("\n")
+        command, _, target = command.partition(" > ")
+        name, *arguments = shlex.split(command)
+        assert name == "departing"
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+        assert done.exit_code == 0, done.output
+        if target:
+            Path(target.strip()).write_text(done.stdout, encoding="utf-8")
+        else:
+            assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_has_exactly_two_set_up_commands():
+    part = re.search(r"<!-- set-up -->(.*?)<!-- end of set-up -->", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert re.findall(r"^pip .*$", part[1], re.MULTILINE) == [
+        "pip install . && departing quickstart",
+        "pip install -e '.[test]' && pytest",
+    ]
