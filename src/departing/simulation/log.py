@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 
 from departing.model.counts import Integers
+from departing.model.errors import InputError
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
 from departing.simulation.reference import Record
@@ -31,9 +32,21 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
             writer = _Writer(database, instance)
             yield writer.record
             writer.flush()
-            database.execute(f"COPY events TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+            _execute(database, f"COPY events TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+        except duckdb.Error as error:
+            raise InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.") from error
         finally:
             database.close()
+
+
+def _execute(database: duckdb.DuckDBPyConnection, query: str, values: list[object] | None = None) -> None:
+    """Run a query; Ctrl-C stays what it is, though the database turns it into an error of its own."""
+    try:
+        database.execute(query, values)
+    except RuntimeError as error:
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from error
+        raise
 
 
 class _Writer:
@@ -58,15 +71,15 @@ class _Writer:
         if not self.events:
             return
         user, time, category, outcome = (np.concatenate(column) for column in zip(*self.events, strict=True))
-        chunk = {  # found by name in the query
+        chunk = {
             "u": user,
             "t": time,
             "c": category,
             "clicked": (outcome == CLICK) | (outcome == CLICK_DEPART),
             "departed": outcome >= DEPART,
         }
-        self.database.execute(
-            "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names]
+        self.database.register("chunk", chunk)
+        _execute(
+            self.database, "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names]
         )
-        del chunk
         self.events, self.waiting = [], 0
