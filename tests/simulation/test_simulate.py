@@ -83,8 +83,10 @@ def test_truncated_and_terminated_never_mix(engine, policy):
 def test_auto_pushes_crowds_until_the_graph_is_too_large():
     assert dp.simulate(blog(), dp.Greedy(blog()), users=1000).engine == "aggregate"
     instance = dp.random_instance("sticky", types=6, categories=6, seed=1)
-    run = dp.simulate(instance, Opaque(dp.Greedy(instance)), users=100_000)
+    seen = []
+    run = dp.simulate(instance, Opaque(dp.Greedy(instance)), users=100_000, progress=seen.append)
     assert run.engine == "lanes"
+    assert sum(seen) == 100_000
     exact = dp.evaluate(instance, dp.Greedy(instance), tolerance=0.1, nodes=10**6)
     assert exact.lower - 4 * run.stderr < run.mean < exact.upper + 4 * run.stderr
 
@@ -143,10 +145,12 @@ def test_the_standard_error_is_the_textbook_one():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_progress_adds_up_to_the_users(engine):
-    seen = []
-    dp.simulate(blog(), dp.Fixed(1), users=150_000, engine=engine, progress=seen.append)
-    assert sum(seen) == 150_000
+@pytest.mark.parametrize("max_steps", [None, 2])
+def test_progress_adds_up_to_the_users(engine, max_steps):
+    for policy in (dp.Fixed(1), dp.Greedy(blog())):
+        seen = []
+        dp.simulate(blog(), policy, users=150_000, engine=engine, max_steps=max_steps, progress=seen.append)
+        assert sum(seen) == 150_000
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """One step of a crowd through the graph of counts: find the children, merge equal ones, add up what flows."""
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from departing.kernels.compiling import kernel
 from departing.kernels.random import GOLDEN, mix
 
 CLICK, STAY = 0, 1
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _hash(counts, row, category, outcome):  # type: ignore[no-untyped-def]
     """A hash of `counts[row]` with one more `outcome` of `category`."""
     key = uint64(0)
@@ -21,7 +22,7 @@ def _hash(counts, row, category, outcome):  # type: ignore[no-untyped-def]
     return key
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def _same(counts, row, category, outcome, child):  # type: ignore[no-untyped-def]
     """Whether `counts[row]` with one more `outcome` of `category` are the counts `child`."""
     for a in range(counts.shape[1]):
@@ -32,7 +33,7 @@ def _same(counts, row, category, outcome, child):  # type: ignore[no-untyped-def
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def expand(counts, categories, opens):  # type: ignore[no-untyped-def]
     """The children of users with `counts[n, K, 4]` who are shown `categories[n]`.
 
@@ -65,7 +66,7 @@ def expand(counts, categories, opens):  # type: ignore[no-untyped-def]
     return child, children[:found].copy()
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gather(child, flows, n_children):  # type: ignore[no-untyped-def]
     """What arrives at every child: the sum of `flows[n, 2, M]` over the parents, as `[n_children, M]`."""
     arrived = np.zeros((n_children, flows.shape[2]), flows.dtype)

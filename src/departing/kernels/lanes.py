@@ -13,14 +13,15 @@ who left: the word of the i-th to leave is `buffer[i]`, the next to start is `bu
 between them is scratch.
 """
 
-from numba import njit, uint64
+from numba import uint64
 
+from departing.kernels.compiling import kernel
 from departing.kernels.random import rotate, stream
 
 LOW = 0xFFFFFFFF
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def enqueue(share, buffer, lanes):  # type: ignore[no-untyped-def]
     """Put the first words of `share[x]` users of every type x into the lanes, then into the queue."""
     width = lanes.shape[0]
@@ -32,7 +33,7 @@ def enqueue(share, buffer, lanes):  # type: ignore[no-untyped-def]
         start = stop
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tally):  # type: ignore[no-untyped-def]
     """Play `users` enqueued users to the end; their last words are `buffer[:users]`, in order of leaving.
 
@@ -101,7 +102,7 @@ def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tal
     return made
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def tally_clicks(words, shown, histogram, aside):  # type: ignore[no-untyped-def]
     """Add the clicks of every word to `histogram[4 * cap]`, four histograms one after the other.
 

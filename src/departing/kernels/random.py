@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit, uint64
 
+from departing.kernels.compiling import kernel
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -12,7 +14,7 @@ def rotate(x, k):  # type: ignore[no-untyped-def]
     return (x << uint64(k)) | (x >> uint64(64 - k))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def mix(x):  # type: ignore[no-untyped-def]
     """The finaliser of splitmix64: a bijection of 64 bits that scatters them."""
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
@@ -20,7 +22,7 @@ def mix(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> uint64(31))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def stream(root, index):  # type: ignore[no-untyped-def]
     """The generator state[4] of stream `index` of a run: four splitmix64 outputs of its own."""
     state = np.empty(4, np.uint64)
@@ -29,7 +31,7 @@ def stream(root, index):  # type: ignore[no-untyped-def]
     return state
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def draws(state, n):  # type: ignore[no-untyped-def]
     """The sum of the next `n` words: what the generator alone costs, for the benchmarks."""
     a, b, c, d = state[0], state[1], state[2], state[3]

@@ -10,6 +10,7 @@ from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
 from departing.policy.protocol import Policy, recommended, unsettled
+from departing.simulation.run import Progress
 
 TAIL = 1e-4
 
@@ -42,7 +43,13 @@ class Leavers:
 
 
 def aggregate(
-    instance: Instance, policy: Policy, users: int, seed: int, max_steps: int | None, nodes: int | None
+    instance: Instance,
+    policy: Policy,
+    users: int,
+    seed: int,
+    max_steps: int | None,
+    nodes: int | None,
+    progress: Progress,
 ) -> Histories | None:
     """The histories of `users` users, with the exact distribution; None if more than `nodes` counts are met.
 
@@ -53,9 +60,11 @@ def aggregate(
     frontier = Frontier(instance, rng.multinomial(users, instance.prior / instance.prior.sum()))
     leavers, visited, step = Leavers(), 0, 0
     sure = (instance.chances[:, STAY] == 0).all(axis=1)
+    here = users
     while len(frontier):
         visited += len(frontier)
         if nodes is not None and visited > nodes:
+            progress(here - users)  # take back what was reported: another engine starts over
             return None
         if step == max_steps:
             leavers.add(frontier.counts, frontier.weights.sum(axis=1))
@@ -73,7 +82,9 @@ def aggregate(
         leavers.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
         frontier.advance(categories, np.stack([clicked - last, missed - departed], axis=1))
         frontier.keep(frontier.weights.sum(axis=1) > 0)
-        step += 1
+        step, before, here = step + 1, here, int(frontier.weights.sum())
+        progress(before - here)
+    progress(here)
     return leavers.histories()
 
 

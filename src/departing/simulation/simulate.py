@@ -65,9 +65,8 @@ def simulate(
 
         # Below this many counts, pushing crowds is cheaper than following every user.
         nodes = max(200_000, users // 100) if engine == "auto" else None
-        histories = aggregate(instance, policy, users, seed, max_steps, nodes)
+        histories = aggregate(instance, policy, users, seed, max_steps, nodes, progress)
         if histories is not None:
-            progress(users)
             return run_of(histories, "aggregate", seed)
     from departing.simulation.lanes import run_with_lanes
 
