@@ -56,7 +56,7 @@ class Lanes:
         open_users: int,
         max_steps: int | None,
     ) -> None:
-        self.instance, self.policy, self.seed = instance, policy, seed
+        self.instance, self.policy, self.users, self.seed = instance, policy, users, seed
         self.open_users, self.max_steps = open_users, max_steps
         self.graph: Automaton = automaton(instance, policy, max_steps)
         self.table = self.graph.table(instance)
@@ -67,6 +67,37 @@ class Lanes:
         self.type_ends = rng.multinomial(users, instance.prior / instance.prior.sum()).cumsum()
         self.blocks = -(-users // BLOCK)
         self._local = threading.local()
+
+    def run(self, threads: int, progress: Progress) -> Run:
+        """The run; its histories are counted when they are asked for."""
+        histogram, made, before, parked = np.zeros(CAP, np.int64), 0, 0, Finished()
+        many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
+        for block in self.finish(self.run_blocks(threads, False, progress), parked):
+            histogram += block.returns_users
+            many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
+            made += block.steps
+            before += int(steps(block.counts).sum())
+        rest = run_of(parked.histories(self.instance.n_categories), "lanes", self.seed)
+        returns, users = add_up([np.arange(CAP), many, rest.returns], [histogram, many_users, rest.returns_users])
+        return Run(
+            users=self.users,
+            clicks=total(returns, users),
+            steps=made + rest.steps - before,
+            truncated=rest.truncated,
+            engine="lanes",
+            seed=self.seed,
+            returns=returns,
+            returns_users=users,
+            replay=lambda: self.histories(threads),
+        )
+
+    def histories(self, threads: int) -> Histories:
+        """The histories of the run, by playing it again and counting."""
+        finished = Finished()
+        for block in self.finish(self.run_blocks(threads, True, lambda _: None), finished):
+            if block.final is not None:
+                finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
+        return finished.histories(self.instance.n_categories)
 
     def play(self, index: int, keep_counts: bool) -> Block:
         """Play block `index`."""
@@ -195,48 +226,3 @@ def in_order(function: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
         finally:
             for future in pending:
                 future.cancel()
-
-
-def run_with_lanes(
-    instance: Instance,
-    policy: Policy,
-    users: int,
-    seed: int,
-    open_users: int,
-    max_steps: int | None,
-    threads: int,
-    progress: Progress,
-) -> Run:
-    """A run by the lanes engine; its histories are counted when they are asked for."""
-    lanes = Lanes(instance, policy, users, seed, open_users, max_steps)
-    histogram, many, made = np.zeros(CAP, np.int64), [np.empty(0, np.int64)], 0
-    parked, before = Finished(), 0
-    for block in lanes.finish(lanes.run_blocks(threads, False, progress), parked):
-        histogram += block.returns_users
-        many.append(block.many)
-        made += block.steps
-        before += int(steps(block.counts).sum())
-    rest = run_of(parked.histories(instance.n_categories), "lanes", seed)
-    returns, returns_users = add_up(
-        [np.arange(CAP), np.concatenate(many), rest.returns],
-        [histogram, np.ones(sum(map(len, many)), np.int64), rest.returns_users],
-    )
-
-    def replay() -> Histories:
-        finished = Finished()
-        for block in lanes.finish(lanes.run_blocks(threads, True, lambda _: None), finished):
-            if block.final is not None:
-                finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
-        return finished.histories(instance.n_categories)
-
-    return Run(
-        users=users,
-        clicks=total(returns, returns_users),
-        steps=made + rest.steps - before,
-        truncated=rest.truncated,
-        engine="lanes",
-        seed=seed,
-        returns=returns,
-        returns_users=returns_users,
-        replay=replay,
-    )

@@ -68,9 +68,9 @@ def simulate(
         histories = aggregate(instance, policy, users, seed, max_steps, nodes, progress)
         if histories is not None:
             return run_of(histories, "aggregate", seed)
-    from departing.simulation.lanes import run_with_lanes
+    from departing.simulation.lanes import Lanes
 
-    return run_with_lanes(instance, policy, users, seed, together or 64, max_steps, threads, progress)
+    return Lanes(instance, policy, users, seed, together or 64, max_steps).run(threads, progress)
 
 
 def cores() -> int:
