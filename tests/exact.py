@@ -26,7 +26,8 @@ def schedule_value(instance, policy, x):
 
 
 def total(instance, by_type):
-    return sum(Fraction(float(q)) * value for q, value in zip(instance.prior, by_type, strict=True))
+    shares = [Fraction(float(q)) for q in instance.prior]
+    return sum(q * value for q, value in zip(shares, by_type, strict=True)) / sum(shares)
 
 
 def posterior(instance, counts):

@@ -155,7 +155,7 @@ def evaluate(
         list[str] | None, typer.Argument(metavar="[POLICY]…", help=f"{POLICY_HELP} All fixed and greedy by default.")
     ] = None,
     tolerance: Annotated[float, typer.Option(help="How far apart the bounds may be.")] = 1e-9,
-    nodes: Annotated[int, typer.Option(help="How many counts may be expanded for each policy.")] = 10_000_000,
+    nodes: Annotated[int, typer.Option(help="How many counts may be expanded for each policy.")] = 3_000_000,
     distribution: Annotated[bool, typer.Option(help="Show the distribution of clicks and steps too.")] = False,
     as_json: Json = False,
 ) -> None:

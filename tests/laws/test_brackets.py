@@ -108,3 +108,29 @@ def test_the_distribution_has_the_value_as_its_mean(data):
     assert seen.survival[0] == pytest.approx(1)
     assert seen.steps @ np.arange(len(seen.steps)) == pytest.approx(seen.survival[:-1].sum(), rel=1e-3)
     np.testing.assert_allclose(seen.returns_by_type.sum(axis=0), instance.prior, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("click", "depart", "last", "steps"),
+    [
+        ([[0.0], [0.5]], [[0.5], [1.0]], 0.0, 1080),
+        ([[0.0], [1.0]], [[0.3], [1.0]], [[0.0], [1e-300]], 2060),
+        ([[0.0], [0.52]], [[1 - 1e-16], [3.7e-69]], 0.0, 21),
+    ],
+)
+def test_values_too_small_for_a_double_are_bracketed(click, depart, last, steps):
+    instance = dp.Instance([1.0], click, depart, last)
+    policy = dp.Threshold(first=0, steps=steps, then=1)
+    assert contains(dp.evaluate(instance, policy), schedule_value(instance, policy, 0))
+
+
+def test_a_prior_that_sums_to_almost_one_is_scaled():
+    instance = dp.Instance([0.5, 0.5 + 9e-10], [[0.999999, 0.999999]])
+    found = dp.evaluate(instance, dp.Fixed(0))
+    exact = Fraction(0.999999) / (1 - Fraction(0.999999))
+    assert contains(found, exact)
+
+
+def test_a_tolerance_of_zero_goes_on_to_the_limit():
+    found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), tolerance=0, nodes=5000)
+    assert 0 < found.gap < 1e-3

@@ -119,7 +119,7 @@ def test_a_saved_policy_is_a_short_form_too(tmp_path):
         ({"kind": "fixed", "category": 1, "steps": 2}, "unknown field 'steps'"),
         ({"kind": "fixed", "category": -1}, "category is -1"),
         ({"kind": "walk", "categories": 3, "then": 0}, "policy.json"),
-        ({"kind": "greedy", "instance": 3}, "instance is 3; expected the fields of a instance"),
+        ({"kind": "greedy", "instance": 3}, "instance is 3; expected fields with names"),
         ({"kind": "greedy", "instance": {"prior": [1.0]}}, "instance lacks the field 'click'"),
         ({"kind": "table", "counts": [[[0, 0, 0, 0]]], "categories": [0], "fallback": 1}, "fallback is 1"),
         ({"kind": "fixed", "category": 1, "version": 2}, "has version 2"),

@@ -91,5 +91,5 @@ def test_the_vector_environment_keeps_its_promises():
     assert envs.action_space.shape == (4,)
     with pytest.raises(dp.InputError, match="one seed is enough"):
         envs.reset(seed=[1, 2, 3, 4])
-    with pytest.raises(dp.InputError, match="action is"):
+    with pytest.raises(dp.InputError, match="actions have shape"):
         envs.step([0, 1])

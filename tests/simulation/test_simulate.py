@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,8 @@ def test_truncated_and_terminated_never_mix(engine, policy):
     assert 0 < run.truncated == seen.multiplicity[seen.censored].sum() < 5000
 
 
-def test_auto_pushes_crowds_until_the_graph_is_too_large():
+def test_auto_pushes_crowds_until_the_graph_is_too_large(monkeypatch):
+    monkeypatch.setattr("departing.simulation.simulate.AUTO_MEMORY", 2**25)
     assert dp.simulate(blog(), dp.Greedy(blog()), users=1000).engine == "aggregate"
     instance = dp.random_instance("sticky", types=6, categories=6, seed=1)
     seen = []
@@ -159,7 +162,7 @@ def test_progress_adds_up_to_the_users(engine, max_steps):
         ({"users": 0}, "users is 0; expected a whole number from 1"),
         ({"users": -5}, "users is -5"),
         ({"users": 1.5}, "users is 1.5"),
-        ({"users": 10**16}, r"at most 1e\+15 can be simulated"),
+        ({"users": 10**16}, r"at most 1e\+15 are allowed"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "a"}, "seed is 'a'"),
         ({"engine": "warp"}, "engine is 'warp'; allowed are auto, aggregate, lanes, step"),
@@ -185,3 +188,65 @@ def test_practically_endless_stays_can_be_cut_short():
         run = dp.simulate(instance, dp.Fixed(0), users=100, max_steps=50, engine=engine)
         assert run.truncated == 100
         assert run.steps == 5000
+
+
+def test_too_many_counts_for_the_aggregate_engine_are_told(monkeypatch):
+    monkeypatch.setattr("departing.simulation.simulate.MOST_MEMORY", 2**16)
+    with pytest.raises(dp.InputError, match="meet more than 682 different counts; use fewer users, or lanes"):
+        dp.simulate(magazine(), dp.Greedy(magazine()), users=10**6, engine="aggregate")
+    chain = dp.Instance([1.0], [[0.999], [0.5], [0.5]])
+    with pytest.raises(dp.InputError, match="different counts"):
+        dp.simulate(chain, dp.Fixed(0), users=10**9, engine="aggregate")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_huge_crowds_hold_no_impossible_users(seed):
+    """The remainder of a multinomial must not go to a rare cell: chance 0.3**50, and a type that does not exist."""
+    fast = dp.Instance([1.0, 0.0], [[0.3, 0.9999]])
+    assert dp.simulate(fast, dp.Fixed(0), users=10**15, seed=seed).returns.max() < 50
+    third = dp.Instance([1 / 3, 1 / 3, 1 / 3, 0.0], [[0.0, 0.0, 0.0, 0.9]])
+    assert dp.simulate(third, dp.Fixed(0), users=10**15, seed=seed).clicks == 0
+
+
+def test_a_policy_cannot_change_what_happened():
+    class Meddler:
+        def recommend(self, counts):
+            counts[...] = 0
+            return np.zeros(len(counts), int)
+
+    for engine in ENGINES:
+        with pytest.raises(ValueError, match="read-only"):
+            dp.simulate(blog(), Meddler(), users=100, engine=engine)
+
+
+def test_a_policy_may_answer_with_an_array_of_its_own():
+    class Lender:
+        kept = np.zeros(10**6, np.int64)
+
+        def recommend(self, counts):
+            return self.kept[: len(counts)]
+
+    class Broadcaster:
+        def recommend(self, counts):
+            return np.broadcast_to(np.int64(1), len(counts))
+
+    for engine in ENGINES:
+        assert dp.simulate(magazine(), Lender(), users=1000, engine=engine).users == 1000
+        assert dp.simulate(magazine(), Broadcaster(), users=1000, engine=engine).users == 1000
+    assert not Lender.kept.any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_runs_travel_between_processes(engine):
+    run = dp.simulate(magazine(), dp.Greedy(magazine()), users=2000, seed=1, engine=engine)
+    again = pickle.loads(pickle.dumps(run))
+    assert same(run, again)
+
+
+def test_large_instances_have_small_graphs():
+    wide = dp.random_instance("uniform", types=2000, categories=2, seed=1)
+    run = dp.simulate(wide, dp.Greedy(wide), users=500, seed=1, engine="lanes")
+    tall = dp.random_instance("uniform", types=2, categories=1000, seed=1)
+    other = dp.simulate(tall, dp.Threshold(first=0, steps=200_000, then=1), users=500, seed=1, engine="lanes")
+    assert run.users == other.users == 500
+    assert automaton.most_nodes(wide) * 2000 < 2**23

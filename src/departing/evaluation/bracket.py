@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 # Half the gap between 1 and the next double: the relative error of one rounded operation.
 ROUNDING = 2.0**-53
+# More than the error of one operation whose result is too small to have all its digits.
+UNDERFLOW = 2.0**-1073
 
 
 @dataclass(frozen=True)

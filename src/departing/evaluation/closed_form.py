@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from departing.evaluation.bracket import ROUNDING
+from departing.evaluation.bracket import ROUNDING, UNDERFLOW
 from departing.model.instance import Floats, Instance
 from departing.policy.protocol import check_range
 from departing.policy.schedule import Schedule
@@ -28,7 +28,8 @@ def schedule_values(instance: Instance, policy: Schedule) -> tuple[Floats, Float
     slack = ROUNDING * (16 + (8 + np.arange(len(shown))[:, None]) * depth)
     value, error = terms.sum(axis=0), (terms * slack).sum(axis=0)
     error += ROUNDING * (16 + np.log2(len(shown))) * value
-    return value - error, value + error
+    error += UNDERFLOW * len(shown) * (1 + instance.fixed_values.max(axis=0))
+    return np.maximum(value - error, 0.0), value + error
 
 
 def log_here(instance: Instance) -> Floats:

@@ -9,15 +9,15 @@ import numpy as np
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.push import Leavers, follow, push
-from departing.model.errors import InputError
+from departing.model.arguments import as_number, as_whole, check_instance
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
 
-NODES = 10_000_000
+NODES = 10**7
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distribution:
     """How users leave: chances by type, joint with the prior, so that the sums over types are chances.
 
@@ -64,19 +64,20 @@ class Evaluation(Bracket):
             leavers, left = _follow_schedule(self.instance, self.policy, self.tolerance, self.nodes)
         else:
             leavers, left = follow(self.instance, self.policy, self.tolerance, self.nodes)
-        prior = self.instance.prior
+        prior = self.instance.prior / self.instance.prior.sum()
         returns = leavers.returns[: int(np.argwhere(leavers.returns)[:, 0].max(initial=0)) + 1]
         return Distribution(
             returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left
         )
 
 
-def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes: int = NODES) -> Evaluation:
-    """The exact expected clicks of one user under `policy`, as a bracket no wider than `tolerance`.
+def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes: int | None = None) -> Evaluation:
+    """The exact expected clicks of one user under `policy`, as a bracket.
 
     Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the graph
-    of counts until what is left, times the most it can still bring, is below the tolerance; at most `nodes`
-    counts are expanded, and then the bracket reached so far is returned.
+    of counts until what is left, times the most it can still bring, is below the `tolerance`. At most `nodes`
+    counts are expanded (10⁷ divided by the number of categories unless told); then the bracket reached so far
+    is returned, wider than the tolerance and just as right.
 
     >>> from departing.policy.schedule import Fixed, Threshold
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
@@ -85,18 +86,18 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     >>> round(evaluate(blog, Threshold(first=1, steps=6, then=0)).value, 10)
     0.6502905844
     """
+    check_instance(instance)
     check_policy(policy)
-    if not tolerance >= 0:
-        raise InputError(f"tolerance is {tolerance!r}; expected a number from 0.")
-    if nodes < 1:
-        raise InputError(f"nodes is {nodes!r}; expected a whole number from 1.")
+    tolerance = as_number("tolerance", tolerance, 0.0, np.inf)
+    nodes = NODES // instance.n_categories + 1 if nodes is None else as_whole("nodes", nodes)
     if isinstance(policy, Schedule):
         lower, upper = schedule_values(instance, policy)
     else:
         lower, upper = push(instance, policy, tolerance, nodes)
     by_type = tuple(Bracket(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
-    low, high = float(instance.prior @ lower), float(instance.prior @ upper)
-    sums = instance.n_types * 2.0**-52
+    shares = instance.prior / instance.prior.sum()
+    low, high = float(shares @ lower), float(shares @ upper)
+    sums = (instance.n_types + 2) * 2.0**-52
     return Evaluation(low * (1 - sums), high * (1 + sums), by_type, instance, policy, tolerance, nodes)
 
 

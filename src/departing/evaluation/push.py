@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.evaluation.bracket import ROUNDING
+from departing.evaluation.bracket import ROUNDING, UNDERFLOW
 from departing.kernels.graph import expand, gather
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
@@ -92,7 +92,8 @@ def push(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tu
         frontier.advance(categories, frontier.weights[:, None] * go[categories])
     # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
-    return (gained + closed[0]) * (1 - rounding), (gained + closed[1]) * (1 + rounding)
+    lost_digits = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
+    return (gained + closed[0]) * (1 - rounding), (gained + closed[1]) * (1 + rounding) + lost_digits
 
 
 def follow(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tuple[Leavers, float]:
@@ -125,7 +126,7 @@ def _negligible(share: Floats, total: float, before: float, budget: float, lost:
     Rows are told apart by the power of two below their share, which spares sorting them.
     """
     to_come = 1.0
-    if budget < total < before < np.inf:
+    if 0 < budget < total < before < np.inf:
         to_come += np.log(total / budget) / np.log(before / total)
     allowance = max(budget - lost, 0.0) / to_come
     power = np.frexp(share)[1]

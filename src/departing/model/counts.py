@@ -9,30 +9,35 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART
 Integers = npt.NDArray[np.int64]
 
 
-def as_counts(counts: npt.ArrayLike, n_categories: int | None = None) -> Integers:
+def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str = "the instance") -> Integers:
     """`counts` as integers of shape `[..., K, 4]`, or a sentence about what is wrong with them.
 
     >>> as_counts([[1, 0, 0, 0], [0, 2, 0, 0]]).sum()
     np.int64(3)
     """
-    array = np.asarray(counts)
+    try:
+        array = np.asarray(counts)
+    except ValueError as error:
+        raise InputError("counts are rows of different lengths; expected [..., categories, 4].") from error
     if array.ndim < 2 or array.shape[-1] != 4:
         raise InputError(f"counts have shape {array.shape}; expected [..., categories, 4].")
     if n_categories is not None and array.shape[-2] != n_categories:
-        raise InputError(f"counts have {array.shape[-2]} categories; the instance has {n_categories}.")
+        raise InputError(f"counts have {array.shape[-2]} categories; {whose} has {n_categories}.")
     if array.dtype != np.int64:
-        whole = array.astype(np.int64) if array.dtype.kind in "iuf" and np.isfinite(array).all() else None
+        fits = array.dtype.kind in "iuf" and bool((np.abs(array) < 2**62).all())
+        whole = array.astype(np.int64) if fits else None
         if whole is None or (whole != array).any():
-            raise InputError(f"counts are {array.dtype} {_first_fraction(array)}; expected whole numbers.")
+            raise InputError(f"counts are {array.dtype}{_odd_one(array)}; expected whole numbers.")
         array = whole
     if array.size and array.min() < 0:
         raise InputError(f"counts hold {array.min()}; a count cannot be negative.")
     return array
 
 
-def _first_fraction(array: npt.NDArray[np.generic]) -> str:
-    values = [value for value in array.flat[:1000] if array.dtype.kind != "f" or value != np.floor(value)]
-    return f"(such as {values[0]!s})" if values else ""
+def _odd_one(array: npt.NDArray[np.generic]) -> str:
+    """One of the values that is not a whole number, or too large for one."""
+    whole = [isinstance(v, int | float) and v == v // 1 and abs(v) < 2**62 for v in array.reshape(-1).tolist()]
+    return f" (such as {array.reshape(-1)[whole.index(False)]!s})" if False in whole else ""
 
 
 def steps(counts: Integers) -> Integers:

@@ -3,9 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
+from departing.model.arguments import as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 
+LARGEST = 10**7
 FAMILIES = ("uniform", "specialists", "sticky", "row", "column", "diagonal")
 
 
@@ -29,9 +31,11 @@ def random_instance(
     array([[0.42, 0.21],
            [0.31, 0.26]])
     """
-    for field, value in (("types", types), ("categories", categories)):
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise InputError(f"{field} is {value!r}; expected a whole number from 1.")
+    types, categories = as_whole("types", types), as_whole("categories", categories)
+    if types * categories > LARGEST:
+        raise InputError(
+            f"{categories} categories and {types} types are too many; at most {LARGEST} pairs are drawn."
+        )
     rng = np.random.default_rng(as_seed(seed))
     shape = (categories, types)
     if family == "uniform":
@@ -52,13 +56,6 @@ def random_instance(
         raise InputError(f"family is {family!r}; allowed are {', '.join(FAMILIES)}.")
     prior = rng.dirichlet(np.full(types, alpha))
     return Instance(prior, click, leave if depart is None else depart)
-
-
-def as_seed(seed: int) -> int:
-    """`seed` if it is one, or a sentence."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed is {seed!r}; expected a whole number from 0.")
-    return int(seed)
 
 
 def _structured(family: str, rng: np.random.Generator) -> Floats:

@@ -32,22 +32,28 @@ def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
     target = Path(path)
+    if target.is_dir():
+        raise InputError(f"Cannot write {str(target)!r}: it is a folder.")
     try:
-        if target.is_dir():
-            raise InputError(f"Cannot write {str(target)!r}: it is a folder.")
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
-    except OSError as error:
-        raise InputError(f"Cannot write {str(target)!r}: {error.strerror or error}.") from error
-    os.close(handle)
+        os.close(handle)
+    except (OSError, ValueError) as error:  # the second for a name with a NUL in it
+        raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
     part = Path(name)
     try:
         yield part
         os.chmod(part, 0o666 & ~_umask())
         os.replace(part, target)
     except OSError as error:
-        raise InputError(f"Cannot write {str(target)!r}: {error.strerror or error}.") from error
+        if error.filename not in (None, str(part)):
+            raise  # something else went wrong while the file was open
+        raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _umask() -> int:
@@ -76,10 +82,12 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise InputError(f"There is no file {name!r}.") from error
     except OSError as error:
         raise InputError(f"Cannot read {name!r}: {error.strerror or error}.") from error
+    except RecursionError as error:
+        raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: it is nested too deeply.") from error
     except ValueError as error:  # both decoders' errors, and bytes that are not UTF-8
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: {error}.") from error
     if not isinstance(document, dict):
-        raise InputError(f"{name!r} holds a {type(document).__name__}, not the fields of a {kind}.")
+        raise InputError(f"{name!r} does not hold fields with names, as the file of {_a(kind)} does.")
     expected = f"departing-{kind}"
     if (found := document.pop("format", expected)) != expected:
         raise InputError(f"{name!r} has format {found!r}; expected {expected!r}.")
@@ -91,6 +99,10 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
             f"{name!r} has version {version}, but this release of departing reads up to {VERSION}; upgrade it."
         )
     return document
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def check_fields(document: dict[str, Any], required: set[str], optional: set[str], where: str) -> None:

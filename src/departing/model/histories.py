@@ -46,10 +46,11 @@ class Histories:
             raise InputError(f"multiplicity must be {len(rows)} whole numbers from 1, one for every row of counts.")
         if ids is not None and (len(ids) != len(rows) or (times != 1).any()):
             raise InputError(f"ids has {len(ids)} entries; expected one for each of {len(rows)} single users.")
+        times = times.astype(np.int64)
         for array in (rows, times):
             array.setflags(write=False)
         object.__setattr__(self, "counts", rows)
-        object.__setattr__(self, "multiplicity", times.astype(np.int64, copy=False))
+        object.__setattr__(self, "multiplicity", times)
         object.__setattr__(self, "ids", None if ids is None else tuple(ids))
 
     @property

@@ -122,7 +122,7 @@ class Instance:
 
     @cached_property
     def fixed_values(self) -> Floats:
-        """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `P / (L (1 - P))`."""
+        """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `click / leave`."""
         return _frozen(self.click / self.leave)
 
     def category(self, name: str | int) -> int:
@@ -230,7 +230,9 @@ def _probabilities(field: str, values: npt.ArrayLike) -> Floats:
             raise ValueError
         array = np.array(raw, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{field} is {values!r:.80}; expected numbers in rows of equal length.") from error
+        raise InputError(
+            f"{field} is {values!r:.80}; expected a number, or numbers in rows of equal length."
+        ) from error
     bad = np.argwhere(~((array >= 0) & (array <= 1)))
     if len(bad):
         at = "".join(f"[{i}]" for i in bad[0])
@@ -256,23 +258,21 @@ def _default_names(noun: str, n: int) -> list[str]:
 def _names(field: str, noun: str, names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if names is None:
         return tuple(_default_names(noun, n))
-    if isinstance(names, str) or not all(isinstance(name, str) and name.strip() for name in names):
+    listed = isinstance(names, Sequence) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) and name.strip() for name in names):
         raise InputError(f"{field} is {names!r:.80}; expected {n} names that are not empty.")
     if len(names) != n:
         raise InputError(f"{field} has {len(names)} names; click has {n} of them.")
-    for name in names:
-        if list(names).count(name) > 1:
-            raise InputError(f"{field} has the name {name!r} twice; names must differ.")
+    if len(set(names)) < n:
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"{field} has the name {twice!r} twice; names must differ.")
     return tuple(names)
 
 
 def _index(noun: str, name: str | int, names: tuple[str, ...]) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)
-    try:
-        index = int(name)
-    except (TypeError, ValueError):
-        index = -1
+    index = int(name) if isinstance(name, int) or (isinstance(name, str) and name.isdecimal()) else -1
     if not 0 <= index < len(names):
         known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
         raise InputError(f"There is no {noun} {name!r}; known are {known}, or their indices from 0.")

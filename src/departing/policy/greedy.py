@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from departing.model.arguments import check_instance
 from departing.model.belief import log_weights, posterior, row_max
 from departing.model.counts import Integers, as_counts
 from departing.model.instance import Floats, Instance
@@ -32,9 +33,12 @@ class Greedy(Saved):
     instance: Instance
     kind = "greedy"
 
+    def __post_init__(self) -> None:
+        check_instance(self.instance)
+
     def recommend(self, counts: npt.ArrayLike) -> Integers:
         """The category with the largest predicted chance of a click."""
-        return self._choose(self._believe(as_counts(counts, self.instance.n_categories)))
+        return self._choose(self._believe(as_counts(counts, self.instance.n_categories, "the policy's instance")))
 
     def _believe(self, counts: Integers) -> Floats:
         return posterior(log_weights(self.instance, counts), self.instance.prior)
@@ -53,10 +57,11 @@ class Greedy(Saved):
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
         categories = self._choose(beliefs)
+        floor = np.maximum(beliefs, np.where(self.instance.prior > 0, 1e-300, 0.0))  # a belief may underflow to 0
         evidence = np.empty_like(beliefs)
         for a in np.unique(categories):
             rows = categories == a
-            evidence[rows] = beliefs[rows] @ self._rivalry[a].T
+            evidence[rows] = floor[rows] @ self._rivalry[a].T
         bounds = np.divide(evidence, beliefs, out=np.ones_like(beliefs), where=beliefs > 1e-200)
         return np.minimum(1.0, bounds * (1 + 1e-6))  # the factor covers the rounding of beliefs
 

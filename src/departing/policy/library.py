@@ -44,7 +44,7 @@ def _from_document(document: dict[str, Any], where: str) -> Policy:
 
 def _mapping(value: object, field: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(f"{where}: {field} is {value!r:.80}; expected the fields of a {field}.")
+        raise InputError(f"{where}: {field} is {value!r:.80}; expected fields with names.")
     return value
 
 
@@ -66,7 +66,7 @@ def parse_policy(text: str, instance: Instance) -> Policy:
         return Fixed(instance.category(arguments[0]))
     if kind == "threshold" and len(arguments) == 3:
         first, then = instance.category(arguments[0]), instance.category(arguments[2])
-        if not arguments[1].isdecimal():
+        if not arguments[1].isdecimal() or len(arguments[1]) > 18:
             raise InputError(f"steps is {arguments[1]!r}; expected a whole number from 0.")
         return Threshold(first=first, steps=int(arguments[1]), then=then)
     if kind == "walk" and arguments:

@@ -1,5 +1,6 @@
 """What a policy is, and the checks its answers go through."""
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -27,7 +28,9 @@ def check_policy(policy: object) -> None:
 
 def recommended(policy: Policy, counts: Integers) -> Integers:
     """What `policy` recommends to users with `counts[n, K, 4]`, checked to be n categories that exist."""
-    categories = np.asarray(policy.recommend(counts))
+    shown = counts.view()
+    shown.setflags(write=False)  # a policy that changes what it looks at would change what happened
+    categories = np.asarray(policy.recommend(shown))
     n, n_categories = counts.shape[:2]
     name = type(policy).__name__
     if categories.shape != (n,) or categories.dtype.kind not in "iu":
@@ -36,7 +39,7 @@ def recommended(policy: Policy, counts: Integers) -> Integers:
             f"expected integers of shape ({n},)."
         )
     check_range(name, categories, n_categories)
-    return categories.astype(np.int64, copy=False)
+    return np.array(categories, np.int64)  # a copy: what a policy returns may be its own
 
 
 def check_range(name: str, categories: Integers, n_categories: int) -> None:
@@ -58,8 +61,16 @@ def unsettled(policy: Policy, counts: Integers, instance: Instance) -> Floats:
     return np.ones((len(counts), instance.n_types)) if tells is None else np.asarray(tells(counts, instance))
 
 
+def as_categories(field: str, values: Sequence[int] | Integers) -> list[int]:
+    """`values` if they are a list of indices of categories, or a sentence."""
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(listed, str) or not isinstance(listed, Sequence):
+        raise InputError(f"{field} is {values!r:.80}; expected a list of categories.")
+    return [as_category(f"{field}[{i}]", value) for i, value in enumerate(listed)]
+
+
 def as_category(field: str, value: int) -> int:
     """`value` if it can be the index of a category, or a sentence."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**31:
         raise InputError(f"{field} is {value!r}; a category is a whole number from 0.")
     return int(value)

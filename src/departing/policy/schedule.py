@@ -14,7 +14,7 @@ from departing.model.counts import Integers, as_counts, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
-from departing.policy.protocol import as_category
+from departing.policy.protocol import as_categories, as_category
 
 
 class Schedule(Saved, ABC):
@@ -121,8 +121,7 @@ class Walk(Schedule):
     kind = "walk"
 
     def __init__(self, categories: Sequence[int], *, then: int) -> None:
-        walk = tuple(as_category(f"categories[{i}]", a) for i, a in enumerate(categories))
-        object.__setattr__(self, "categories", walk)
+        object.__setattr__(self, "categories", tuple(as_categories("categories", categories)))
         object.__setattr__(self, "then", as_category("then", then))
 
     @cached_property

@@ -11,7 +11,7 @@ from departing.model.counts import Integers, as_counts, gone, merge, row_keys, s
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved, to_document
-from departing.policy.protocol import Policy, as_category, unsettled
+from departing.policy.protocol import Policy, as_categories, recommended, unsettled
 
 
 class Table(Saved):
@@ -28,14 +28,15 @@ class Table(Saved):
     kind = "table"
 
     def __init__(self, counts: npt.ArrayLike, categories: Sequence[int] | Integers, fallback: Policy) -> None:
-        rows = np.array(as_counts(counts)) if np.size(counts) else np.zeros((0, 1, 4), np.int64)
+        empty = isinstance(counts, Sequence | np.ndarray) and not len(counts)
+        rows = np.zeros((0, 1, 4), np.int64) if empty else np.array(as_counts(counts))
         if rows.ndim != 3:
             raise InputError(f"counts have shape {rows.shape}; expected [entries, categories, 4].")
         if gone(rows).any():
             raise InputError("counts hold a user who departed; a table is for users who are still here.")
-        if len(categories) != len(rows):
-            raise InputError(f"categories has {len(categories)} entries; expected {len(rows)}, one for every counts.")
-        chosen = [as_category(f"categories[{i}]", a) for i, a in enumerate(np.asarray(categories).tolist())]
+        chosen = as_categories("categories", categories)
+        if len(chosen) != len(rows):
+            raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for every counts.")
         if not isinstance(fallback, Policy):
             raise InputError(f"fallback is {fallback!r}; expected a policy.")
         self.counts = rows
@@ -69,7 +70,7 @@ class Table(Saved):
         found = entry >= 0
         answer[found] = self.categories[entry[found]]
         if not found.all():
-            answer[~found] = self.fallback.recommend(rows[~found])
+            answer[~found] = recommended(self.fallback, rows[~found])
         return answer.reshape(given.shape[:-2])
 
     def _find(self, rows: Integers) -> Integers:
@@ -104,7 +105,12 @@ class Table(Saved):
         }
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self.document() == other.document()
+        return (
+            isinstance(other, Table)
+            and np.array_equal(self.counts, other.counts)
+            and np.array_equal(self.categories, other.categories)
+            and self.fallback == other.fallback
+        )
 
     def __hash__(self) -> int:
         return hash((self.counts.tobytes(), self.categories.tobytes()))

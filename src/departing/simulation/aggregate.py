@@ -10,13 +10,14 @@ from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
 from departing.policy.protocol import Policy, recommended, unsettled
+from departing.simulation.reference import deal_types
 from departing.simulation.run import Progress
 
 TAIL = 1e-4
 
 
 @dataclass
-class Leavers:
+class Gone:
     """The final counts of users, and how many have each."""
 
     counts: list[Integers] = field(default_factory=list)
@@ -57,35 +58,37 @@ def aggregate(
     same, which of the others depart.
     """
     rng = np.random.default_rng([seed, 1])
-    frontier = Frontier(instance, rng.multinomial(users, instance.prior / instance.prior.sum()))
-    leavers, visited, step = Leavers(), 0, 0
+    frontier = Frontier(instance, deal_types(instance, users, rng))
+    gone, visited, step = Gone(), 0, 0
     sure = (instance.chances[:, STAY] == 0).all(axis=1)
     here = users
-    while len(frontier):
+    while True:
         visited += len(frontier)
         if nodes is not None and visited > nodes:
             progress(here - users)  # take back what was reported: another engine starts over
             return None
+        if not len(frontier):
+            break
         if step == max_steps:
-            leavers.add(frontier.counts, frontier.weights.sum(axis=1))
+            gone.add(frontier.counts, frontier.weights.sum(axis=1))
             break
         categories = recommended(policy, frontier.counts)
         if max_steps is None and sure.any():
             chain = sure[categories] & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1)
-            _play_chains(instance, frontier, categories, chain, rng, leavers)
+            visited += _play_chains(instance, frontier, categories, chain, rng, gone, nodes)
             categories = categories[~chain]
         clicked = rng.binomial(frontier.weights, instance.click[categories])
         last = rng.binomial(clicked, instance.depart_on_click[categories])
         missed = frontier.weights - clicked
         departed = rng.binomial(missed, instance.depart[categories])
-        leavers.depart(frontier.counts, categories, DEPART, departed.sum(axis=1))
-        leavers.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
+        gone.depart(frontier.counts, categories, DEPART, departed.sum(axis=1))
+        gone.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
         frontier.advance(categories, np.stack([clicked - last, missed - departed], axis=1))
         frontier.keep(frontier.weights.sum(axis=1) > 0)
         step, before, here = step + 1, here, int(frontier.weights.sum())
         progress(before - here)
     progress(here)
-    return leavers.histories()
+    return gone.histories()
 
 
 def _play_chains(
@@ -94,29 +97,37 @@ def _play_chains(
     categories: Integers,
     chain: npt.NDArray[np.bool_],
     rng: np.random.Generator,
-    leavers: Leavers,
-) -> None:
+    gone: Gone,
+    nodes: int | None,
+) -> int:
     """Play the rows of `chain` to the end and take them off the frontier.
 
     These users see one category for ever and stay only by clicking, so the number of clicks before they
     leave is geometric: many steps are drawn as one multinomial, and those beyond it start again from there.
+    Returns how many counts were met, and stops if these are more than `nodes`.
     """
+    cells = 0
     counts, users, categories = frontier.counts[chain], frontier.weights[chain], categories[chain]
     frontier.keep(~chain)
     while len(users):
-        here = instance.chances[categories, CLICK]
+        here = np.where(users > 0, instance.chances[categories, CLICK], 0.0)
         n_steps = int(np.clip(np.log(TAIL) / np.log(max(here.max(), TAIL)), 1, 1000))
+        cells += len(counts) * n_steps
+        if nodes is not None and cells > nodes:
+            return cells
         survival = here[..., None] ** np.arange(n_steps + 1)
         leaving = survival[..., :-1] * (1 - here[..., None])
-        drawn = rng.multinomial(users, np.concatenate([leaving, survival[..., -1:]], axis=-1))
+        # Backwards: the last cell takes what is left after rounding, so it must not be a rare one.
+        drawn = rng.multinomial(users, np.concatenate([survival[..., -1:], leaving[..., ::-1]], axis=-1))[..., ::-1]
         ratio = instance.chances[categories, CLICK_DEPART] / instance.leave[categories]
         last = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
         final = np.repeat(counts, n_steps, axis=0)
         shown = np.repeat(categories, n_steps)
         final[np.arange(len(final)), shown, CLICK] += np.tile(np.arange(n_steps), len(counts))
-        leavers.depart(final, shown, CLICK_DEPART, last.reshape(-1))
-        leavers.depart(final, shown, DEPART, (drawn[..., :-1].sum(axis=1) - last).reshape(-1))
-        leavers.repeat |= len(counts) > 1
+        gone.depart(final, shown, CLICK_DEPART, last.reshape(-1))
+        gone.depart(final, shown, DEPART, (drawn[..., :-1].sum(axis=1) - last).reshape(-1))
+        gone.repeat |= len(counts) > 1
         more = drawn[..., -1].any(axis=1)
         counts, users, categories = counts[more], drawn[more, :, -1], categories[more]
         counts[np.arange(len(counts)), categories, CLICK] += n_steps
+    return cells

@@ -52,6 +52,11 @@ def _thresholds(instance: Instance) -> npt.NDArray[np.uint64]:
     return np.stack([np.where(stay > 0, np.minimum(clicks, goes_on), goes_on), goes_on], axis=-1)
 
 
+def most_nodes(instance: Instance) -> int:
+    """How many nodes a graph may have: fewer for large instances, so that it stays small in memory."""
+    return min(NODES, max(2**22 // (instance.n_categories + instance.n_types), 1))
+
+
 def automaton(instance: Instance, policy: Policy, max_steps: int | None) -> Automaton:
     """The graph of `policy`, cut where few users come or at `max_steps`."""
     if isinstance(policy, Schedule):
@@ -62,7 +67,7 @@ def automaton(instance: Instance, policy: Policy, max_steps: int | None) -> Auto
 def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automaton:
     """A node for every step of a schedule; the last one loops."""
     prefix = sum(n for _, n in policy.segments)
-    length = min(prefix if max_steps is None else max_steps, NODES)
+    length = min(prefix if max_steps is None else max_steps, most_nodes(instance))
     counts = np.zeros((length + 1, instance.n_categories, 4), np.int64)
     counts[:, 0, STAY] = np.arange(length + 1)  # a schedule looks at the number of steps alone
     category = recommended(policy, counts)
@@ -83,7 +88,7 @@ def _graph(instance: Instance, policy: Policy, max_steps: int | None) -> Automat
     while len(frontier):
         here = first + np.arange(len(frontier))
         category = recommended(policy, frontier.counts)
-        follow = _open(frontier, first, last=step == max_steps)
+        follow = _open(frontier, last=step == max_steps or first > most_nodes(instance))
         category[~follow] = -1
         loops = follow & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1) & (max_steps is None)
         following = np.stack([here, here], axis=1)
@@ -99,10 +104,10 @@ def _graph(instance: Instance, policy: Policy, max_steps: int | None) -> Automat
     return Automaton(np.concatenate(categories), np.concatenate(followings), np.concatenate(counts))
 
 
-def _open(frontier: Frontier, first: int, last: bool) -> npt.NDArray[np.bool_]:
+def _open(frontier: Frontier, last: bool) -> npt.NDArray[np.bool_]:
     """Which nodes of a level to follow: all but the rarest, or none at the end."""
     share = frontier.weights.sum(axis=1)
-    if last or first > NODES:
+    if last:
         return np.zeros(len(share), bool)
     order = np.argsort(share)
     follow = np.ones(len(share), bool)

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_instance, check_stays
 from departing.model.counts import Integers, clicks
-from departing.model.families import as_seed
 from departing.model.instance import DEPART, Instance
 from departing.policy.protocol import Policy, check_policy, recommended
-from departing.simulation.arguments import check_stays, whole
 from departing.simulation.reference import draw_outcomes, draw_types
-from departing.simulation.run import Progress, add_up, normal_interval, standard_error
+from departing.simulation.run import Progress, add_up, normal_interval, standard_error, total
 
 BATCH = 2**16
 
@@ -53,25 +52,24 @@ def compare(
     >>> result.stderr < result.unpaired_stderr / 10
     True
     """
-    users, seed, max_steps = whole("users", users), as_seed(seed), check_stays(instance, max_steps)
+    check_instance(instance)
+    users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
+    max_steps = check_stays(instance, max_steps)
     for policy in (first, second):
         check_policy(policy)
-    returns: list[Integers] = []
+    none = np.empty(0, np.int64)
+    seen = [(none, none)] * 3  # how often each return of the first, of the second, and each difference occurred
     for batch, start in enumerate(range(0, users, BATCH)):
         rng = np.random.default_rng([seed, 5, batch])
-        returns.append(_play_pair(instance, (first, second), min(BATCH, users - start), rng, max_steps))
+        one, two = _play_pair(instance, (first, second), min(BATCH, users - start), rng, max_steps)
+        for i, new in enumerate((one, two, one - two)):
+            values, times = seen[i]
+            seen[i] = add_up([values, new], [times, np.ones_like(new)])
         if progress is not None:
-            progress(returns[-1].shape[1])
-    one, two = np.concatenate(returns, axis=1)
-    apart = [standard_error(*add_up([r], [np.ones(users, np.int64)])) for r in (one, two)]
-    return Comparison(
-        users=users,
-        first=float(one.mean()),
-        second=float(two.mean()),
-        difference=float((one - two).mean()),
-        stderr=standard_error(*add_up([one - two], [np.ones(users, np.int64)])),
-        unpaired_stderr=math.hypot(*apart),
-    )
+            progress(len(one))
+    means = [total(values, times) / users for values, times in seen]
+    errors = [standard_error(values, times) for values, times in seen]
+    return Comparison(users, means[0], means[1], means[2], errors[2], math.hypot(*errors[:2]))
 
 
 def _play_pair(

@@ -3,7 +3,8 @@
 Importing this module registers `departing/User-v0`; the observation is the user's counts and nothing else.
 
 >>> import gymnasium, departing.simulation.gym
->>> from departing.model.instance import Instance
+>>> from departing.model.arguments import as_whole
+from departing.model.instance import Instance
 >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
 >>> env = gymnasium.make("departing/User-v0", instance=blog)
 >>> counts, info = env.reset(seed=1)
@@ -18,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from departing.model.arguments import as_whole
 from departing.model.counts import Integers, steps
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
-from departing.simulation.arguments import whole
 from departing.simulation.reference import draw_outcomes, draw_types
 
 try:
@@ -42,7 +43,7 @@ class _Crowd:
 
     def __init__(self, instance: Instance | str | os.PathLike[str], max_steps: int | None, n: int) -> None:
         self.instance = instance if isinstance(instance, Instance) else Instance.load(instance)
-        self.max_steps = None if max_steps is None else whole("max_steps", max_steps)
+        self.max_steps = None if max_steps is None else as_whole("max_steps", max_steps)
         self.cumulative = self.instance.chances.cumsum(axis=1)[:, :3]
         self.types = np.zeros(n, np.int64)
         self.counts = np.zeros((n, self.instance.n_categories, 4), np.int64)
@@ -60,7 +61,9 @@ class _Crowd:
 
     def step(self, rows: Booleans, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Booleans, Booleans]:
         """Recommend `actions[n]` to the users in `rows`: rewards, who departed, who is no longer looked at."""
-        if actions.shape != rows.shape or actions.dtype.kind not in "iu" or not self._known(actions[rows]):
+        if actions.shape != rows.shape:
+            raise InputError(f"actions have shape {actions.shape}; expected {rows.shape}, one for every user.")
+        if actions.dtype.kind not in "iu" or not self._known(actions[rows]):
             raise InputError(
                 f"action is {actions!s:.80}; expected whole numbers from 0 to {self.instance.n_categories - 1}."
             )
@@ -130,7 +133,7 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
         max_steps: int | None = None,
         reveal_type: bool = False,
     ) -> None:
-        self.num_envs = whole("num_envs", num_envs)
+        self.num_envs = as_whole("num_envs", num_envs)
         self._crowd = _Crowd(instance, max_steps, self.num_envs)
         self._reveal, self._over = reveal_type, np.ones(self.num_envs, bool)
         self.single_observation_space, self.single_action_space = self._crowd.spaces()

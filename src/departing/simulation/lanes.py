@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +17,8 @@ from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
 from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton
-from departing.simulation.reference import Finished, Users, play
-from departing.simulation.run import Progress, Run, add_up, run_of, total
+from departing.simulation.reference import Finished, Users, deal_types, play
+from departing.simulation.run import Progress, Run, add_up, quiet, run_of, total
 
 BLOCK = 2**18  # users a block: fixed, so that the number of threads does not change what happens
 CAP = 2**10
@@ -63,16 +64,21 @@ class Lanes:
         self.shown = np.repeat(self.graph.category, instance.n_types)  # by state
         self.root = np.random.SeedSequence([seed, 2]).generate_state(1, np.uint64)[0]
         # Users do not influence each other, so the order of types is free: all of one type, then the next.
-        rng = np.random.default_rng([seed, 2])
-        self.type_ends = rng.multinomial(users, instance.prior / instance.prior.sum()).cumsum()
+        self.type_ends = deal_types(instance, users, np.random.default_rng([seed, 2])).cumsum()
         self.blocks = -(-users // BLOCK)
         self._local = threading.local()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _local=threading.local())
 
     def run(self, threads: int, progress: Progress) -> Run:
         """The run; its histories are counted when they are asked for."""
         histogram, made, before, parked = np.zeros(CAP, np.int64), 0, 0, Finished()
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
-        for block in self.finish(self.run_blocks(threads, False, progress), parked):
+        for block in self.finish(self.run_blocks(threads, False, progress), parked, progress):
             histogram += block.returns_users
             many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
             made += block.steps
@@ -88,13 +94,13 @@ class Lanes:
             seed=self.seed,
             returns=returns,
             returns_users=users,
-            replay=lambda: self.histories(threads),
+            _replay=partial(self.histories, threads),
         )
 
     def histories(self, threads: int) -> Histories:
         """The histories of the run, by playing it again and counting."""
         finished = Finished()
-        for block in self.finish(self.run_blocks(threads, True, lambda _: None), finished):
+        for block in self.finish(self.run_blocks(threads, True, quiet), finished, quiet):
             if block.final is not None:
                 finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
         return finished.histories(self.instance.n_categories)
@@ -177,9 +183,9 @@ class Lanes:
         """All blocks in order, some of them played ahead."""
         for block in in_order(lambda index: self.play(index, keep_counts), self.blocks, threads):
             yield block
-            progress(block.users)
+            progress(block.users - len(block.types))
 
-    def finish(self, blocks: Iterator[Block], finished: Finished) -> Iterator[Block]:
+    def finish(self, blocks: Iterator[Block], finished: Finished, progress: Progress) -> Iterator[Block]:
         """Pass the blocks on, playing the users in exits to the end in the way of the reference loop."""
         types: list[Integers] = []
         counts: list[Integers] = []
@@ -190,20 +196,26 @@ class Lanes:
                 types.append(block.types)
                 counts.append(block.counts)
             if sum(map(len, types)) >= PARKED:
-                self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished)
+                self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
                 types, counts, batch = [], [], batch + 1
         if types:
-            self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished)
+            self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
 
-    def _play_parked(self, types: Integers, counts: Integers, batch: int, finished: Finished) -> None:
+    def _play_parked(
+        self, types: Integers, counts: Integers, batch: int, finished: Finished, progress: Progress
+    ) -> None:
         if self.max_steps is not None:
             over = steps(counts) >= self.max_steps
             finished.add(counts[over])
+            progress(int(over.sum()))
             types, counts = types[~over], counts[~over]
         coming = [Users(np.arange(len(types)), types, counts)]
 
         def arrive(most: int) -> Users:
-            return coming.pop() if coming else Users(types[:0], types[:0], counts[:0])
+            if coming:
+                return coming.pop()
+            progress(most)
+            return Users(types[:0], types[:0], counts[:0])
 
         rng = np.random.default_rng([self.seed, 4, batch])
         play(self.instance, self.policy, arrive, rng, len(types), self.max_steps, finished)

@@ -118,6 +118,14 @@ def draw_types(instance: Instance, n: int, rng: np.random.Generator) -> Integers
     return np.searchsorted(shares / shares[-1], rng.random(n), side="right")
 
 
+def deal_types(instance: Instance, users: int, rng: np.random.Generator) -> Integers:
+    """How many of `users` are of each type, `[M]`."""
+    order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one
+    dealt = np.empty(instance.n_types, np.int64)
+    dealt[order] = rng.multinomial(users, instance.prior[order] / instance.prior.sum())
+    return dealt
+
+
 def new_users(instance: Instance, users: int, rng: np.random.Generator) -> Arrive:
     """Arrivals of `users` users with fresh counts and types drawn from the prior."""
     come = 0

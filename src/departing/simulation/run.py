@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import nan, sqrt
 from statistics import NormalDist
 
 import numpy as np
 
+from departing.model.arguments import as_number
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -15,7 +16,7 @@ from departing.model.histories import Histories
 Progress = Callable[[int], None]  # called with the number of users who finished since the last call
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A finished simulation: `users` of them, their `clicks` and `steps` in all, and how each fared.
 
@@ -31,7 +32,7 @@ class Run:
     seed: int
     returns: Integers = field(repr=False)
     returns_users: Integers = field(repr=False)
-    replay: Callable[[], Histories] = field(repr=False, compare=False)
+    _replay: Callable[[], Histories] = field(repr=False)
 
     @property
     def mean(self) -> float:
@@ -53,7 +54,11 @@ class Run:
 
         The lanes engine does not keep them: it plays the same run again from its seed, counting.
         """
-        return self.replay()
+        return self._replay()
+
+
+def quiet(users: int) -> None:
+    """Report nothing."""
 
 
 def run_of(histories: Histories, engine: str, seed: int) -> Run:
@@ -69,8 +74,12 @@ def run_of(histories: Histories, engine: str, seed: int) -> Run:
         seed=seed,
         returns=returns,
         returns_users=users,
-        replay=lambda: histories,
+        _replay=partial(_keep, histories),
     )
+
+
+def _keep(histories: Histories) -> Histories:
+    return histories
 
 
 def total(values: Integers, times: Integers) -> int:
@@ -98,7 +107,7 @@ def standard_error(values: Integers, times: Integers) -> float:
 
 def normal_interval(mean: float, stderr: float, confidence: float) -> tuple[float, float]:
     """`mean` plus and minus the normal quantile times `stderr`."""
-    if not 0 < confidence < 1:
+    if as_number("confidence", confidence, 0.0, 1.0) in (0, 1):
         raise InputError(f"confidence is {confidence!r}; expected a number between 0 and 1.")
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     return mean - z * stderr, mean + z * stderr

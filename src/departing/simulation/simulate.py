@@ -5,14 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
+from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_instance, check_stays
 from departing.model.errors import InputError
-from departing.model.families import as_seed
 from departing.model.instance import Instance
 from departing.policy.protocol import Policy, check_policy
-from departing.simulation.arguments import MOST_USERS, check_stays, whole
 from departing.simulation.reference import Finished, Record, Users, new_users, play
-from departing.simulation.run import Progress, Run, run_of
+from departing.simulation.run import Progress, Run, quiet, run_of
 
+AUTO_MEMORY, MOST_MEMORY = 2**31, 2**33  # bytes of counts the aggregate engine may meet
 ENGINES = ("auto", "aggregate", "lanes", "step")
 
 
@@ -34,7 +34,7 @@ def simulate(
     Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
     speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
     pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
-    the graph is too large for so few users, and then `lanes`; with a `log` it takes `step`.
+    the counts they meet would fill more than 2 GiB, and then `lanes`; with a `log` it takes `step`.
 
     At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
     are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
@@ -48,14 +48,15 @@ def simulate(
     >>> abs(run.mean - 0.6333333) < 5 * run.stderr
     True
     """
-    users, seed = whole("users", users, most=MOST_USERS), as_seed(seed)
-    together = None if open_users is None else whole("open_users", open_users)
+    users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
+    together = None if open_users is None else as_whole("open_users", open_users)
+    check_instance(instance)
     check_policy(policy)
     max_steps = check_stays(instance, max_steps)
     if engine not in ENGINES:
         raise InputError(f"engine is {engine!r}; allowed are {', '.join(ENGINES)}.")
-    threads = whole("threads", threads) if threads is not None else cores()
-    progress = progress or _quiet
+    threads = as_whole("threads", threads) if threads is not None else cores()
+    progress = progress or quiet
     if log is not None and engine not in ("auto", "step"):
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
     if engine == "step" or log is not None:
@@ -63,11 +64,12 @@ def simulate(
     if engine != "lanes":
         from departing.simulation.aggregate import aggregate
 
-        # Below this many counts, pushing crowds is cheaper than following every user.
-        nodes = max(200_000, users // 100) if engine == "auto" else None
+        nodes = (AUTO_MEMORY if engine == "auto" else MOST_MEMORY) // (32 * instance.n_categories)
         histories = aggregate(instance, policy, users, seed, max_steps, nodes, progress)
         if histories is not None:
             return run_of(histories, "aggregate", seed)
+        if engine == "aggregate":
+            raise InputError(f"These users meet more than {nodes} different counts; use fewer users, or lanes.")
     from departing.simulation.lanes import Lanes
 
     return Lanes(instance, policy, users, seed, together or 64, max_steps).run(threads, progress)
@@ -107,7 +109,3 @@ def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractConte
     from departing.simulation.log import event_log
 
     return event_log(log, instance)
-
-
-def _quiet(users: int) -> None:
-    """Report nothing."""
