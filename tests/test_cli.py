@@ -100,6 +100,17 @@ def test_help_and_version_are_there():
         (["simulate", "blog", "greedy", "--users", "few"], "users is 'few'; expected a whole number"),
         (["simulate", "blog", "greedy", "--users", "2.5"], "users is '2.5'"),
         (["simulate", "blog", "greedy", "--users", "1/0"], "users is '1/0'"),
+        (["simulate", "blog", "greedy", "--users", "1e99999999"], "users is '1e99999999'"),
+        (["simulate", "blog", "greedy", "--users", "1e16"], "users is 1e+16; at most 1e+15"),
+        (
+            ["simulate", "blog", "greedy", "--engine", "lanes", "--against", "fixed:0"],
+            "--engine and --against do not",
+        ),
+        (["instance", "blog", "--types", "3"], "--types is for random instances"),
+        (["instance", "--random", "uniform", "--types", "1000000000"], "are too many"),
+        (["evaluate", "blogg"], "There is no instance 'blogg'; give a file that ends in .toml or .json, or 'blog'"),
+        (["evaluate", "blog", "--nodes", "x"], "nodes is 'x'; expected a whole number"),
+        (["evaluate", "blog", "threshold:0," + "9" * 5000 + ",1"], "steps is '9"),
         (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),
         (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
         (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
@@ -167,3 +178,70 @@ def test_a_closed_pipe_is_no_error():
         text=True,
     )
     assert "Traceback" not in done.stderr
+
+
+def test_policies_that_cannot_be_told_apart_are_not_ranked():
+    text = told("evaluate", "blog", "greedy", "threshold:sports,6,economics", "--nodes", "3", "--distribution")
+    assert text.count("undecided") == 2
+    assert "The bounds of greedy are 0.0144 apart: more --nodes" in text
+    assert "were not followed to the end" in " ".join(text.split())
+    assert "≤ 0.0612" in text
+
+
+def test_nothing_is_cut_off_on_a_narrow_screen(tmp_path):
+    dp.random_instance("uniform", types=12, categories=2, seed=1).save(tmp_path / "a.toml")
+    for command in (
+        ["instance", str(tmp_path / "a.toml")],
+        ["evaluate", str(tmp_path / "a.toml"), "fixed:0", "greedy"],
+    ):
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+        assert done.exit_code == 0
+        assert "…" not in done.stdout
+        assert all(f"type {x}" in done.stdout for x in range(12))
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def test_names_with_brackets_are_names(tmp_path):
+    dp.Instance([1.0], [[0.5], [0.4]], categories=["[promo] shoes", "[/b]"], types=["[/x]"]).save(tmp_path / "a.toml")
+    for command in (["instance"], ["evaluate", "--distribution"]):
+        text = told(command[0], tmp_path / "a.toml", *command[1:])
+        assert "[promo] shoes" in text
+        assert "[/x]" in text
+    assert "[promo] shoes" in told("simulate", tmp_path / "a.toml", "fixed:0", "--users", 10, "--against", "fixed:1")
+
+
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "instance", "blog"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: Cannot write the output: No space left on device."
+
+
+def test_a_terminal_without_these_letters_gets_others():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [*COMMAND, "evaluate", "blog", "threshold:sports,6,economics"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0
+    assert "sports ? 6, then economics" in done.stdout
+
+
+def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
+    path = tmp_path / "a.csv"
+    process = subprocess.Popen(
+        [*COMMAND, "simulate", "blog", "greedy", "--users", "1e10", "--log", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(600):
+        if os.listdir(tmp_path):
+            break
+        time.sleep(0.1)
+    process.terminate()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file was written."
+    assert os.listdir(tmp_path) == []

@@ -1,13 +1,16 @@
 """The command line: arguments in, calls of the library, tables or JSON out."""
 
+import io
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -43,14 +46,28 @@ def _told(command: Callable[..., None]) -> Callable[..., None]:
     def told(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()
         except InputError as error:
-            print(f"Error: {error}", file=sys.stderr)
-            raise typer.Exit(2) from error
-        except KeyboardInterrupt as error:
-            print("Interrupted; no file was written.", file=sys.stderr)
-            raise typer.Exit(2) from error
+            _stop(f"Error: {error}")
+        except BrokenPipeError:  # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _stop(f"Error: Cannot write the output: {error.strerror or error}.")
+        except MemoryError:
+            _stop("Error: There is not enough memory for this; try fewer users, types or nodes.")
+        except (KeyboardInterrupt, SystemError) as error:
+            # A compiled function interrupted on its way in tells so by a SystemError.
+            if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            _stop("Interrupted; no file was written.")
 
     return told
+
+
+def _stop(sentence: str) -> NoReturn:
+    print(sentence, file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _console() -> "Console":
@@ -63,7 +80,11 @@ def _load(name: str) -> "Instance":
     from departing.model.examples import blog
     from departing.model.instance import Instance
 
-    return blog() if name == "blog" else Instance.load(name)
+    if name == "blog":
+        return blog()
+    if not Path(name).suffix:
+        raise InputError(f"There is no instance {name!r}; give a file that ends in .toml or .json, or 'blog'.")
+    return Instance.load(name)
 
 
 def _print_json(values: dict[str, Any]) -> None:
@@ -72,20 +93,18 @@ def _print_json(values: dict[str, Any]) -> None:
 
 def _whole(field: str, text: str) -> int:
     """A whole number, also written like 1e12 or 1_000_000."""
-    from fractions import Fraction
-
     try:
-        value = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        value = Fraction(1, 2)
-    if value.denominator != 1:
-        raise InputError(f"{field} is {text!r}; expected a whole number such as 1000000 or 1e6.")
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not value.is_integer() or abs(value) > 1e18:
+        raise InputError(f"{field} is {text!r:.40}; expected a whole number such as 1000000 or 1e6.")
     return int(value)
 
 
 @contextmanager
-def _progress(label: str, total: int, quiet: bool) -> Iterator["Progress"]:
-    """A bar on a terminal; nothing elsewhere."""
+def _progress(label: str, total: int | None, quiet: bool) -> Iterator["Progress"]:
+    """A bar on a terminal, just a sign of life where the total is not known; nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -122,12 +141,12 @@ def instance(
         str | None,
         typer.Option(help="Draw one instead: uniform, specialists, sticky, row, column or diagonal."),
     ] = None,
-    types: Annotated[int, typer.Option(help="Types of a random instance.")] = 2,
-    categories: Annotated[int, typer.Option(help="Categories of a random instance.")] = 2,
+    types: Annotated[int | None, typer.Option(help="Types of a random instance; 2 unless told.")] = None,
+    categories: Annotated[int | None, typer.Option(help="Categories of a random instance; 2 unless told.")] = None,
     depart: Annotated[
         float | None, typer.Option(help="The chance of departing after a no-click, for a random instance.")
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of a random instance; 0 unless told.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write it to this file (.toml or .json).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -136,7 +155,11 @@ def instance(
 
     if (file is None) == (random is None):
         raise InputError("Give either the file of an instance, or --random with a family.")
-    found = _load(file) if file is not None else random_instance(str(random), types, categories, seed, depart)
+    drawn: dict[str, Any] = {"types": types, "categories": categories, "seed": seed, "depart": depart}
+    given = {name: value for name, value in drawn.items() if value is not None}
+    if file is not None and given:
+        raise InputError(f"--{next(iter(given))} is for random instances; change the file instead.")
+    found = _load(file) if file is not None else random_instance(str(random), **given)
     if save is not None:
         found.save(save)
     if as_json:
@@ -155,28 +178,30 @@ def evaluate(
         list[str] | None, typer.Argument(metavar="[POLICY]…", help=f"{POLICY_HELP} All fixed and greedy by default.")
     ] = None,
     tolerance: Annotated[float, typer.Option(help="How far apart the bounds may be.")] = 1e-9,
-    nodes: Annotated[int, typer.Option(help="How many counts may be expanded for each policy.")] = 3_000_000,
+    nodes: Annotated[
+        str | None, typer.Option(metavar="N", help="About how many counts may be expanded for each policy.")
+    ] = None,
     distribution: Annotated[bool, typer.Option(help="Show the distribution of clicks and steps too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Tell exactly what policies are worth: expected clicks of one user."""
     from departing.evaluation.evaluate import evaluate as evaluate_policy
     from departing.policy.library import describe, parse_policy
-    from departing.report.tables import distribution_table, evaluation_table, evaluation_values
+    from departing.report.tables import EvaluationTable, distribution_table, evaluation_notes, evaluation_values
 
     found = _load(file)
     texts = policies or [*(f"fixed:{a}" for a in range(found.n_categories)), "greedy"]
     chosen = [parse_policy(text, found) for text in texts]
-    rows = []
-    with _progress("evaluating", len(chosen), as_json) as advance:
-        for policy in chosen:
-            rows.append((describe(policy, found), evaluate_policy(found, policy, tolerance, nodes)))
-            advance(1)
+    most = None if nodes is None else _whole("nodes", nodes)
+    with _progress("evaluating", None, as_json):
+        rows = [(describe(policy, found), evaluate_policy(found, policy, tolerance, most)) for policy in chosen]
     if as_json:
         _print_json({"policies": [evaluation_values(*row, distribution) for row in rows]})
         return
     console = _console()
-    console.print(evaluation_table(found, rows))
+    console.print(EvaluationTable(found, rows))
+    for note in evaluation_notes(rows, tolerance):
+        console.print(note, markup=False)
     if distribution:
         for row in rows:
             console.print(distribution_table(*row))
@@ -212,8 +237,14 @@ def simulate(
     words = describe(chosen, found)
     normal_interval(0.0, 0.0, confidence)  # so that a wrong one is told before the work, not after
     if against is not None:
-        if log is not None:
-            raise InputError("--log and --against do not go together: a comparison has no one log.")
+        for option, given in (
+            ("--log", log is not None),
+            ("--engine", engine != "auto"),
+            ("--threads", threads is not None),
+            ("--open-users", open_users is not None),
+        ):
+            if given:
+                raise InputError(f"{option} and --against do not go together: a comparison has its own way.")
         rival = parse_policy(against, found)
         with _progress("comparing", n_users, as_json) as advance:
             result = compare(found, chosen, rival, n_users, seed, max_steps=max_steps, progress=advance)
@@ -267,7 +298,7 @@ def quickstart(
 
 def main() -> None:
     """Run the command line."""
-    try:
-        app()
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # so that nothing is left behind then either
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    app()

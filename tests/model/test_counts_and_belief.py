@@ -54,6 +54,8 @@ def test_beliefs_come_in_batches():
         ([[0.5, 0, 0, 0], [0, 0, 0, 0]], "such as 0.5.*expected whole numbers"),
         ([[np.nan, 0, 0, 0], [0, 0, 0, 0]], "expected whole numbers"),
         ([["a", "b", "c", "d"]] * 2, "expected whole numbers"),
+        ([[1e300, 0, 0, 0], [0, 0, 0, 0]], "such as 1e.300.*expected whole numbers"),
+        ([[1, 0, 0, 0], [0]], "rows of different lengths"),
         ([[0, 0, 0, 0]], "counts have 1 categories; the instance has 2"),
     ],
 )

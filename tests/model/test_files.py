@@ -30,3 +30,11 @@ def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
 def test_a_full_disk_is_told(tmp_path):
     with pytest.raises(InputError, match=r"Cannot write .*No space left"), replacing(tmp_path / "a.txt"):
         raise OSError(28, "No space left on device")
+
+
+def test_what_goes_wrong_elsewhere_is_not_blamed_on_the_file(tmp_path):
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a.txt"):
+        open(tmp_path / "other.txt")  # noqa: SIM115
+    with pytest.raises(InputError, match=r"Cannot write .*null"), replacing(tmp_path / "a\0.txt"):
+        pass
+    assert list(tmp_path.iterdir()) == []

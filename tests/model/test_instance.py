@@ -94,6 +94,7 @@ def test_the_table_shows_names_and_values():
         ({"categories": ["a", "a"]}, "the name 'a' twice"),
         ({"categories": ["a", " "]}, "names that are not empty"),
         ({"categories": "ab"}, "expected 2 names"),
+        ({"categories": 5}, "categories is 5; expected 2 names"),
         ({"types": ["x", 3]}, "types is"),
     ],
 )
@@ -111,7 +112,7 @@ def test_a_certain_click_is_fine_where_clickers_may_depart():
 
 def test_names_and_indices_find_a_category():
     assert [blog().category(name) for name in ("sports", 1, "1", "economics")] == [1, 1, 1, 0]
-    for wrong in ("golf", 2, -1, None):
+    for wrong in ("golf", 2, -1, None, 1.9, float("inf")):
         with pytest.raises(dp.InputError, match=r"There is no category .*known are 'economics', 'sports'"):
             blog().category(wrong)
 
@@ -121,6 +122,7 @@ def test_names_and_indices_find_a_category():
     [
         ("a.toml", "prior = [0.4, ", "is not valid TOML"),
         ("a.json", "{", "is not valid JSON"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
         ("a.json", "[1, 2]", "does not hold fields with names, as the file of an instance does"),
         ("a.toml", "prior = [1.0]", "lacks the field 'click'"),
         (

@@ -118,7 +118,27 @@ def test_a_saved_policy_is_a_short_form_too(tmp_path):
         ({"kind": "fixed"}, "lacks the field 'category'"),
         ({"kind": "fixed", "category": 1, "steps": 2}, "unknown field 'steps'"),
         ({"kind": "fixed", "category": -1}, "category is -1"),
-        ({"kind": "walk", "categories": 3, "then": 0}, "policy.json"),
+        ({"kind": "walk", "categories": 3, "then": 0}, "categories is 3; expected a list of categories"),
+        ({"kind": "walk", "categories": "ab", "then": 0}, "categories is 'ab'; expected a list"),
+        ({"kind": "fixed", "category": 10**30}, "category is 1000000000000000000000000000000; a category is"),
+        (
+            {
+                "kind": "table",
+                "counts": [[[0, 0, 0, 0]]],
+                "categories": 5,
+                "fallback": {"kind": "fixed", "category": 0},
+            },
+            "is 5",
+        ),
+        (
+            {
+                "kind": "table",
+                "counts": [[[0, 0, 0, 0], [0]]],
+                "categories": [5],
+                "fallback": {"kind": "fixed", "category": 0},
+            },
+            "rows of different lengths",
+        ),
         ({"kind": "greedy", "instance": 3}, "instance is 3; expected fields with names"),
         ({"kind": "greedy", "instance": {"prior": [1.0]}}, "instance lacks the field 'click'"),
         ({"kind": "table", "counts": [[[0, 0, 0, 0]]], "categories": [0], "fallback": 1}, "fallback is 1"),
@@ -136,3 +156,31 @@ def test_policies_without_words_are_described_by_their_type():
     assert describe(dp.Fixed(7), blog()) == "Fixed(category=7)"
     table = dp.Table(np.zeros((1, 2, 4), int), [0], fallback=Opaque(dp.Fixed(0)))
     assert describe(table, blog()) == "a table of 1 counts of up to 0 steps, else Opaque"
+
+
+def test_a_table_checks_what_its_fallback_answers():
+    class Wrong:
+        def recommend(self, counts):
+            return np.full(len(counts), 0.9)
+
+    table = dp.Table(np.zeros((1, 2, 4), int), [0], fallback=Wrong())
+    with pytest.raises(dp.InputError, match=r"Wrong.recommend gave float64"):
+        table.recommend(at((1, 0), (0, 0)))
+    assert table == dp.Table(np.zeros((1, 2, 4), int), [0], fallback=table.fallback)
+
+
+@pytest.mark.parametrize("wrong", ["blog", None, 3])
+def test_what_is_not_an_instance_is_refused(wrong):
+    for use in (
+        lambda: dp.evaluate(wrong, dp.Fixed(0)),
+        lambda: dp.simulate(wrong, dp.Fixed(0)),
+        lambda: dp.compare(wrong, dp.Fixed(0), dp.Fixed(1)),
+        lambda: dp.Greedy(wrong),
+    ):
+        with pytest.raises(dp.InputError, match="expected an Instance"):
+            use()
+
+
+def test_a_policy_for_other_categories_is_told_apart_from_the_instance():
+    with pytest.raises(dp.InputError, match="counts have 2 categories; the policy's instance has 3"):
+        dp.evaluate(blog(), dp.Greedy(dp.random_instance("uniform", 2, 3)))

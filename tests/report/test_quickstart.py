@@ -74,4 +74,4 @@ def test_pictures_are_the_same_every_time():
 def test_numbers_are_written_for_people():
     assert number(float("nan")) == significant(float("nan")) == "–"
     assert number(1e-9) == "1e-09"
-    assert bracket(2e7, 2e7) == "2e+07 … 2e+07"
+    assert bracket(2e7, 2e7) == "2e+07 to 2e+07"

@@ -13,6 +13,7 @@ from departing.model.errors import InputError
 from departing.model.files import check_fields, read_document, write_document
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table as RichTable
 
 Floats = npt.NDArray[np.float64]
@@ -169,13 +170,22 @@ class Instance:
             return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
         return f"Instance({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
-    def __rich__(self) -> "RichTable":
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """Tables of the chances, as many types side by side as fit."""
+        width = max(26, *(len(name) + 3 for name in self.categories)) + 4
+        column = max(17, *(len(name) + 3 for name in self.types))
+        together = max((options.max_width - width) // column, 1)
+        for start in range(0, self.n_types, together):
+            yield self._table(range(start, min(start + together, self.n_types)))
+
+    def _table(self, shown: range) -> "RichTable":
+        from rich.markup import escape
         from rich.table import Table as RichTable
 
         table = RichTable(title=f"{self.n_categories} categories, {self.n_types} types", title_justify="left")
-        table.add_column("")
-        for name, share in zip(self.types, self.prior, strict=True):
-            table.add_column(f"{name}\n{share:.4g} of users", justify="right")
+        table.add_column("", overflow="fold")
+        for x in shown:
+            table.add_column(f"{escape(self.types[x])}\n{self.prior[x]:.4g} of users", justify="right")
         rows = [("click", self.click), ("depart after no click", self.depart)]
         if self.depart_on_click.any():
             rows.append(("depart after click", self.depart_on_click))
@@ -184,7 +194,7 @@ class Instance:
             table.add_section()
             table.add_row(f"[bold]{label}")
             for name, row in zip(self.categories, array, strict=True):
-                table.add_row(f"  {name}", *(f"{value:.4g}" for value in row))
+                table.add_row(f"  {escape(name)}", *(f"{row[x]:.4g}" for x in shown))
         return table
 
     def document(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ th, td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th { font-weight: 600; color: #555; }
 figure { margin: 1.4rem 0; }
-figure svg { width: 100%; height: auto; }
+figure div { overflow-x: auto; }
+figure svg { width: 100%; min-width: 40rem; height: auto; }
 figcaption { color: #666; font-size: 0.9rem; }
 pre { background: #f3f0ea; padding: 0.9rem 1rem; overflow-x: auto; font-size: 0.85rem; border-radius: 6px; }
 """

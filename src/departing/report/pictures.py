@@ -58,14 +58,14 @@ def draw_switching(instance: Instance, first: int, then: int, most: int = 16) ->
     whole.set_xticks(steps[::2])
     whole.set_xlabel(f"steps of {names[first]} before switching to {names[then]}")
     whole.set_ylabel("clicks per user")
-    gain = (values - always) * 1e5
+    gain = (values - always) * 1e6
     shown = gain >= -abs(gain[best])
     top.bar(steps[shown], gain[shown], color=[BLUE if n == best else "#a9c9d4" for n in steps[shown]])
     top.axhline(0, color=ORANGE, linewidth=1, linestyle="--")
-    top.annotate(f"{gain[best]:.2f}", (best, gain[best]), (0, 2), textcoords="offset points", ha="center", color=BLUE)
+    top.annotate(f"{gain[best]:.1f}", (best, gain[best]), (0, 2), textcoords="offset points", ha="center", color=BLUE)
     top.set_xticks(steps[shown])
-    top.set_xlabel("the same, enlarged")
-    top.set_ylabel(f"gain over always {names[first]},\nclicks per 100,000 users")
+    top.set_xlabel(f"steps of {names[first]} before switching, enlarged")
+    top.set_ylabel(f"gain over always {names[first]},\nclicks per million users")
     return figure
 
 
@@ -105,7 +105,7 @@ def draw_survival(curves: Sequence[tuple[str, Floats, str]], most: int = 40) -> 
     for label, survival, colour in curves:
         axes.plot(np.arange(len(survival))[: most + 1], survival[: most + 1], color=colour, label=label)
     axes.set_yscale("log")
-    axes.set_ylim(1e-4, 1.2)
+    axes.set_ylim(3e-3, 1.2)
     axes.set_xlabel("steps")
     axes.set_ylabel("share of users still here")
     axes.legend(frameon=False)

@@ -9,7 +9,6 @@ from string import Template
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table as RichTable
 
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.model.examples import blog, magazine
@@ -23,10 +22,11 @@ from departing.report import pictures
 from departing.report.page import page
 from departing.report.tables import (
     BY_TYPE,
+    EvaluationTable,
     bracket,
-    evaluation_table,
     evaluation_values,
     number,
+    ranked,
     run_values,
     significant,
 )
@@ -53,9 +53,9 @@ class Act:
     instance: Instance
     rows: list[tuple[str, Evaluation]]
 
-    def table(self) -> RichTable:
+    def table(self) -> EvaluationTable:
         """The policies, best first."""
-        return evaluation_table(self.instance, self.rows)
+        return EvaluationTable(self.instance, self.rows)
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def tell(progress: Progress) -> Story:
     progress(1)
     act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
     progress(1)
+    simulate(first, best, users=1)  # so that the times below are those of the runs, not of getting ready
     runs = []
     for users in (10**3, 10**6, 10**9, 10**12):
         started = time.perf_counter()
@@ -131,9 +132,9 @@ def _body(story: Story) -> str:
     first, best, second = story.blog.instance, story.best, story.magazine
     values = dict(story.blog.rows)
     ahead = values[describe(best, first)].value - values["always sports"].value
-    ranked = sorted(second.rows, key=lambda row: -row[1].value)
+    places = ranked(second.rows)
     colours = (pictures.BLUE, pictures.ORANGE, pictures.GREY, pictures.VIOLET)
-    curves = [(row[0], row[1].distribution.survival, colour) for row, colour in zip(ranked, colours, strict=True)]
+    curves = [(row[0], row[1].distribution.survival, colour) for row, colour in zip(places, colours, strict=True)]
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         blog=_instance_table(first),
@@ -143,9 +144,9 @@ def _body(story: Story) -> str:
         extra=f"{ahead * 1e6:.1f}",
         switching=_figure(pictures.draw_switching(first, best.first, best.then), SWITCHING.format(best.steps)),
         runs=_run_table(story),
-        winner=html.escape(ranked[0][0]),
-        runner_up=html.escape(ranked[1][0]),
-        ratio=f"{ranked[0][1].value / ranked[1][1].value:.2f}",
+        winner=html.escape(places[0][0]),
+        runner_up=html.escape(places[1][0]),
+        ratio=f"{places[0][1].value / places[1][1].value:.2f}",
         magazine=_instance_table(second.instance),
         magazine_values=_policy_table(second),
         survival=_figure(pictures.draw_survival(curves), SURVIVAL),
@@ -154,7 +155,7 @@ def _body(story: Story) -> str:
 
 def _figure(figure: Any, caption: str) -> str:
     svg = pictures.render(figure).decode()
-    return f"<figure>{svg[svg.index('<svg') :]}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    return f"<figure><div>{svg[svg.index('<svg') :]}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> str:
@@ -173,7 +174,7 @@ def _instance_table(instance: Instance) -> str:
 def _policy_table(act: Act) -> str:
     rows = [
         [words, bracket(found.lower, found.upper), *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type)]
-        for words, found in sorted(act.rows, key=lambda row: -row[1].value)
+        for words, found in ranked(act.rows)
     ]
     return _rows(["policy", "clicks per reader", *(f"of {name}" for name in act.instance.types)], rows)
 

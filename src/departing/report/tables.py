@@ -3,14 +3,19 @@
 import math
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
+from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import Evaluation
 from departing.model.instance import Instance
 from departing.simulation.compare import Comparison
 from departing.simulation.run import Run
 
 BY_TYPE = 5  # decimals of values by type
+Rows = list[tuple[str, Evaluation]]
 
 
 def number(value: float, digits: int = 6) -> str:
@@ -37,30 +42,85 @@ def bracket(lower: float, upper: float, digits: int = 10) -> str:
     """A bracket as the decimals (so many at most) both ends share in rounding, or as both ends.
 
     >>> bracket(0.65029058440749, 0.65029058440750), bracket(1.25, 1.5)
-    ('0.6502905844', '1.25 … 1.5')
+    ('0.6502905844', '1.25 to 1.5')
     """
     for shared in range(digits, 2, -1):
-        if f"{lower:.{shared}f}" == f"{upper:.{shared}f}" and upper < 1e6:
+        if f"{lower:.{shared}f}" == f"{upper:.{shared}f}" and abs(upper) < 1e6:
             return f"{lower:.{shared}f}"
-    return f"{lower:.6g} … {upper:.6g}"
+    return f"{lower:.6g} to {upper:.6g}"
 
 
-def evaluation_table(instance: Instance, rows: list[tuple[str, Evaluation]]) -> RichTable:
-    """Policies with what they are worth, best first."""
-    table = RichTable(title="Expected clicks per user", title_justify="left")
-    table.add_column("policy")
-    for name in ("clicks", "to the best", *instance.types):
-        table.add_column(name, justify="right", no_wrap=True)
-    best = max(found.value for _, found in rows)
-    for words, found in sorted(rows, key=lambda row: -row[1].value):
-        behind = found.value - best
-        table.add_row(
-            words,
-            bracket(found.lower, found.upper),
-            "best" if behind == 0 else number(behind),
-            *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type),
-        )
-    return table
+def ranked(rows: Rows) -> Rows:
+    """The policies, the one with the largest guaranteed value first."""
+    return sorted(rows, key=lambda row: -row[1].lower)
+
+
+def behind(found: Bracket, others: list[Bracket], best: Bracket) -> str:
+    """How far a policy is behind the best, as far as the bounds tell.
+
+    >>> one, two, wide = Bracket(1.0, 1.0), Bracket(1.5, 1.5), Bracket(1.2, 1.6)
+    >>> behind(one, [two], two), behind(two, [one], two), behind(two, [wide], two), behind(wide, [two], two)
+    ('-0.500000', 'best', 'undecided', 'undecided')
+    """
+    if found is best:
+        return "best" if all(other.upper < found.lower for other in others) else "undecided"
+    if found.upper >= best.lower:
+        return "undecided"
+    least, most = found.lower - best.upper, found.upper - best.lower
+    return number(found.value - best.value) if most - least < 1e-6 else f"{least:.6g} to {most:.6g}"
+
+
+class EvaluationTable:
+    """Policies with what they are worth, best first; by type in columns where these fit, else in rows."""
+
+    def __init__(self, instance: Instance, rows: Rows) -> None:
+        self.instance, self.rows = instance, ranked(rows)
+
+    def _table(self, *columns: str) -> RichTable:
+        table = RichTable(title="Expected clicks per user", title_justify="left")
+        table.add_column("policy", overflow="fold")
+        for name in columns:
+            table.add_column(escape(name), justify="right", no_wrap=True)
+        return table
+
+    def _lines(self) -> list[list[str]]:
+        best = self.rows[0][1]
+        return [
+            [
+                escape(words),
+                bracket(found.lower, found.upper),
+                behind(found, [other for _, other in self.rows if other is not found], best),
+            ]
+            for words, found in self.rows
+        ]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = self._table("clicks", "to the best", *self.instance.types)
+        for line, (_, found) in zip(self._lines(), self.rows, strict=True):
+            wide.add_row(*line, *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type))
+        if Measurement.get(console, options.update(max_width=10_000), wide).maximum <= options.max_width:
+            yield wide
+            return
+        table = self._table("clicks", "to the best")
+        for line in self._lines():
+            table.add_row(*line)
+        yield table
+        table = self._table("type", "clicks")
+        table.title = "By type"
+        for words, found in self.rows:
+            table.add_section()
+            for i, (name, by) in enumerate(zip(self.instance.types, found.by_type, strict=True)):
+                table.add_row("" if i else escape(words), escape(name), bracket(by.lower, by.upper, BY_TYPE))
+        yield table
+
+
+def evaluation_notes(rows: Rows, tolerance: float) -> list[str]:
+    """A sentence for every policy whose bounds are further apart than was asked for."""
+    wide = [(words, found) for words, found in rows if found.gap > max(tolerance, 1e-9 * found.upper)]
+    return [
+        f"The bounds of {words} are {significant(found.gap)} apart: more --nodes would bring them closer."
+        for words, found in wide
+    ]
 
 
 def evaluation_values(words: str, found: Evaluation, distribution: bool) -> dict[str, Any]:
@@ -81,23 +141,35 @@ def evaluation_values(words: str, found: Evaluation, distribution: bool) -> dict
     return values
 
 
-def distribution_table(words: str, found: Evaluation, rows: int = 12) -> RichTable:
+def distribution_table(words: str, found: Evaluation, most: int = 20) -> RichTable:
     """The chance of every number of clicks and of steps, and of being still here."""
-    table = RichTable(title=words, title_justify="left")
-    for name in ("n", "exactly n clicks", "exactly n steps", "still here after n"):
-        table.add_column(name, justify="right")
     seen = found.distribution
     columns = (seen.returns, seen.steps, seen.survival)
-    for n in range(min(rows, max(map(len, columns)))):
-        table.add_row(str(n), *(number(float(c[n])) if n < len(c) else "0" for c in columns))
+    longest = max(map(len, columns))
+    table = RichTable(title=escape(words), title_justify="left", caption_justify="left")
+    for name in ("n", "exactly n clicks", "exactly n steps", "still here after n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for n in range(min(most, longest)):
+        table.add_row(
+            str(n), *(number(float(c[n])) if n < len(c) else f"≤ {significant(seen.left)}" for c in columns)
+        )
+    captions = [f"{longest - most} more rows with --json."] if longest > most else []
+    if seen.left > 1e-6:
+        captions.append(f"{significant(seen.left)} of the users were not followed to the end; more --nodes would.")
+    table.caption = " ".join(captions) or None
+    return table
+
+
+def _pairs(title: str) -> RichTable:
+    table = RichTable(title=escape(title), title_justify="left", show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
     return table
 
 
 def run_table(words: str, run: Run, confidence: float, seconds: float) -> RichTable:
     """A run, line by line."""
-    table = RichTable(title=words, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
+    table = _pairs(words)
     low, high = run.interval(confidence)
     table.add_row("users", f"{run.users:,}")
     table.add_row("clicks", f"{run.clicks:,}")
@@ -114,7 +186,6 @@ def run_table(words: str, run: Run, confidence: float, seconds: float) -> RichTa
 
 def run_values(words: str, run: Run, confidence: float, seconds: float) -> dict[str, Any]:
     """A run as plain values."""
-    low, high = run.interval(confidence)
     return {
         "policy": words,
         "users": run.users,
@@ -124,7 +195,7 @@ def run_values(words: str, run: Run, confidence: float, seconds: float) -> dict[
         "mean": run.mean,
         "stderr": finite(run.stderr),
         "confidence": confidence,
-        "interval": [finite(low), finite(high)],
+        "interval": [finite(end) for end in run.interval(confidence)],
         "engine": run.engine,
         "seed": run.seed,
         "seconds": seconds,
@@ -133,14 +204,10 @@ def run_values(words: str, run: Run, confidence: float, seconds: float) -> dict[
 
 def comparison_table(first: str, second: str, result: Comparison, confidence: float) -> RichTable:
     """Two policies on the same users."""
-    table = RichTable(
-        title=f"The same {result.users:,} users under both policies", title_justify="left", show_header=False
-    )
-    table.add_column()
-    table.add_column(justify="right")
+    table = _pairs(f"The same {result.users:,} users under both policies")
     low, high = result.interval(confidence)
-    table.add_row(first, number(result.first))
-    table.add_row(second, number(result.second))
+    table.add_row(escape(first), number(result.first))
+    table.add_row(escape(second), number(result.second))
     table.add_row("difference", number(result.difference))
     table.add_row(f"{confidence:.4g} confidence", f"{number(low)} to {number(high)}")
     table.add_row("standard error", significant(result.stderr))
