@@ -3,8 +3,7 @@
 Importing this module registers `departing/User-v0`; the observation is the user's counts and nothing else.
 
 >>> import gymnasium, departing.simulation.gym
->>> from departing.model.arguments import as_whole
-from departing.model.instance import Instance
+>>> from departing.model.instance import Instance
 >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
 >>> env = gymnasium.make("departing/User-v0", instance=blog)
 >>> counts, info = env.reset(seed=1)
