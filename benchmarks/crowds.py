@@ -17,7 +17,7 @@ def rows():
             Row(f"1e12 / 1e6 users, {where}", large / small, "×", 2, at_least=False, note=f"{large * 1e3:.2g} ms")
         )
         found.append(Row(f"1e12 users, {where}", large * 1e3, "ms", 50, at_least=False))
-    # Here more users meet more different counts, so there is more to do; shown without a promise.
+    # Here a trillion users meet so many more different counts that the limit of 2 is not kept; shown as it is.
     for where, instance, policy, users in (
         ("the paper's example, greedy", blog(), dp.Greedy(blog()), 10**12),
         ("the magazine, always news", magazine(), dp.Fixed(0), 10**12),

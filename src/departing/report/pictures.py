@@ -31,6 +31,7 @@ def _axes(figure: Figure, columns: int, widths: Sequence[float] | None = None) -
     for axes in found:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
+        axes.set_axisbelow(True)
     return list(found)
 
 
@@ -63,6 +64,7 @@ def draw_switching(instance: Instance, first: int, then: int, most: int = 16) ->
     top.bar(steps[shown], gain[shown], color=[BLUE if n == best else "#a9c9d4" for n in steps[shown]])
     top.axhline(0, color=ORANGE, linewidth=1, linestyle="--")
     top.annotate(f"{gain[best]:.1f}", (best, gain[best]), (0, 2), textcoords="offset points", ha="center", color=BLUE)
+    top.set_ylim(top=gain[best] * 1.12)
     top.set_xticks(steps[shown])
     top.set_xlabel(f"steps of {names[first]} before switching, enlarged")
     top.set_ylabel(f"gain over always {names[first]},\nclicks per million users")
