@@ -245,3 +245,29 @@ def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
     assert process.returncode == 2
     assert error.strip() == "Interrupted; no file was written."
     assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_on_the_way_into_compiled_code_is_ctrl_c(monkeypatch):
+    """Numba then raises a SystemError from something that came of the KeyboardInterrupt."""
+
+    def interrupted(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            try:
+                raise TypeError("cannot unbox")
+            except TypeError as error:
+                raise SystemError("returned a result with an exception set") from error
+
+    monkeypatch.setattr("departing.simulation.simulate.simulate", interrupted)
+    done = call("simulate", "blog", "greedy")
+    assert done.exit_code == 2
+    assert done.stderr.strip() == "Interrupted; no file was written."
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    def broken(*arguments, **options):
+        raise SystemError("a bug")
+
+    monkeypatch.setattr("departing.simulation.simulate.simulate", broken)
+    assert isinstance(call("simulate", "blog", "greedy").exception, SystemError)

@@ -58,11 +58,18 @@ def _told(command: Callable[..., None]) -> Callable[..., None]:
             _stop("Error: There is not enough memory for this; try fewer users, types or nodes.")
         except (KeyboardInterrupt, SystemError) as error:
             # A compiled function interrupted on its way in tells so by a SystemError.
-            if isinstance(error, SystemError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            if not _interrupted(error):
                 raise
             _stop("Interrupted; no file was written.")
 
     return told
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is at the bottom of `error`."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _stop(sentence: str) -> NoReturn:
