@@ -11,8 +11,7 @@ from departing.model.instance import CLICK, STAY, Instance
 from departing.policy.protocol import Policy, recommended, unsettled
 from departing.policy.schedule import Schedule
 
-NODES = 2**17
-NEGLIGIBLE = 1e-5  # the share of users who may leave the graph at every level
+NODES = 2**20
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,19 @@ def most_nodes(instance: Instance) -> int:
     return min(NODES, max(2**22 // (instance.n_categories + instance.n_types), 1))
 
 
-def automaton(instance: Instance, policy: Policy, max_steps: int | None) -> Automaton:
-    """The graph of `policy`, cut where few users come or at `max_steps`."""
+def automaton(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> Automaton:
+    """The graph of `policy`, cut at `max_steps` and where so few of `users` come that more of it does not pay."""
     if isinstance(policy, Schedule):
         return _line(instance, policy, max_steps)
-    return _graph(instance, policy, max_steps)
+    rarest = 1e-4
+    graph, left = _graph(instance, policy, rarest, max_steps)
+    while left * users > len(graph.category) / 10:
+        rarest /= 4
+        finer, finer_left = _graph(instance, policy, rarest, max_steps)
+        if finer_left >= left:  # it became too large
+            break
+        graph, left = finer, finer_left
+    return graph
 
 
 def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automaton:
@@ -77,18 +84,23 @@ def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automa
     return Automaton(category, np.stack([following, following], axis=1), counts)
 
 
-def _graph(instance: Instance, policy: Policy, max_steps: int | None) -> Automaton:
-    """A node for every counts that more than a negligible share of users meet; settled ones loop."""
-    frontier = Frontier(instance, instance.prior)
+def _graph(instance: Instance, policy: Policy, rarest: float, max_steps: int | None) -> tuple[Automaton, float]:
+    """A node for every counts that at least the share `rarest` of users meet, and the share that leaves these.
+
+    Settled nodes loop. A graph that becomes too large ends there, and what is open is left.
+    """
+    frontier, most = Frontier(instance, instance.prior), most_nodes(instance)
     go = instance.chances[:, [CLICK, STAY]]
     categories: list[Integers] = []
     followings: list[Integers] = []
     counts: list[Integers] = []
-    first, step = 0, 0
+    first, step, left = 0, 0, 0.0
     while len(frontier):
         here = first + np.arange(len(frontier))
+        share = frontier.weights.sum(axis=1)
+        follow = (share >= rarest) & (first + len(frontier) <= most or first == 0) & (step != max_steps)
+        left += float(share[~follow].sum()) if step != max_steps else 0.0
         category = recommended(policy, frontier.counts)
-        follow = _open(frontier, last=step == max_steps or first > most_nodes(instance))
         category[~follow] = -1
         loops = follow & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1) & (max_steps is None)
         following = np.stack([here, here], axis=1)
@@ -101,15 +113,5 @@ def _graph(instance: Instance, policy: Policy, max_steps: int | None) -> Automat
         child = frontier.advance(category[moving], frontier.weights[:, None] * go[category[moving]])
         following[moving] = np.where(child < 0, here[moving, None], first + child)
         step += 1
-    return Automaton(np.concatenate(categories), np.concatenate(followings), np.concatenate(counts))
-
-
-def _open(frontier: Frontier, last: bool) -> npt.NDArray[np.bool_]:
-    """Which nodes of a level to follow: all but the rarest, or none at the end."""
-    share = frontier.weights.sum(axis=1)
-    if last:
-        return np.zeros(len(share), bool)
-    order = np.argsort(share)
-    follow = np.ones(len(share), bool)
-    follow[order[: np.searchsorted(np.cumsum(share[order]), NEGLIGIBLE)]] = False
-    return follow
+    graph = Automaton(np.concatenate(categories), np.concatenate(followings), np.concatenate(counts))
+    return graph, left

@@ -59,7 +59,7 @@ class Lanes:
     ) -> None:
         self.instance, self.policy, self.users, self.seed = instance, policy, users, seed
         self.open_users, self.max_steps = open_users, max_steps
-        self.graph: Automaton = automaton(instance, policy, max_steps)
+        self.graph: Automaton = automaton(instance, policy, users, max_steps)
         self.table = self.graph.table(instance)
         self.shown = np.repeat(self.graph.category, instance.n_types)  # by state
         self.root = np.random.SeedSequence([seed, 2]).generate_state(1, np.uint64)[0]
