@@ -1,4 +1,4 @@
-"""The example of the paper."""
+"""The example of the paper, and one more."""
 
 from departing.model.instance import Instance
 
