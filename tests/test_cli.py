@@ -101,7 +101,7 @@ def test_help_and_version_are_there():
         (["simulate", "blog", "greedy", "--users", "2.5"], "users is '2.5'"),
         (["simulate", "blog", "greedy", "--users", "1/0"], "users is '1/0'"),
         (["simulate", "blog", "greedy", "--users", "1e99999999"], "users is '1e99999999'"),
-        (["simulate", "blog", "greedy", "--users", "1e16"], "users is 1e+16; at most 1e+15"),
+        (["simulate", "blog", "greedy", "--users", "1e16"], "users is 10000000000000000; at most 1e+15"),
         (
             ["simulate", "blog", "greedy", "--engine", "lanes", "--against", "fixed:0"],
             "--engine and --against do not",
@@ -271,3 +271,19 @@ def test_a_bug_is_not_hidden(monkeypatch):
 
     monkeypatch.setattr("departing.simulation.simulate.simulate", broken)
     assert isinstance(call("simulate", "blog", "greedy").exception, SystemError)
+
+
+def test_a_closed_output_is_no_traceback():
+    command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'", "evaluate blog --json"])
+    done = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_in_the_background_can_be_stopped():
+    command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'"])
+    script = (
+        f"{command} simulate blog greedy --users 1e12 --engine lanes & p=$!; sleep 4; kill -TERM $p; wait $p; exit $?"
+    )
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Interrupted; no file was written."

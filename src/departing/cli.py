@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -46,13 +46,14 @@ def _told(command: Callable[..., None]) -> Callable[..., None]:
     def told(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except InputError as error:
             _stop(f"Error: {error}")
         except BrokenPipeError:  # the reader of our output has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             _stop(f"Error: Cannot write the output: {error.strerror or error}.")
         except MemoryError:
             _stop("Error: There is not enough memory for this; try fewer users, types or nodes.")
@@ -70,6 +71,12 @@ def _interrupted(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _drop_output() -> None:
+    """Let nothing more be written to a stdout that does not take it."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(sentence: str) -> NoReturn:
@@ -305,7 +312,7 @@ def quickstart(
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # so that nothing is left behind then either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     app()

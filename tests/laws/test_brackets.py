@@ -134,3 +134,10 @@ def test_a_prior_that_sums_to_almost_one_is_scaled():
 def test_a_tolerance_of_zero_goes_on_to_the_limit():
     found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), tolerance=0, nodes=5000)
     assert 0 < found.gap < 1e-3
+
+
+def test_the_smallest_numbers_there_are_keep_their_bounds():
+    smallest = 5e-324
+    instance = dp.Instance([0.5, 0.5], [[3 * smallest, 3 * smallest]], depart=1.0)
+    for policy in (dp.Fixed(0), dp.Greedy(instance)):
+        assert contains(dp.evaluate(instance, policy), schedule_value(instance, dp.Fixed(0), 0))

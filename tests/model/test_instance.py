@@ -111,8 +111,8 @@ def test_a_certain_click_is_fine_where_clickers_may_depart():
 
 
 def test_names_and_indices_find_a_category():
-    assert [blog().category(name) for name in ("sports", 1, "1", "economics")] == [1, 1, 1, 0]
-    for wrong in ("golf", 2, -1, None, 1.9, float("inf")):
+    assert [blog().category(name) for name in ("sports", 1, "1", np.int64(1), "economics")] == [1, 1, 1, 1, 0]
+    for wrong in ("golf", 2, -1, None, 1.9, float("inf"), "9" * 5000):
         with pytest.raises(dp.InputError, match=r"There is no category .*known are 'economics', 'sports'"):
             blog().category(wrong)
 
@@ -170,3 +170,13 @@ def test_a_file_written_by_hand_needs_no_header(tmp_path):
     path = tmp_path / "hand.json"
     path.write_text(json.dumps({"prior": [1], "click": [[0.5]]}))
     assert dp.Instance.load(path) == dp.Instance([1.0], [[0.5]])
+
+
+def test_names_may_come_as_an_array():
+    instance = dp.Instance([1.0], [[0.5], [0.4]], categories=np.array(["a", "b"]))
+    assert instance.categories == ("a", "b")
+
+
+def test_a_name_too_long_for_a_file_is_told():
+    with pytest.raises(dp.InputError, match=r"Cannot write .*File name too long"):
+        blog().save("a" * 300 + ".toml")

@@ -250,3 +250,11 @@ def test_large_instances_have_small_graphs():
     other = dp.simulate(tall, dp.Threshold(first=0, steps=200_000, then=1), users=500, seed=1, engine="lanes")
     assert run.users == other.users == 500
     assert automaton.most_nodes(wide) * 2000 < 2**23
+
+
+def test_auto_does_not_push_crowds_where_single_steps_are_cheaper():
+    """One user who stays for a million steps is one lane, not a million levels."""
+    patient = dp.Instance([0.5, 0.5], [[0.5, 0.4], [0.5, 0.5]], depart=1e-5)
+    assert dp.simulate(patient, dp.Fixed(0), users=1, seed=1).engine == "lanes"
+    assert dp.simulate(magazine(), dp.Greedy(magazine()), users=10**6).engine == "aggregate"
+    assert dp.simulate(magazine(), dp.Walk([0, 1], then=2), users=10**9).engine == "aggregate"

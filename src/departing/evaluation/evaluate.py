@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 
-from departing.evaluation.bracket import Bracket
+from departing.evaluation.bracket import UNDERFLOW, Bracket
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.push import Leavers, follow, push
 from departing.model.arguments import as_number, as_whole, check_instance
@@ -98,7 +98,9 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     shares = instance.prior / instance.prior.sum()
     low, high = float(shares @ lower), float(shares @ upper)
     sums = (instance.n_types + 2) * 2.0**-52
-    return Evaluation(low * (1 - sums), high * (1 + sums), by_type, instance, policy, tolerance, nodes)
+    tiny = UNDERFLOW * 2 * instance.n_types
+    low, high = max(low * (1 - sums) - tiny, 0.0), high * (1 + sums) + tiny
+    return Evaluation(low, high, by_type, instance, policy, tolerance, nodes)
 
 
 def _follow_schedule(instance: Instance, policy: Schedule, tolerance: float, nodes: int) -> tuple[Leavers, float]:

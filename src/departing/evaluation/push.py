@@ -93,7 +93,8 @@ def push(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tu
     # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
     lost_digits = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
-    return (gained + closed[0]) * (1 - rounding), (gained + closed[1]) * (1 + rounding) + lost_digits
+    lower, upper = (gained + closed[0]) * (1 - rounding), (gained + closed[1]) * (1 + rounding)
+    return np.maximum(lower - lost_digits, 0.0), upper + lost_digits
 
 
 def follow(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tuple[Leavers, float]:

@@ -15,16 +15,21 @@ def as_whole(field: str, value: float, least: int = 1, most: int | None = None) 
     if (not whole and not (isinstance(value, float) and value.is_integer())) or value < least:
         raise InputError(f"{field} is {value!r}; expected a whole number from {least}.")
     if most is not None and value > most:
-        raise InputError(f"{field} is {value:.6g}; at most {most:.0e} are allowed.")
+        raise InputError(f"{field} is {value!r:.40}; at most {most:.0e} are allowed.")
     return int(value)
 
 
 def as_number(field: str, value: float, least: float, most: float) -> float:
     """`value` if it is a number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value <= most:
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    try:
+        number = float(value) if real else np.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        number = np.inf
+    if not least <= number <= most:
         wanted = f"a number from {least:g}" + (f" to {most:g}" if np.isfinite(most) else "")
-        raise InputError(f"{field} is {value!r}; expected {wanted}.")
-    return float(value)
+        raise InputError(f"{field} is {value!r:.40}; expected {wanted}.")
+    return number
 
 
 def as_seed(seed: int) -> int:

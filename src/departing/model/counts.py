@@ -24,7 +24,9 @@ def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str
     if n_categories is not None and array.shape[-2] != n_categories:
         raise InputError(f"counts have {array.shape[-2]} categories; {whose} has {n_categories}.")
     if array.dtype != np.int64:
-        fits = array.dtype.kind in "iuf" and bool((np.abs(array) < 2**62).all())
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
+        fits = array.dtype.kind in "iuf" and bool(((array > -(2**62)) & (array < 2**62)).all())
         whole = array.astype(np.int64) if fits else None
         if whole is None or (whole != array).any():
             raise InputError(f"counts are {array.dtype}{_odd_one(array)}; expected whole numbers.")

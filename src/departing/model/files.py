@@ -32,9 +32,9 @@ def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
     target = Path(path)
-    if target.is_dir():
-        raise InputError(f"Cannot write {str(target)!r}: it is a folder.")
     try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
         os.close(handle)
     except (OSError, ValueError) as error:  # the second for a name with a NUL in it

@@ -265,9 +265,10 @@ def _default_names(noun: str, n: int) -> list[str]:
     return [f"{noun} {i}" for i in range(n)]
 
 
-def _names(field: str, noun: str, names: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    if names is None:
+def _names(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    if given is None:
         return tuple(_default_names(noun, n))
+    names: Any = np.asarray(given).tolist() if hasattr(given, "tolist") else given
     listed = isinstance(names, Sequence) and not isinstance(names, str)
     if not listed or not all(isinstance(name, str) and name.strip() for name in names):
         raise InputError(f"{field} is {names!r:.80}; expected {n} names that are not empty.")
@@ -282,7 +283,8 @@ def _names(field: str, noun: str, names: Sequence[str] | None, n: int) -> tuple[
 def _index(noun: str, name: str | int, names: tuple[str, ...]) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)
-    index = int(name) if isinstance(name, int) or (isinstance(name, str) and name.isdecimal()) else -1
+    digits = isinstance(name, str) and name.isdecimal() and len(name) <= 18
+    index = int(name) if digits or isinstance(name, int | np.integer) else -1
     if not 0 <= index < len(names):
         known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
         raise InputError(f"There is no {noun} {name!r}; known are {known}, or their indices from 0.")

@@ -55,14 +55,14 @@ def ranked(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: -row[1].lower)
 
 
-def behind(found: Bracket, others: list[Bracket], best: Bracket) -> str:
-    """How far a policy is behind the best, as far as the bounds tell.
+def behind(found: Bracket, others: list[Bracket], best: Bracket | None) -> str:
+    """How far a policy is behind the best of the `others`, as far as the bounds tell; None for the best itself.
 
     >>> one, two, wide = Bracket(1.0, 1.0), Bracket(1.5, 1.5), Bracket(1.2, 1.6)
-    >>> behind(one, [two], two), behind(two, [one], two), behind(two, [wide], two), behind(wide, [two], two)
+    >>> behind(one, [two], two), behind(two, [one], None), behind(two, [wide], None), behind(wide, [two], two)
     ('-0.500000', 'best', 'undecided', 'undecided')
     """
-    if found is best:
+    if best is None:
         return "best" if all(other.upper < found.lower for other in others) else "undecided"
     if found.upper >= best.lower:
         return "undecided"
@@ -78,7 +78,7 @@ class EvaluationTable:
 
     def _table(self, *columns: str) -> RichTable:
         table = RichTable(title="Expected clicks per user", title_justify="left")
-        table.add_column("policy", overflow="fold")
+        table.add_column("policy", overflow="fold", min_width=12)
         for name in columns:
             table.add_column(escape(name), justify="right", no_wrap=True)
         return table
@@ -89,9 +89,9 @@ class EvaluationTable:
             [
                 escape(words),
                 bracket(found.lower, found.upper),
-                behind(found, [other for _, other in self.rows if other is not found], best),
+                behind(found, [other for _, other in self.rows[:i] + self.rows[i + 1 :]], best if i else None),
             ]
-            for words, found in self.rows
+            for i, (words, found) in enumerate(self.rows)
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

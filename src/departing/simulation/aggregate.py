@@ -49,10 +49,12 @@ def aggregate(
     users: int,
     seed: int,
     max_steps: int | None,
-    nodes: int | None,
+    nodes: int,
+    effort: float,
     progress: Progress,
 ) -> Histories | None:
-    """The histories of `users` users, with the exact distribution; None if more than `nodes` counts are met.
+    """The histories of `users` users, with the exact distribution; None if more than `nodes` counts are met, or if it
+    takes more `effort` than so many counts.
 
     The users of one type at one counts are split by binomials: who clicks, which of these depart all the
     same, which of the others depart.
@@ -64,7 +66,8 @@ def aggregate(
     here = users
     while True:
         visited += len(frontier)
-        if nodes is not None and visited > nodes:
+        # A level costs as much as about thirty counts, however few it has.
+        if visited > nodes or visited + 30 * step > effort:
             progress(here - users)  # take back what was reported: another engine starts over
             return None
         if not len(frontier):
@@ -98,7 +101,7 @@ def _play_chains(
     chain: npt.NDArray[np.bool_],
     rng: np.random.Generator,
     gone: Gone,
-    nodes: int | None,
+    nodes: int,
 ) -> int:
     """Play the rows of `chain` to the end and take them off the frontier.
 
@@ -112,8 +115,8 @@ def _play_chains(
     while len(users):
         here = np.where(users > 0, instance.chances[categories, CLICK], 0.0)
         n_steps = int(np.clip(np.log(TAIL) / np.log(max(here.max(), TAIL)), 1, 1000))
-        cells += len(counts) * n_steps
-        if nodes is not None and cells > nodes:
+        cells += users.size * n_steps
+        if cells > nodes:
             return cells
         survival = here[..., None] ** np.arange(n_steps + 1)
         leaving = survival[..., :-1] * (1 - here[..., None])

@@ -9,6 +9,7 @@ from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_insta
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.policy.protocol import Policy, check_policy
+from departing.policy.schedule import Schedule
 from departing.simulation.reference import Finished, Record, Users, new_users, play
 from departing.simulation.run import Progress, Run, quiet, run_of
 
@@ -34,7 +35,7 @@ def simulate(
     Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
     speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
     pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
-    the counts they meet would fill more than 2 GiB, and then `lanes`; with a `log` it takes `step`.
+    so many different counts are met that single steps are cheaper, and then `lanes`; with a `log`, `step`.
 
     At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
     are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
@@ -65,7 +66,8 @@ def simulate(
         from departing.simulation.aggregate import aggregate
 
         nodes = (AUTO_MEMORY if engine == "auto" else MOST_MEMORY) // (32 * instance.n_categories)
-        histories = aggregate(instance, policy, users, seed, max_steps, nodes, progress)
+        effort = _effort(instance, policy, users, max_steps) if engine == "auto" else np.inf
+        histories = aggregate(instance, policy, users, seed, max_steps, nodes, effort, progress)
         if histories is not None:
             return run_of(histories, "aggregate", seed)
         if engine == "aggregate":
@@ -73,6 +75,13 @@ def simulate(
     from departing.simulation.lanes import Lanes
 
     return Lanes(instance, policy, users, seed, together or 64, max_steps).run(threads, progress)
+
+
+def _effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
+    """How many counts are worth meeting before single steps are cheaper: those of schedules are the cheapest."""
+    stay = float(instance.prior @ (1 / instance.leave).max(axis=0))
+    made = users * (stay if max_steps is None else min(stay, max_steps))
+    return max(5e4, made / 4000) if isinstance(policy, Schedule) else max(2e5, made / 20)
 
 
 def cores() -> int:
