@@ -80,9 +80,11 @@ class Lanes:
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
         for block in self.finish(self.run_blocks(threads, False, progress), parked, progress):
             histogram += block.returns_users
-            many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
             made += block.steps
-            before += int(steps(block.counts).sum())
+            if len(block.many):
+                many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
+            if len(block.types):
+                before += int(steps(block.counts).sum())
         rest = run_of(parked.histories(self.instance.n_categories), "lanes", self.seed)
         returns, users = add_up([np.arange(CAP), many, rest.returns], [histogram, many_users, rest.returns_users])
         return Run(
