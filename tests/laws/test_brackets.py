@@ -13,7 +13,7 @@ from strategies import ORDINARY, Opaque, instances, schedules
 
 
 def contains(bracket, value):
-    return Fraction(bracket.lower) <= value <= Fraction(bracket.upper)
+    return value in dp.Bracket(Fraction(bracket.lower), Fraction(bracket.upper))
 
 
 @given(st.data())

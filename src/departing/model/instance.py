@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 CLICK, STAY, DEPART, CLICK_DEPART = range(4)
-OUTCOMES = ("click", "stay", "depart", "click_depart")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
