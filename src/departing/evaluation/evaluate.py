@@ -75,8 +75,8 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     """The exact expected clicks of one user under `policy`, as a bracket.
 
     Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the graph
-    of counts until what is left, times the most it can still bring, is below the `tolerance`. At most `nodes`
-    counts are expanded (10⁷ divided by the number of categories unless told); then the bracket reached so far
+    of counts until what is left, times the most it can still bring, is below the `tolerance`. About `nodes`
+    counts are expanded at most (10⁷ divided by the number of categories unless told); then the bracket reached so far
     is returned, wider than the tolerance and just as right.
 
     >>> from departing.policy.schedule import Fixed, Threshold

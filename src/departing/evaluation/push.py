@@ -62,8 +62,8 @@ def push(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tu
     What a user of type x brings from here on lies between the worst and the best fixed category, `worst[x]`
     and `best[x]`; and if another category than the present a is shown with chance at most δ, between
     `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of showing a for ever. Counts whose
-    bounds are close together, times their weight, are closed with these bounds and not pushed on. At most
-    `nodes` counts are expanded.
+    bounds are close together, times their weight, are closed with these bounds and not pushed on. When
+    `nodes` counts have been expanded all that is left is.
     """
     best, worst = instance.fixed_values.max(axis=0), instance.fixed_values.min(axis=0)
     frontier = Frontier(instance, np.ones(instance.n_types))

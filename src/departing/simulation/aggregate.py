@@ -53,9 +53,9 @@ def aggregate(
     effort: float,
     progress: Progress,
 ) -> Histories | None:
-    """The histories of `users` users, with the exact distribution; None if more than `nodes` counts are met, or if it
-    takes more `effort` than so many counts.
+    """The histories of `users` users, with the exact distribution.
 
+    None if more than `nodes` counts are met, or before the end it takes the `effort` of so many counts.
     The users of one type at one counts are split by binomials: who clicks, which of these depart all the
     same, which of the others depart.
     """
@@ -67,7 +67,7 @@ def aggregate(
     while True:
         visited += len(frontier)
         # A level costs as much as about thirty counts, however few it has.
-        if visited > nodes or visited + 30 * step > effort:
+        if visited > nodes or (len(frontier) and visited + 30 * step > effort):
             progress(here - users)  # take back what was reported: another engine starts over
             return None
         if not len(frontier):
