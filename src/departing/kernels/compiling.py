@@ -8,7 +8,26 @@ from numba import njit
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without Python's lock, and keep the code on disk where that is possible."""
+    return _compiled(function)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """A kernel that only kernels call: without the way in from Python, which takes long to compile."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def loose(function: Callable[..., Any]) -> Any:
+    """As `inner`, with sums in any order: for what guides a search, never for a bound."""
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """A piece of a kernel, put into the kernel that calls it before that is compiled, which is faster than a call."""
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     try:
-        return njit(nogil=True, cache=True)(function)
+        return njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # no folder to keep it in can be written
-        return njit(nogil=True)(function)
+        return njit(nogil=True, **options)(function)

@@ -1,0 +1,347 @@
+"""Ceilings on the value from points whose ceilings are known: a small linear programme, and edges of the simplex.
+
+The value is sublinear and monotone in the weights. If `Σ λ_j p_j ≥ w` with `λ ≥ 0` and `v_j` bounds the value at
+the point `p_j`, then `Σ λ_j v_j` bounds the value at w: theory, section 6.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from departing.kernels.compiling import inner, kernel, loose, part
+
+RANGES = 16  # a scan brings the best of each of so many ranges
+SMALLEST = 1e-9  # pivots below this are not made
+ROUNDS = 200  # of pricing at most
+CORNER = -1  # the node of a point that is none
+
+
+class Points(NamedTuple):
+    """Beliefs with known ceilings; the corners come first. `columns` holds those that a scan looks at."""
+
+    at: np.ndarray  # [P, M]
+    value: np.ndarray  # [P]
+    by_category: np.ndarray  # [P, K] ceilings if the first category is given
+    node: np.ndarray  # [P] the node it came from, or CORNER
+    slot: np.ndarray  # [P] its column, or -1
+    columns: np.ndarray  # [M, P]
+    values: np.ndarray  # [P] of the columns
+    owner: np.ndarray  # [P] the point of a column
+
+
+class Bench(NamedTuple):
+    """Room to work in."""
+
+    inverse: np.ndarray  # [M, M]
+    price: np.ndarray  # [M]
+    level: np.ndarray  # [M]
+    column: np.ndarray  # [M]
+    cost: np.ndarray  # [M]
+    basis: np.ndarray  # [M]
+    kept: np.ndarray  # [M]
+    buffer: np.ndarray  # [P or A]
+    found: np.ndarray  # [RANGES] columns
+    reduced: np.ndarray  # [RANGES] their reduced costs
+    pool: np.ndarray  # points to try first
+    seen: np.ndarray  # [P] stamps: when a point was put into the pool
+    chosen: np.ndarray  # [M] points of the solution
+    multiplier: np.ndarray  # [M] of the chosen points
+    row: np.ndarray  # [M]
+
+
+@loose
+def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):  # type: ignore[no-untyped-def]
+    """For each of RANGES ranges of columns the one with the least `value - price · column`, if below `limit`.
+
+    Written so that it is compiled to vector instructions: four types at a time, and sums of what is below the
+    limit to tell which ranges have something to find.
+    """
+    for i in range(n):
+        buffer[i] = values[i] - limit
+    k = 0
+    while k + 3 < n_kept:
+        x, y, z, t = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
+        row_x, row_y, row_z, row_t = columns[x], columns[y], columns[z], columns[t]
+        at_x, at_y, at_z, at_t = price[x], price[y], price[z], price[t]
+        for i in range(n):
+            buffer[i] = buffer[i] - at_x * row_x[i] - at_y * row_y[i] - at_z * row_z[i] - at_t * row_t[i]
+        k += 4
+    while k < n_kept:
+        row, at = columns[kept[k]], price[kept[k]]
+        for i in range(n):
+            buffer[i] -= at * row[i]
+        k += 1
+    width = (n + RANGES - 1) // RANGES
+    for r in range(RANGES):
+        start, stop = r * width, min(n, (r + 1) * width)
+        below = 0.0
+        for i in range(start, stop):
+            below += min(buffer[i], 0.0)
+        found[r], reduced[r] = -1, np.inf
+        if below < 0:
+            least, where = buffer[start], start
+            for i in range(start + 1, stop):
+                if buffer[i] < least:
+                    least, where = buffer[i], i
+            found[r], reduced[r] = where, least + limit
+
+
+@inner
+def _cheapest(at, value, pool, n_pool, price, kept, n_kept, tolerance):  # type: ignore[no-untyped-def]
+    """The point of the pool with the least reduced cost, and that; -1 if none is below `-tolerance`."""
+    best, least = -1, -tolerance
+    for i in range(n_pool):
+        p = pool[i]
+        cost = value[p]
+        for k in range(n_kept):
+            cost -= price[kept[k]] * at[p, kept[k]]
+        if cost < least:
+            best, least = p, cost
+    return best, least
+
+
+@inner
+def _leaving(inverse, point, kept, n_kept, level, column):  # type: ignore[no-untyped-def]
+    """The row that leaves when `point` comes into the basis, or -1; the point in terms of the basis is in `column`."""
+    step, leaving = np.inf, -1
+    for i in range(n_kept):
+        s = 0.0
+        for k in range(n_kept):
+            s += inverse[i, k] * point[kept[k]]
+        column[i] = s
+        if s > SMALLEST:
+            t = level[i] / s
+            if t < step or (t == step and s > column[leaving]):
+                step, leaving = t, i
+    return leaving
+
+
+@inner
+def _turn(inverse, leaving, n_kept, level, column):  # type: ignore[no-untyped-def]
+    """Change the basis at row `leaving`."""
+    scale = 1.0 / column[leaving]
+    step = level[leaving] * scale
+    for k in range(n_kept):
+        inverse[leaving, k] *= scale
+    for i in range(n_kept):
+        if i != leaving:
+            f = column[i]
+            level[i] = max(level[i] - step * f, 0.0)
+            for k in range(n_kept):
+                inverse[i, k] -= f * inverse[leaving, k]
+    level[leaving] = step
+
+
+@part
+def _price(bench, n_kept):  # type: ignore[no-untyped-def]
+    for k in range(n_kept):
+        s = 0.0
+        for i in range(n_kept):
+            s += bench.cost[i] * bench.inverse[i, k]
+        bench.price[bench.kept[k]] = s
+
+
+@part
+def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
+    """Bring points of the pool into the basis until none is worth it; how many."""
+    done = 0
+    while done < most:
+        p, reduced = _cheapest(
+            points.at, points.value, bench.pool, n_pool, bench.price, bench.kept, n_kept, tolerance
+        )
+        if p < 0:
+            break
+        leaving = _leaving(bench.inverse, points.at[p], bench.kept, n_kept, bench.level, bench.column)
+        if leaving < 0:
+            break
+        _turn(bench.inverse, leaving, n_kept, bench.level, bench.column)
+        bench.basis[leaving] = p
+        bench.cost[leaving] = points.value[p]
+        for k in range(n_kept):
+            bench.price[bench.kept[k]] += reduced * bench.inverse[leaving, k]
+        done += 1
+    return done
+
+
+@part
+def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: ignore[no-untyped-def]
+    """Add to the pool what a scan of all columns finds; its new size."""
+    _price(bench, n_kept)
+    scan(
+        points.columns,
+        points.values,
+        n_columns,
+        bench.price,
+        bench.kept,
+        n_kept,
+        -tolerance,
+        bench.buffer,
+        bench.found,
+        bench.reduced,
+    )
+    for r in range(RANGES):
+        if bench.found[r] >= 0 and n_pool < len(bench.pool):
+            bench.pool[n_pool] = points.owner[bench.found[r]]
+            n_pool += 1
+    return n_pool
+
+
+@inner
+def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):  # type: ignore[no-untyped-def]
+    """A cheap cover of `belief` by points, started from the corners.
+
+    Returns the ceiling, the part of it that is slack (what the chosen points leave uncovered, at the corners'
+    values), and how many points were chosen; they are in `bench.chosen` with their `bench.multiplier`.
+    """
+    n_types = len(belief)
+    n_kept, negligible = 0, 0.1 * tolerance / n_types
+    for x in range(n_types):
+        if belief[x] * points.value[x] > negligible:
+            bench.kept[n_kept] = x
+            n_kept += 1
+    for i in range(n_kept):
+        x = bench.kept[i]
+        for k in range(n_kept):
+            bench.inverse[i, k] = 0.0
+        bench.inverse[i, i] = 1.0 / belief[x]
+        bench.level[i] = 1.0
+        bench.basis[i] = x
+        bench.cost[i] = belief[x] * points.value[x]
+        bench.price[x] = points.value[x]
+    while n_kept > 1:
+        done = _try_pool(points, bench, n_kept, n_pool, tolerance, 8 * n_types)
+        if passes == 0:
+            break
+        passes -= 1
+        before = n_pool
+        n_pool = _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance)
+        if n_pool == before:
+            break
+    return _read_off(belief, points, bench, n_kept)
+
+
+@part
+def _read_off(belief, points, bench, n_kept):  # type: ignore[no-untyped-def]
+    """The multipliers of the basis, refined once if rounding has left its mark."""
+    rest = bench.row
+    for repeat in range(2):
+        count, value = 0, 0.0
+        for x in range(len(belief)):
+            rest[x] = belief[x]
+        for i in range(n_kept):
+            if bench.level[i] <= 0:
+                continue
+            p = bench.basis[i]
+            share = bench.level[i] * belief[p] if p < len(belief) else bench.level[i]
+            bench.chosen[count], bench.multiplier[count] = p, share
+            count += 1
+            value += share * points.value[p]
+            for x in range(len(belief)):
+                rest[x] -= share * points.at[p, x]
+        if repeat == 1:
+            break
+        worst = 0.0
+        for k in range(n_kept):
+            x = bench.kept[k]
+            worst = max(worst, abs(rest[x]) / belief[x])
+        if worst < 1e-13:
+            break
+        for i in range(n_kept):
+            correction = 0.0
+            for k in range(n_kept):
+                correction += bench.inverse[i, k] * rest[bench.kept[k]]
+            bench.level[i] = max(bench.level[i] + correction, 0.0)
+    slack = 0.0
+    for x in range(len(belief)):
+        if rest[x] > 0:
+            slack += rest[x] * points.value[x]
+    return value + slack, slack, count
+
+
+@kernel
+def edge(reward, click, stay, best, x, y, grid, tolerance, value, by_category, keep):  # type: ignore[no-untyped-def]
+    """Ceilings for beliefs that hold types x and y alone: `value[i]` where x has the share `grid[i]`.
+
+    Gauss-Seidel sweeps with convex interpolation from the corners' ceilings down; `by_category[i, K]` are the
+    ceilings for every first category, `keep[i]` marks the points that tell most.
+    """
+    n, n_categories = len(grid) - 1, len(reward)
+    where = np.empty((n + 1, n_categories, 2), np.int64)
+    share = np.empty((n + 1, n_categories, 2))
+    mass = np.empty((n + 1, n_categories, 2))
+    gain = np.empty((n + 1, n_categories))
+    for i in range(n + 1):
+        b = grid[i]
+        value[i] = b * best[x] + (1 - b) * best[y]
+        for a in range(n_categories):
+            gain[i, a] = b * reward[a, x] + (1 - b) * reward[a, y]
+            by_category[i, a] = np.inf
+            for o in range(2):
+                go = stay if o else click
+                one, two = b * go[a, x], (1 - b) * go[a, y]
+                total = one + two
+                t = one / total if total > 0 else 0.0
+                j = min(int(math.acos(1 - 2 * t) / math.pi * n), n - 1)
+                while j > 0 and grid[j] > t:
+                    j -= 1
+                while j < n - 1 and grid[j + 1] < t:
+                    j += 1
+                where[i, a, o], mass[i, a, o] = j, total
+                share[i, a, o] = min(max((t - grid[j]) / (grid[j + 1] - grid[j]), 0.0), 1.0)
+    fresh = np.zeros((n + 1, n_categories), np.int64)
+    for sweep in range(1, 401):
+        change = 0.0
+        for k in range(1, n):
+            i = k if sweep & 1 else n - k
+            while True:
+                top = 0
+                for a in range(1, n_categories):
+                    if by_category[i, a] > by_category[i, top]:
+                        top = a
+                if fresh[i, top] == sweep:
+                    break
+                _renew(i, top, gain, where, share, mass, value, by_category)
+                fresh[i, top] = sweep
+            if by_category[i, top] < value[i]:
+                change = max(change, value[i] - by_category[i, top])
+                value[i] = by_category[i, top]
+        if change < 1e-3 * tolerance:
+            break
+    for i in range(1, n):
+        for a in range(n_categories):
+            _renew(i, a, gain, where, share, mass, value, by_category)
+    _thin(grid, value, tolerance, keep)
+
+
+@part
+def _renew(i, a, gain, where, share, mass, value, by_category):  # type: ignore[no-untyped-def]
+    v = gain[i, a]
+    for o in range(2):
+        j, f = where[i, a, o], share[i, a, o]
+        v += mass[i, a, o] * (value[j] * (1 - f) + value[j + 1] * f)
+    by_category[i, a] = min(by_category[i, a], v)
+
+
+@part
+def _thin(grid, value, tolerance, keep):  # type: ignore[no-untyped-def]
+    """Mark the points without which interpolation would be off by more than `tolerance`."""
+    n = len(grid) - 1
+    low, high = np.empty(n + 2, np.int64), np.empty(n + 2, np.int64)
+    low[0], high[0] = 0, n
+    size = 1
+    for i in range(n + 1):
+        keep[i] = False
+    while size:
+        size -= 1
+        left, right = low[size], high[size]
+        most, middle = tolerance, -1
+        for i in range(left + 1, right):
+            line = value[left] + (value[right] - value[left]) * (grid[i] - grid[left]) / (grid[right] - grid[left])
+            if abs(line - value[i]) > most:
+                most, middle = abs(line - value[i]), i
+        if middle >= 0:
+            keep[middle] = True
+            low[size], high[size] = left, middle
+            low[size + 1], high[size + 1] = middle, right
+            size += 2
