@@ -43,20 +43,18 @@ class Bench(NamedTuple):
     buffer: np.ndarray  # [P or A]
     found: np.ndarray  # [RANGES] columns
     reduced: np.ndarray  # [RANGES] their reduced costs
-    pool: np.ndarray  # points to try first
+    pool: np.ndarray  # [B] points to try first
+    columns: np.ndarray  # [M, B] the pool's points
+    values: np.ndarray  # [B] of the pool's points
     seen: np.ndarray  # [P] stamps: when a point was put into the pool
     chosen: np.ndarray  # [M] points of the solution
     multiplier: np.ndarray  # [M] of the chosen points
     row: np.ndarray  # [M]
 
 
-@loose
-def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):  # type: ignore[no-untyped-def]
-    """For each of RANGES ranges of columns the one with the least `value - price · column`, if below `limit`.
-
-    Written so that it is compiled to vector instructions: four types at a time, and sums of what is below the
-    limit to tell which ranges have something to find.
-    """
+@part
+def _reduced_costs(columns, values, n, price, kept, n_kept, limit, buffer):  # type: ignore[no-untyped-def]
+    """`value - price · column - limit` of n columns, four types at a time: compiled to vector instructions."""
     for i in range(n):
         buffer[i] = values[i] - limit
     k = 0
@@ -72,6 +70,15 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
         for i in range(n):
             buffer[i] -= at * row[i]
         k += 1
+
+
+@loose
+def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):  # type: ignore[no-untyped-def]
+    """For each of RANGES ranges of columns the one with the least `value - price · column`, if below `limit`.
+
+    Sums of what is below the limit, which are vector instructions, tell which ranges have something to find.
+    """
+    _reduced_costs(columns, values, n, price, kept, n_kept, limit, buffer)
     width = (n + RANGES - 1) // RANGES
     for r in range(RANGES):
         start, stop = r * width, min(n, (r + 1) * width)
@@ -87,17 +94,14 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
             found[r], reduced[r] = where, least + limit
 
 
-@inner
-def _cheapest(at, value, pool, n_pool, price, kept, n_kept, tolerance):  # type: ignore[no-untyped-def]
-    """The point of the pool with the least reduced cost, and that; -1 if none is below `-tolerance`."""
-    best, least = -1, -tolerance
-    for i in range(n_pool):
-        p = pool[i]
-        cost = value[p]
-        for k in range(n_kept):
-            cost -= price[kept[k]] * at[p, kept[k]]
-        if cost < least:
-            best, least = p, cost
+@loose
+def _cheapest(columns, values, n, price, kept, n_kept, buffer):  # type: ignore[no-untyped-def]
+    """The column with the least `value - price · column`, and that."""
+    _reduced_costs(columns, values, n, price, kept, n_kept, 0.0, buffer)
+    best, least = -1, 0.0
+    for i in range(n):
+        if buffer[i] < least:
+            best, least = i, buffer[i]
     return best, least
 
 
@@ -144,14 +148,14 @@ def _price(bench, n_kept):  # type: ignore[no-untyped-def]
 
 @part
 def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
-    """Bring points of the pool into the basis until none is worth it; how many."""
-    done = 0
-    while done < most:
-        p, reduced = _cheapest(
-            points.at, points.value, bench.pool, n_pool, bench.price, bench.kept, n_kept, tolerance
+    """Bring points of the pool into the basis until none is worth it."""
+    for _ in range(most):
+        j, reduced = _cheapest(
+            bench.columns, bench.values, n_pool, bench.price, bench.kept, n_kept, bench.buffer
         )
-        if p < 0:
+        if reduced >= -tolerance:
             break
+        p = bench.pool[j]
         leaving = _leaving(bench.inverse, points.at[p], bench.kept, n_kept, bench.level, bench.column)
         if leaving < 0:
             break
@@ -160,14 +164,16 @@ def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[n
         bench.cost[leaving] = points.value[p]
         for k in range(n_kept):
             bench.price[bench.kept[k]] += reduced * bench.inverse[leaving, k]
-        done += 1
-    return done
 
 
 @part
 def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: ignore[no-untyped-def]
     """Add to the pool what a scan of all columns finds; its new size."""
-    _price(bench, n_kept)
+    for k in range(n_kept):
+        s = 0.0
+        for i in range(n_kept):
+            s += bench.cost[i] * bench.inverse[i, k]
+        bench.price[bench.kept[k]] = s
     scan(
         points.columns,
         points.values,
@@ -185,6 +191,16 @@ def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: 
             bench.pool[n_pool] = points.owner[bench.found[r]]
             n_pool += 1
     return n_pool
+
+
+@part
+def _gather(points, bench, start, stop):  # type: ignore[no-untyped-def]
+    """Copy points of the pool into columns."""
+    for i in range(start, stop):
+        p = bench.pool[i]
+        bench.values[i] = points.value[p]
+        for x in range(len(bench.columns)):
+            bench.columns[x, i] = points.at[p, x]
 
 
 @inner
@@ -209,14 +225,16 @@ def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):  # type:
         bench.basis[i] = x
         bench.cost[i] = belief[x] * points.value[x]
         bench.price[x] = points.value[x]
+    start = 0
     while n_kept > 1:
-        done = _try_pool(points, bench, n_kept, n_pool, tolerance, 8 * n_types)
+        _gather(points, bench, start, n_pool)
+        start = n_pool
+        _try_pool(points, bench, n_kept, n_pool, tolerance, 8 * n_types)
         if passes == 0:
             break
         passes -= 1
-        before = n_pool
         n_pool = _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance)
-        if n_pool == before:
+        if n_pool == start:
             break
     return _read_off(belief, points, bench, n_kept)
 

@@ -11,14 +11,19 @@ def kernel(function: Callable[..., Any]) -> Any:
     return _compiled(function)
 
 
+def search_kernel(function: Callable[..., Any]) -> Any:
+    """As `kernel`, for one that makes no arrays: without counting references to those it is given, which is slow."""
+    return _compiled(function, _nrt=False)
+
+
 def inner(function: Callable[..., Any]) -> Any:
-    """A kernel that only kernels call: without the way in from Python, which takes long to compile."""
-    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    """A kernel that only kernels call and that makes no arrays: no way in from Python, no counting of references."""
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def loose(function: Callable[..., Any]) -> Any:
     """As `inner`, with sums in any order: for what guides a search, never for a bound."""
-    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
 
 
 def part(function: Callable[..., Any]) -> Any:

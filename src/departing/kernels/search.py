@@ -12,7 +12,7 @@ import numpy as np
 from numba import uint64
 
 from departing.kernels.ceiling import RANGES, ROUNDS, cover, scan
-from departing.kernels.compiling import inner, kernel, part
+from departing.kernels.compiling import inner, kernel, part, search_kernel
 from departing.kernels.heap import heap_pop, heap_push
 from departing.kernels.random import mix
 
@@ -77,6 +77,7 @@ class Room(NamedTuple):
     table: np.ndarray  # a power of two of node indices, or -1
     step_key: np.ndarray  # [K, 2] what a step adds to the key
     reached: np.ndarray  # [N]
+    starts: np.ndarray  # [N + 2]
     heap_key: np.ndarray  # [N]
     heap_node: np.ndarray  # [N]
     one: np.ndarray  # [M]
@@ -484,7 +485,7 @@ def one_round(model, nodes, points, floors, room, bench, size, root_gap):  # typ
         upper, lower = nodes.upper[0], nodes.lower[0]
         if sweep == 1 and size[EXPANDED] > 1.2 * size[SWEPT]:
             size[SWEPT] = max(size[EXPANDED], 16)
-            n_reached = _by_depth(nodes, size, room.reached)
+            n_reached = _by_depth(nodes, size, room.starts, room.reached)
         count = n_reached if sweep else n_looks
         for i in range(count):
             n = room.reached[count - 1 - i] if sweep else room.heap_node[heap + count - 1 - i]
@@ -494,12 +495,13 @@ def one_round(model, nodes, points, floors, room, bench, size, root_gap):  # typ
 
 
 @part
-def _by_depth(nodes, size, order):  # type: ignore[no-untyped-def]
+def _by_depth(nodes, size, starts, order):  # type: ignore[no-untyped-def]
     """All nodes in the order of their depth; how many there are."""
-    starts = np.zeros(size[DEEPEST] + 2, np.int64)
+    for d in range(size[DEEPEST] + 2):
+        starts[d] = 0
     for n in range(size[NODES]):
         starts[nodes.depth[n] + 1] += 1
-    for d in range(1, len(starts)):
+    for d in range(1, size[DEEPEST] + 2):
         starts[d] += starts[d - 1]
     for n in range(size[NODES]):
         d = nodes.depth[n]
@@ -508,7 +510,7 @@ def _by_depth(nodes, size, order):  # type: ignore[no-untyped-def]
     return size[NODES]
 
 
-@kernel
+@search_kernel
 def rounds(model, nodes, points, floors, room, bench, size, gap, most):  # type: ignore[no-untyped-def]
     """Rounds until the gap is reached, `most` nodes have been expanded, or there is no more room."""
     until = size[EXPANDED] + most
