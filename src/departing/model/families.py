@@ -63,12 +63,5 @@ def _structured(family: str, rng: np.random.Generator) -> Floats:
         click = rng.uniform(0.1, 0.9, (2, 2))
         a, x = np.unravel_index(click.argmax(), (2, 2))
         click = click[[a, 1 - a]][:, [x, 1 - x]]  # the largest entry first, as in the paper's Remark 1
-        if _structure(click) == family:
+        if Instance([0.5, 0.5], click).structure == family:
             return click
-
-
-def _structure(click: Floats) -> str:
-    """The structure of two by two chances whose largest entry comes first."""
-    if click[0, 1] >= click[1, 1]:
-        return "row"
-    return "column" if click[1, 0] >= click[1, 1] else "diagonal"

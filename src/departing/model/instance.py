@@ -125,6 +125,30 @@ class Instance:
         """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `click / leave`."""
         return _frozen(self.click / self.leave)
 
+    @cached_property
+    def sure_departure(self) -> bool:
+        """Whether everyone departs after a no-click, as in most of the paper: `depart` is 1 throughout."""
+        return bool((self.depart == 1).all())
+
+    @cached_property
+    def structure(self) -> str | None:
+        """The paper's structure of two types and two categories under sure departure, None where it does not apply.
+
+        With the largest chance of a click first (the paper's Remark 1): a dominant `row` if its category is the
+        better one for the other type too; else a dominant `column` if the other category is clicked more by the
+        first type than by the second; else a dominant `diagonal`.
+
+        >>> Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]]).structure
+        'column'
+        """
+        if self.click.shape != (2, 2) or not self.sure_departure or self.depart_on_click.any():
+            return None
+        a, x = np.unravel_index(self.click.argmax(), (2, 2))
+        (_, other), (second, both) = self.click[[a, 1 - a]][:, [x, 1 - x]]
+        if other >= both:
+            return "row"
+        return "column" if second >= both else "diagonal"
+
     def category(self, name: str | int) -> int:
         """The index of a category given by name or index.
 

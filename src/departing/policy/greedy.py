@@ -13,6 +13,7 @@ from departing.model.belief import log_weights, posterior, row_max
 from departing.model.counts import Integers, as_counts
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
+from departing.policy.protocol import Allowed, Mask, choose_allowed
 
 TIE = 1e-12
 HOPELESS = 1e90  # the rivalry where a category is not the best of its type
@@ -36,15 +37,21 @@ class Greedy(Saved):
     def __post_init__(self) -> None:
         check_instance(self.instance)
 
-    def recommend(self, counts: npt.ArrayLike) -> Integers:
-        """The category with the largest predicted chance of a click."""
-        return self._choose(self._believe(as_counts(counts, self.instance.n_categories, "the policy's instance")))
+    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
+        """The category with the largest predicted chance of a click, among those that are `allowed`."""
+        given = as_counts(counts, self.instance.n_categories, "the policy's instance")
+        return choose_allowed(self._choose(self._believe(given)), given, allowed, self._instead)
+
+    def _instead(self, counts: Integers, mask: Mask) -> Integers:
+        return self._choose(self._believe(counts), mask)
 
     def _believe(self, counts: Integers) -> Floats:
         return posterior(log_weights(self.instance, counts), self.instance.prior)
 
-    def _choose(self, beliefs: Floats) -> Integers:
+    def _choose(self, beliefs: Floats, mask: Mask | None = None) -> Integers:
         chances = beliefs @ self.instance.click.T
+        if mask is not None:
+            chances = np.where(mask, chances, -np.inf)
         return np.asarray((chances >= row_max(chances)[..., None] - TIE).argmax(axis=-1))
 
     def unsettled(self, counts: Integers, instance: Instance) -> Floats:

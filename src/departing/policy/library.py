@@ -9,12 +9,13 @@ from departing.model.errors import InputError
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
 from departing.policy.files import Saved
+from departing.policy.alpha import Alpha
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
-KINDS: dict[str, type[Saved]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table)}
+KINDS: dict[str, type[Saved]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
 
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:

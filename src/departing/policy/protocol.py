@@ -1,6 +1,7 @@
 """What a policy is, and the checks its answers go through."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +14,11 @@ from departing.model.instance import Floats, Instance
 
 @runtime_checkable
 class Policy(Protocol):
-    """Anything that tells which category to recommend to users with given counts."""
+    """Anything that tells which category to recommend to users with given counts.
+
+    The policies of this package also take `recommend(counts, allowed=...)`: only these categories may be recommended,
+    given as a list of indices, or as True and False for every category (of every user, `[..., K]`).
+    """
 
     def recommend(self, counts: npt.ArrayLike) -> Integers:
         """Categories `[...]` for users with `counts[..., K, 4]`; the same counts always get the same one."""
@@ -26,13 +31,21 @@ def check_policy(policy: object) -> None:
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
 
 
-def recommended(policy: Policy, counts: Integers) -> Integers:
-    """What `policy` recommends to users with `counts[n, K, 4]`, checked to be n categories that exist."""
+def recommended(policy: Policy, counts: Integers, mask: "Mask | None" = None) -> Integers:
+    """What `policy` recommends to users with `counts[n, K, 4]`, checked to be n categories that exist.
+
+    With a `mask[n, K]` the policy must know how to keep to allowed categories.
+    """
     shown = counts.view()
     shown.setflags(write=False)  # a policy that changes what it looks at would change what happened
-    categories = np.asarray(policy.recommend(shown))
     n, n_categories = counts.shape[:2]
     name = type(policy).__name__
+    if mask is None:
+        categories = np.asarray(policy.recommend(shown))
+    elif "allowed" in inspect.signature(policy.recommend).parameters:
+        categories = np.asarray(policy.recommend(shown, allowed=mask))  # type: ignore[call-arg]
+    else:
+        raise InputError(f"{name}.recommend does not take allowed, so it cannot keep to some categories.")
     if categories.shape != (n,) or categories.dtype.kind not in "iu":
         raise InputError(
             f"{name}.recommend gave {categories.dtype} of shape {categories.shape} for {n} users; "
@@ -40,6 +53,54 @@ def recommended(policy: Policy, counts: Integers) -> Integers:
         )
     check_range(name, categories, n_categories)
     return np.array(categories, np.int64)  # a copy: what a policy returns may be its own
+
+
+Allowed = npt.ArrayLike | None
+Mask = npt.NDArray[np.bool_]
+
+
+def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
+    """`allowed` as True and False of this shape, `[..., K]`, or a sentence about what is wrong with it."""
+    try:
+        given = np.asarray(allowed)
+    except ValueError as error:
+        raise InputError(f"allowed is {allowed!r:.80}; expected categories, or True and False for each.") from error
+    n_categories = shape[-1]
+    if given.dtype == np.bool_:
+        if given.shape[-1:] != (n_categories,):
+            raise InputError(f"allowed has shape {given.shape}; expected True or False for {n_categories} categories.")
+        try:
+            mask = np.broadcast_to(given, shape)
+        except ValueError as error:
+            raise InputError(f"allowed has shape {given.shape}; expected one that fits {shape}.") from error
+    else:
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise InputError(f"allowed is {allowed!r:.80}; expected categories, or True and False for each.")
+        chosen = given.astype(np.int64)
+        wrong = chosen[(chosen < 0) | (chosen >= n_categories)]
+        if len(wrong):
+            raise InputError(f"allowed holds {wrong[0]}; there are {n_categories} categories (0 to {n_categories - 1}).")
+        mask = np.broadcast_to(np.isin(np.arange(n_categories), chosen), shape)
+    if not mask.any(axis=-1).all():
+        raise InputError("allowed forbids every category; at least one must be allowed.")
+    return mask
+
+
+def choose_allowed(
+    chosen: Integers, counts: Integers, allowed: Allowed, instead: Callable[[Integers, Mask], Integers]
+) -> Integers:
+    """`chosen[...]` where that is allowed; else what `instead(counts[n, K, 4], mask[n, K])` tells."""
+    if allowed is None:
+        return chosen
+    mask = as_allowed(allowed, counts.shape[:-1])
+    n_categories = counts.shape[-2]
+    mask, answer = mask.reshape(-1, n_categories), np.array(chosen).reshape(-1)
+    check_range("The policy", answer, n_categories)
+    forbidden = ~mask[np.arange(len(answer)), answer]
+    if forbidden.any():
+        rows = counts.reshape(-1, *counts.shape[-2:])[forbidden]
+        answer[forbidden] = instead(rows, mask[forbidden])
+    return answer.reshape(chosen.shape)
 
 
 def check_range(name: str, categories: Integers, n_categories: int) -> None:

@@ -14,7 +14,7 @@ from departing.model.counts import Integers, as_counts, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
-from departing.policy.protocol import as_categories, as_category
+from departing.policy.protocol import Allowed, Mask, as_categories, as_category, choose_allowed
 
 
 class Schedule(Saved, ABC):
@@ -36,9 +36,21 @@ class Schedule(Saved, ABC):
         """The categories in the order of the segments, `then` last."""
         return np.array([a for a, _ in self.segments] + [self.then], np.int64)
 
-    def recommend(self, counts: npt.ArrayLike) -> Integers:
-        """The category of the current step."""
-        return np.asarray(self.shown[np.searchsorted(self._ends, steps(as_counts(counts)), side="right")])
+    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
+        """The category of the current step; if it is not allowed, the next one to come that is, or the first allowed."""
+        given = as_counts(counts)
+        return choose_allowed(np.asarray(self.shown[self._segment(given)]), given, allowed, self._instead)
+
+    def _segment(self, counts: Integers) -> Integers:
+        return np.asarray(np.searchsorted(self._ends, steps(counts), side="right"))
+
+    def _instead(self, counts: Integers, mask: Mask) -> Integers:
+        answer, segment = mask.argmax(axis=1), self._segment(counts)
+        found = np.zeros(len(counts), bool)
+        for later, category in enumerate(self.shown):
+            hit = ~found & (segment <= later) & mask[:, category]
+            answer[hit], found[hit] = category, True
+        return np.asarray(answer)
 
     def unsettled(self, counts: Integers, instance: Instance) -> Floats:
         """Zero where the last category has been reached, one elsewhere."""

@@ -11,7 +11,7 @@ from departing.model.counts import Integers, as_counts, gone, merge, row_keys, s
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved, to_document
-from departing.policy.protocol import Policy, as_categories, recommended, unsettled
+from departing.policy.protocol import Allowed, Policy, as_categories, choose_allowed, recommended, unsettled
 
 
 class Table(Saved):
@@ -61,9 +61,14 @@ class Table(Saved):
         """The most steps of any counts in the table."""
         return int(steps(self.counts).max(initial=-1))
 
-    def recommend(self, counts: npt.ArrayLike) -> Integers:
-        """The category of the counts in the table, or the fallback's."""
+    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
+        """The category of the counts in the table, or the fallback's; always the fallback's if it is not allowed."""
         given = as_counts(counts)
+        return choose_allowed(
+            self._choose(given), given, allowed, lambda rows, mask: recommended(self.fallback, rows, mask)
+        )
+
+    def _choose(self, given: Integers) -> Integers:
         rows = given.reshape(-1, *given.shape[-2:])
         answer = np.empty(len(rows), np.int64)
         entry = self._find(rows)
