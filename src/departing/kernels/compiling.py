@@ -1,6 +1,8 @@
 """How kernels are compiled."""
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -36,3 +38,10 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         return njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # no folder to keep it in can be written
         return njit(nogil=True, **options)(function)
+
+
+def say_if_compiling(function: Any, what: str) -> None:
+    """Log that `what` is about to be compiled, if this function has not been, here or on disk."""
+    index = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
+    if not function.signatures and not (index and Path(index).exists()):
+        logging.getLogger("departing").warning("Compiling %s, once: about 20 seconds.", what)

@@ -20,6 +20,7 @@ from departing.kernels.random import mix
 BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 # Positions in `Graph.size`.
 NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST = range(11)
+SIZES = 11
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
 QUICK = 3  # passes of pricing for a new node
 NEWS = 0.1  # of the gap at a node: a vector that improves on the last by less is not made
@@ -27,12 +28,11 @@ WORTH = 0.02  # of the root's gap: a point that improves its cover by less is no
 
 
 class Model(NamedTuple):
-    """All that planning needs of an instance, each `[K, M]`, and the best fixed value of every type `[M]`."""
+    """All that planning needs of an instance, each `[K, M]`: the reward, and the chance of going on either way."""
 
     reward: np.ndarray
     click: np.ndarray
     stay: np.ndarray
-    best: np.ndarray
 
 
 class Floors(NamedTuple):

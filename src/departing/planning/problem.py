@@ -1,0 +1,107 @@
+"""What planning needs of an instance, and what all methods share."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+
+from departing.evaluation.bracket import ROUNDING
+from departing.model.counts import Integers
+from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.policy.protocol import Allowed, as_allowed
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An instance with the categories that may be recommended, dominated ones left out.
+
+    `categories[k]` are those worth considering, in the order of the instance; all arrays have a row for each.
+    """
+
+    instance: Instance
+    allowed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, instance: Instance, allowed: Allowed = None) -> "Problem":
+        """The problem with `allowed` categories, all if that is None."""
+        every = np.arange(instance.n_categories)
+        if allowed is not None:
+            every = every[as_allowed(allowed, (instance.n_categories,))]
+        return cls(instance, tuple(int(a) for a in every))
+
+    @cached_property
+    def categories(self) -> Integers:
+        """The categories left when the dominated ones are dropped."""
+        allowed = np.array(self.allowed)
+        rates = np.stack([self.instance.click, *(self.instance.chances[:, o] for o in (CLICK, STAY))], axis=1)[allowed]
+        kept: list[int] = []
+        for k, row in enumerate(rates):
+            beaten = (rates >= row).all(axis=(1, 2))
+            equal = (rates == row).all(axis=(1, 2))
+            if not (beaten & (~equal | (np.arange(len(rates)) < k))).any():
+                kept.append(k)
+        return np.asarray(allowed[kept])
+
+    @cached_property
+    def reward(self) -> Floats:
+        """The chance of a click, `[k, M]`."""
+        return np.ascontiguousarray(self.instance.click[self.categories])
+
+    @cached_property
+    def click(self) -> Floats:
+        """The chance of going on after a click, `[k, M]`."""
+        return np.ascontiguousarray(self.instance.chances[self.categories, CLICK])
+
+    @cached_property
+    def stay(self) -> Floats:
+        """The chance of going on without a click, `[k, M]`."""
+        return np.ascontiguousarray(self.instance.chances[self.categories, STAY])
+
+    @cached_property
+    def fixed(self) -> Floats:
+        """Expected clicks of each category for ever, `[k, M]`."""
+        return np.ascontiguousarray(self.instance.fixed_values[self.categories])
+
+    @cached_property
+    def best(self) -> Floats:
+        """What each type would bring if it were known, `[M]`."""
+        return np.asarray(self.fixed.max(axis=0))
+
+    @cached_property
+    def prior(self) -> Floats:
+        """The prior, with sum 1."""
+        return self.instance.prior / self.instance.prior.sum()
+
+    @cached_property
+    def stays(self) -> Floats:
+        """A bound on the expected number of steps of each type under any policy, `[M]`."""
+        return np.asarray(1 / self.instance.leave[np.array(self.allowed)].min(axis=0))
+
+    def rounding(self, depth: int) -> float:
+        """The relative error of one step of a bound, for graphs of this depth."""
+        return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth)
+
+    def tolerance(self, depth: int) -> float:
+        """What rounding can do to a bound in all: `rounding` of what a type can bring, at every step it stays."""
+        return float(self.rounding(depth) * (self.prior @ ((1 + self.best) * self.stays)))
+
+
+@dataclass
+class Clock:
+    """How much time there is, and how much has passed."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._started = perf_counter()
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start."""
+        return perf_counter() - self._started
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self.passed >= self.seconds

@@ -1,0 +1,281 @@
+"""The general planner: a search through the graph of counts, for any types, categories and departures."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.kernels import search as kernels
+from departing.kernels.ceiling import RANGES, Bench, Points, edge
+from departing.kernels.compiling import say_if_compiling
+from departing.kernels.search import ALWAYS, COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, VECTORS
+from departing.model.instance import Floats
+from departing.planning.problem import Clock, Problem
+
+GRID = 256  # beliefs on an edge
+EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
+EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
+POOL = 4096
+MEMORY = 1_500_000_000  # bytes
+CHUNK = 64  # nodes expanded between two looks at the clock, at least
+Progress = Callable[[float, float], None]
+T = TypeVar("T", bound=NamedTuple)
+Array = npt.NDArray[np.generic]
+
+
+class Search:
+    """The state of a search. `run` makes the bracket narrower, and can be called again."""
+
+    def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
+        say_if_compiling(kernels.rounds, "the planner")
+        self.problem = problem
+        self._progress = progress
+        n_types, n_categories = problem.instance.n_types, len(problem.categories)
+        self.model = kernels.Model(problem.reward, problem.click, problem.stay)
+        self.edges = _solve_edges(problem, problem.prior @ problem.best * EDGE_TOLERANCE) if n_types <= EDGES else []
+        shown = sum(int(keep.sum()) for *_, keep in self.edges)
+        self.size = np.zeros(kernels.SIZES, np.int64)
+        room = 1024
+        self.nodes = _nodes(room, room // 2, n_types, n_categories)
+        self.points = _points(n_types + shown + room // 2, n_types, n_categories)
+        self.floors = _floors(n_categories + room, n_types)
+        self._bench = _bench(n_types, len(self.points.value), len(self.floors.category))
+        keys = np.random.default_rng(0).integers(0, 2**64, (n_categories, 2), np.uint64)
+        self._room = _room(room, n_types, keys)
+        self._add_corners_and_edges()
+        self._add_root()
+
+    def _add_corners_and_edges(self) -> None:
+        problem, grid = self.problem, _grid()
+        n_types = problem.instance.n_types
+        points = self.points
+        known = problem.reward + (problem.click + problem.stay) * problem.best
+        n = n_types
+        points.at[:n], points.value[:n], points.by_category[:n] = np.eye(n_types), problem.best, known.T
+        for x, y, value, by_category, keep in self.edges:
+            rows = slice(n, n + int(keep.sum()))
+            points.at[rows] = 0.0
+            points.at[rows, x], points.at[rows, y] = grid[keep], 1 - grid[keep]
+            points.value[rows], points.by_category[rows] = value[keep], by_category[keep]
+            n = rows.stop
+        points.node[:n], points.slot[:n_types] = -1, -1
+        shown = n - n_types
+        points.slot[n_types:n], points.owner[:shown] = np.arange(shown), np.arange(n_types, n)
+        points.columns[:, :shown], points.values[:shown] = points.at[n_types:n].T, points.value[n_types:n]
+        self.size[POINTS], self.size[COLUMNS] = n, shown
+        k = len(problem.categories)
+        floors = self.floors
+        floors.vector[:k], floors.category[:k], floors.form[:k], floors.after[:k] = problem.fixed, range(k), ALWAYS, -1
+        floors.columns[:, :k], floors.owner[:k] = problem.fixed.T, range(k)
+        self.size[VECTORS] = self.size[FLOORS] = k
+
+    def _add_root(self) -> None:
+        """The root, covered by the corners."""
+        nodes, prior = self.nodes, self.problem.prior
+        values = self.problem.fixed @ prior
+        nodes.weights[0], nodes.multiplier[0], nodes.cover[0] = prior, prior, range(len(prior))
+        nodes.mass[0], nodes.n_cover[0], nodes.slack[0] = 1.0, len(prior), 0.0
+        nodes.upper[0], nodes.lower[0], nodes.floor[0] = prior @ self.problem.best, values.max(), values.argmax()
+        nodes.depth[0], nodes.key[0], nodes.opened[0], nodes.slot[0] = 0, 0, -1, -1
+        self.size[NODES] = 1
+        kernels.refill(self._room.table, nodes.key, 1)
+
+    @property
+    def tolerance(self) -> float:
+        """What rounding can have done to either bound."""
+        return self.problem.tolerance(int(self.size[DEEPEST]))
+
+    @property
+    def lower(self) -> float:
+        """The floor of the root, before rounding is allowed for."""
+        return float(self.nodes.lower[0])
+
+    @property
+    def upper(self) -> float:
+        """The ceiling of the root, before rounding is allowed for."""
+        return float(self.nodes.upper[0])
+
+    def run(self, gap: float, clock: Clock) -> None:
+        """Search until the bracket is narrower than `gap`, or time, memory or digits have run out."""
+        while not clock.over:
+            wanted = max(gap - 2 * self.tolerance, self.tolerance)
+            if self.upper - self.lower <= wanted:
+                return
+            before = (int(self.size[EXPANDED]), self.upper, self.lower)
+            most = CHUNK + int(self.size[EXPANDED]) // 16
+            kernels.rounds(
+                self.model, self.nodes, self.points, self.floors, self._room, self._bench, self.size, wanted, most
+            )
+            if self._progress is not None:
+                self._progress(self.lower, self.upper)
+            if self.size[FULL]:
+                if self._bytes() > MEMORY / 2:
+                    return
+                self._grow()
+            elif before == (int(self.size[EXPANDED]), self.upper, self.lower):
+                return
+
+    def _bytes(self) -> int:
+        parts = (self.nodes, self.points, self.floors, self._bench, self._room)
+        return sum(array.nbytes for part in parts for array in part)
+
+    def _grow(self) -> None:
+        """Double whatever is nearly full."""
+        size, nodes, points, floors = self.size, self.nodes, self.points, self.floors
+        if size[NODES] * 2 > len(nodes.mass):
+            n = 2 * len(nodes.mass)
+            old = self._room
+            self._room = _room(n, len(old.one), old.step_key)
+            self.nodes = nodes = _grown(nodes, n, skip=_BY_OPENED)
+            kernels.refill(self._room.table, nodes.key, size[NODES])
+        if size[EXPANDED] * 2 > len(nodes.point):
+            self.nodes = _grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
+        if size[POINTS] * 2 > len(points.value):
+            self.points = points = _grown(points, 2 * len(points.value))
+        if size[VECTORS] * 2 > len(floors.category):
+            self.floors = floors = _grown(floors, 2 * len(floors.category))
+        self._bench = _bench(self.problem.instance.n_types, len(points.value), len(floors.category), self._bench.seen)
+        size[FULL] = 0
+
+
+_BY_OPENED = {"child", "gain", "bound", "fresh", "point"}
+
+
+def _grown(group: T, n: int, skip: set[str] = frozenset(), only: set[str] | None = None) -> T:  # type: ignore[assignment]
+    """`group` with room for n; `columns` grow along their second axis."""
+    fields = {}
+    for name, array in group._asdict().items():
+        if name in skip or (only is not None and name not in only):
+            continue
+        axis = 1 if name == "columns" else 0
+        shape = list(array.shape)
+        shape[axis] = n
+        fields[name] = np.zeros(shape, array.dtype)
+        fields[name][(slice(None),) * axis + (slice(array.shape[axis]),)] = array
+    return cast(T, group._replace(**fields))
+
+
+def _nodes(n: int, opened: int, n_types: int, n_categories: int) -> kernels.Nodes:
+    def ints(*shape: int) -> npt.NDArray[np.int32]:
+        return np.empty(shape, np.int32)
+
+    return kernels.Nodes(
+        weights=np.empty((n, n_types)),
+        mass=np.empty(n),
+        upper=np.empty(n),
+        lower=np.empty(n),
+        depth=ints(n),
+        key=np.empty(n, np.uint64),
+        opened=ints(n),
+        floor=ints(n),
+        slot=ints(n),
+        n_cover=ints(n),
+        cover=ints(n, n_types),
+        multiplier=np.empty((n, n_types)),
+        slack=np.empty(n),
+        paths=np.zeros(n),
+        child=ints(opened, n_categories, 2),
+        gain=np.empty((opened, n_categories)),
+        bound=np.empty((opened, n_categories)),
+        fresh=np.empty((opened, n_categories), np.int64),
+        point=ints(opened),
+    )
+
+
+def _points(n: int, n_types: int, n_categories: int) -> Points:
+    return Points(
+        at=np.empty((n, n_types)),
+        value=np.empty(n),
+        by_category=np.empty((n, n_categories)),
+        node=np.empty(n, np.int32),
+        slot=np.empty(n, np.int32),
+        columns=np.empty((n_types, n)),
+        values=np.empty(n),
+        owner=np.empty(n, np.int32),
+    )
+
+
+def _floors(n: int, n_types: int) -> kernels.Floors:
+    return kernels.Floors(
+        vector=np.empty((n, n_types)),
+        category=np.empty(n, np.int32),
+        after=np.empty((n, 2), np.int32),
+        form=np.empty(n, np.int8),
+        columns=np.empty((n_types, n)),
+        owner=np.empty(n, np.int32),
+        zeros=np.zeros(n),
+    )
+
+
+def _room(n: int, n_types: int, step_key: npt.NDArray[np.uint64]) -> kernels.Room:
+    return kernels.Room(
+        table=np.full(1 << (2 * n - 1).bit_length(), -1, np.int32),
+        step_key=step_key,
+        reached=np.empty(n, np.int32),
+        starts=np.empty(n + 2, np.int64),
+        heap_key=np.empty(n),
+        heap_node=np.empty(n, np.int32),
+        one=np.empty(n_types),
+        two=np.empty(n_types),
+    )
+
+
+def _bench(n_types: int, points: int, vectors: int, seen: Array | None = None) -> Bench:
+    stamps = np.zeros(points, np.int64)
+    if seen is not None:
+        stamps[: len(seen)] = seen
+    return Bench(
+        inverse=np.empty((n_types, n_types)),
+        price=np.empty(n_types),
+        level=np.empty(n_types),
+        column=np.empty(n_types),
+        cost=np.empty(n_types),
+        basis=np.empty(n_types, np.int64),
+        kept=np.empty(n_types, np.int64),
+        buffer=np.empty(max(points, vectors, POOL)),
+        found=np.empty(RANGES, np.int64),
+        reduced=np.empty(RANGES),
+        pool=np.empty(POOL, np.int64),
+        columns=np.empty((n_types, POOL)),
+        values=np.empty(POOL),
+        seen=stamps,
+        chosen=np.empty(n_types, np.int64),
+        multiplier=np.empty(n_types),
+        row=np.empty(n_types),
+    )
+
+
+def _grid() -> Floats:
+    """Beliefs on an edge, closer together at the ends."""
+    grid = 0.5 * (1 - np.cos(np.pi * np.arange(GRID + 1) / GRID))
+    grid[-1] = 1.0
+    return np.asarray(grid)
+
+
+Edge = tuple[int, int, Floats, Floats, npt.NDArray[np.bool_]]
+
+
+def _solve_edges(problem: Problem, tolerance: float) -> list[Edge]:
+    """Every pair of types: ceilings on the grid, ceilings by category, and which points to keep."""
+    grid, found = _grid(), []
+    n_types, n_categories = problem.instance.n_types, len(problem.categories)
+    for x in range(n_types):
+        for y in range(x + 1, n_types):
+            value, by_category = np.empty(len(grid)), np.empty((len(grid), n_categories))
+            keep = np.empty(len(grid), np.bool_)
+            edge(
+                problem.reward,
+                problem.click,
+                problem.stay,
+                problem.best,
+                x,
+                y,
+                grid,
+                tolerance,
+                value,
+                by_category,
+                keep,
+            )
+            found.append((x, y, value, by_category, keep))
+    return found
