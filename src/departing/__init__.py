@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from departing.model.families import random_instance
     from departing.model.histories import Histories
     from departing.model.instance import Instance
+    from departing.planning.plan import Plan, plan
+    from departing.policy.alpha import Alpha
     from departing.policy.greedy import Greedy
     from departing.policy.library import load_policy
     from departing.policy.protocol import Policy
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Alpha": "policy.alpha",
     "Bracket": "evaluation.bracket",
     "Comparison": "simulation.compare",
     "Distribution": "evaluation.evaluate",
@@ -35,6 +38,7 @@ _HOME = {
     "Histories": "model.histories",
     "InputError": "model.errors",
     "Instance": "model.instance",
+    "Plan": "planning.plan",
     "Policy": "policy.protocol",
     "Run": "simulation.run",
     "Table": "policy.table",
@@ -44,12 +48,14 @@ _HOME = {
     "compare": "simulation.compare",
     "evaluate": "evaluation.evaluate",
     "load_policy": "policy.library",
+    "plan": "planning.plan",
     "predict": "model.belief",
     "random_instance": "model.families",
     "simulate": "simulation.simulate",
 }
 
 __all__ = [
+    "Alpha",
     "Bracket",
     "Comparison",
     "Distribution",
@@ -59,6 +65,7 @@ __all__ = [
     "Histories",
     "InputError",
     "Instance",
+    "Plan",
     "Policy",
     "Run",
     "Table",
@@ -68,6 +75,7 @@ __all__ = [
     "compare",
     "evaluate",
     "load_policy",
+    "plan",
     "predict",
     "random_instance",
     "simulate",

@@ -42,6 +42,7 @@ class Floors(NamedTuple):
     category: np.ndarray  # [A]
     after: np.ndarray  # [A, 2] the vectors after a click and after a stay
     form: np.ndarray  # [A]
+    newer: np.ndarray  # [A] the vector that took its place, or -1
     columns: np.ndarray  # [M, A] those that a scan looks at
     owner: np.ndarray  # [A] the vector of a column
     zeros: np.ndarray  # [A]
@@ -136,7 +137,7 @@ def brings(floors, vector, weights):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel
+@inner
 def add_vector(floors, size, vector, category, after_click, after_stay, form):  # type: ignore[no-untyped-def]
     """A new alpha vector, which no scan looks at yet; its index, or -1 where there is no room."""
     n = size[VECTORS]
@@ -145,25 +146,27 @@ def add_vector(floors, size, vector, category, after_click, after_stay, form):  
         return -1
     for x in range(len(vector)):
         floors.vector[n, x] = vector[x]
-    floors.category[n], floors.form[n] = category, form
+    floors.category[n], floors.form[n], floors.newer[n] = category, form, -1
     floors.after[n, 0], floors.after[n, 1] = after_click, after_stay
     size[VECTORS] = n + 1
     return n
 
 
-@kernel
+@inner
 def show_vector(floors, size, vector, slot):  # type: ignore[no-untyped-def]
     """Let scans look at a vector, in a column of its own or in the place of another; its column."""
     if slot < 0:
         slot = size[FLOORS]
         size[FLOORS] = slot + 1
+    else:
+        floors.newer[floors.owner[slot]] = vector
     for x in range(len(floors.columns)):
         floors.columns[x, slot] = floors.vector[vector, x]
     floors.owner[slot] = vector
     return slot
 
 
-@kernel
+@inner
 def add_point(points, size, belief, value, by_category, node):  # type: ignore[no-untyped-def]
     """A new point, which no scan looks at yet; its index."""
     p = size[POINTS]
@@ -176,7 +179,7 @@ def add_point(points, size, belief, value, by_category, node):  # type: ignore[n
     return p
 
 
-@kernel
+@inner
 def show_point(points, size, p):  # type: ignore[no-untyped-def]
     """Let scans look at point p."""
     s = size[COLUMNS]
@@ -340,39 +343,38 @@ def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_g
 
 @part
 def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untyped-def]
-    """A better alpha vector at node n, if its children's vectors make one."""
+    """A better floor at node n from its children's, and a vector for it if it is much better than the last."""
     e = nodes.opened[n]
-    best, lower = -1, -1.0
-    for a in range(nodes.bound.shape[1]):
-        c, s = nodes.child[e, a, 0], nodes.child[e, a, 1]
-        if s >= 0:
-            value = nodes.gain[e, a] + nodes.lower[c] + nodes.lower[s]
-            if value > lower:
-                best, lower = a, value
+    best = _best_floor_category(nodes, n, e)
     if best < 0:
         return
+    lower = nodes.gain[e, best] + nodes.lower[nodes.child[e, best, 0]] + nodes.lower[nodes.child[e, best, 1]]
     nodes.lower[n] = max(nodes.lower[n], lower)
+    known = brings(floors, nodes.floor[n], nodes.weights[n])
+    if nodes.lower[n] - known > NEWS * (nodes.upper[n] - known):
+        make_vector(model, nodes, floors, room, size, n, e, best)
+
+
+@inner
+def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-untyped-def]
+    """Make a vector for node n from category a and its children's vectors, in the best of three forms, if it helps."""
     weights = nodes.weights[n]
-    known = brings(floors, nodes.floor[n], weights)
-    if not nodes.lower[n] - known > NEWS * (nodes.upper[n] - known):
-        return
-    one = nodes.floor[nodes.child[e, best, 0]]
-    two = nodes.floor[nodes.child[e, best, 1]]
-    form, most = -1, known
+    one, two = nodes.floor[nodes.child[e, a, 0]], nodes.floor[nodes.child[e, a, 1]]
+    form, most = -1, brings(floors, nodes.floor[n], weights)
     for f in range(3):
         value = 0.0
         for x in range(len(weights)):
-            value += weights[x] * backed_up(model, floors, best, one, two, f, x)
+            value += weights[x] * backed_up(model, floors, a, one, two, f, x)
         if value > most:
             form, most = f, value
     if form < 0:
         return
     for x in range(len(weights)):
-        room.one[x] = backed_up(model, floors, best, one, two, form, x)
-    v = add_vector(floors, size, room.one, best, one, two, form)
+        room.one[x] = backed_up(model, floors, a, one, two, form, x)
+    v = add_vector(floors, size, room.one, a, one, two, form)
     if v >= 0:
         nodes.floor[n], nodes.slot[n] = v, show_vector(floors, size, v, nodes.slot[n])
-        nodes.lower[n] = max(nodes.lower[n], brings(floors, v, weights))
+        nodes.lower[n] = max(nodes.lower[n], most)
 
 
 @inner
@@ -523,3 +525,45 @@ def rounds(model, nodes, points, floors, room, bench, size, gap, most):  # type:
         if size[EXPANDED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
             return
 
+
+
+@search_kernel
+def settle(model, nodes, floors, room, size):  # type: ignore[no-untyped-def]
+    """Make vectors, from the leaves up, that bring at the root what its floor claims; the root's vector.
+
+    There must be room for a vector at every node.
+    """
+    room.reached[0] = 0
+    nodes.paths[0] = 1.0
+    n_reached, at = 1, 0
+    while at < n_reached:
+        n = room.reached[at]
+        e = nodes.opened[n]
+        best = _best_floor_category(nodes, n, e) if e >= 0 else -1
+        room.heap_node[at] = best
+        at += 1
+        if best >= 0:
+            for o in range(2):
+                c = nodes.child[e, best, o]
+                if nodes.paths[c] == 0 and nodes.mass[c] > 0:
+                    nodes.paths[c] = 1.0
+                    room.reached[n_reached] = c
+                    n_reached += 1
+    for i in range(n_reached - 1, -1, -1):
+        n, best = room.reached[i], room.heap_node[i]
+        nodes.paths[n] = 0.0
+        if best >= 0:
+            make_vector(model, nodes, floors, room, size, n, nodes.opened[n], best)
+    return nodes.floor[0]
+
+
+@inner
+def _best_floor_category(nodes, n, e):  # type: ignore[no-untyped-def]
+    """The category whose children have the best floors, or -1 if none was asked for."""
+    best, most = -1, 0.0
+    for a in range(nodes.bound.shape[1]):
+        if nodes.child[e, a, 1] >= 0:
+            value = nodes.gain[e, a] + nodes.lower[nodes.child[e, a, 0]] + nodes.lower[nodes.child[e, a, 1]]
+            if best < 0 or value > most:
+                best, most = a, value
+    return best

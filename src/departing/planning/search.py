@@ -1,7 +1,6 @@
 """The general planner: a search through the graph of counts, for any types, categories and departures."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -9,18 +8,31 @@ import numpy.typing as npt
 from departing.kernels import search as kernels
 from departing.kernels.ceiling import RANGES, Bench, Points, edge
 from departing.kernels.compiling import say_if_compiling
-from departing.kernels.search import ALWAYS, COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, VECTORS
+from departing.kernels.search import (
+    ALWAYS,
+    COLUMNS,
+    DEEPEST,
+    EXPANDED,
+    FLOORS,
+    FULL,
+    NODES,
+    POINTS,
+    REPEAT_AFTER_CLICK,
+    REPEAT_AFTER_STAY,
+    VECTORS,
+)
 from departing.model.instance import Floats
+from departing.planning.controller import Controller
+from departing.planning.memory import MEMORY, grown, nbytes
 from departing.planning.problem import Clock, Problem
 
 GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
 EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
 POOL = 4096
-MEMORY = 1_500_000_000  # bytes
+SPARE = 0.02  # of the gap may be given up for a shorter controller
 CHUNK = 64  # nodes expanded between two looks at the clock, at least
 Progress = Callable[[float, float], None]
-T = TypeVar("T", bound=NamedTuple)
 Array = npt.NDArray[np.generic]
 
 
@@ -31,6 +43,7 @@ class Search:
         say_if_compiling(kernels.rounds, "the planner")
         self.problem = problem
         self._progress = progress
+        self._stuck = False
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
         self.model = kernels.Model(problem.reward, problem.click, problem.stay)
         self.edges = _solve_edges(problem, problem.prior @ problem.best * EDGE_TOLERANCE) if n_types <= EDGES else []
@@ -47,7 +60,7 @@ class Search:
         self._add_root()
 
     def _add_corners_and_edges(self) -> None:
-        problem, grid = self.problem, _grid()
+        problem, grid = self.problem, edge_grid()
         n_types = problem.instance.n_types
         points = self.points
         known = problem.reward + (problem.click + problem.stay) * problem.best
@@ -111,14 +124,56 @@ class Search:
                 self._progress(self.lower, self.upper)
             if self.size[FULL]:
                 if self._bytes() > MEMORY / 2:
+                    self._stuck = True
                     return
                 self._grow()
             elif before == (int(self.size[EXPANDED]), self.upper, self.lower):
+                self._stuck = True
                 return
 
+    def can_go_on(self, gap: float) -> bool:
+        """Whether a run for half this gap could still do something."""
+        return not self._stuck and gap / 2 > 2 * self.tolerance
+
+    @property
+    def expanded(self) -> int:
+        """The number of expanded nodes."""
+        return int(self.size[EXPANDED])
+
+    def controller(self, gap: float) -> Controller:
+        """A controller that keeps the promise of the root's floor, as short as the asked `gap` allows.
+
+        A vector may go on with vectors that have been replaced by newer ones since. With the newer ones there are far
+        fewer states, and their value is about the same; if it is not, the old ones stay.
+        """
+        size = self.size
+        if size[VECTORS] + size[NODES] > len(self.floors.category):
+            self.floors = grown(self.floors, 2 * int(size[VECTORS] + size[NODES]))
+            self._bench = _bench(
+                self.problem.instance.n_types, len(self.points.value), len(self.floors.category), self._bench.seen
+            )
+        root = int(kernels.settle(self.model, self.nodes, self.floors, self._room, size))
+        n, floors, problem = int(size[VECTORS]), self.floors, self.problem
+        newest = np.where(floors.newer[:n] < 0, np.arange(n), floors.newer[:n])
+        while (newest[newest] != newest).any():
+            newest = newest[newest]
+        own, form = np.arange(n), floors.form[:n]
+        repeats = np.stack(
+            [(form == ALWAYS) | (form == REPEAT_AFTER_CLICK), (form == ALWAYS) | (form == REPEAT_AFTER_STAY)], axis=1
+        )
+        after = np.where(repeats, own[:, None], floors.after[:n])
+        whole = Controller(floors.vector[:n], problem.categories[floors.category[:n]], after, root)
+        short = whole.redirected(newest).used().solved(problem)
+        least = self.upper + 2 * self.tolerance - gap
+        if short.promise(problem) < least:
+            long = whole.used().solved(problem)
+            if long.promise(problem) >= least or long.promise(problem) > short.promise(problem):
+                return long
+        shorter = short.pruned(problem, SPARE * gap)
+        return shorter if shorter.promise(problem) >= least else short
+
     def _bytes(self) -> int:
-        parts = (self.nodes, self.points, self.floors, self._bench, self._room)
-        return sum(array.nbytes for part in parts for array in part)
+        return nbytes(self.nodes, self.points, self.floors, self._bench, self._room)
 
     def _grow(self) -> None:
         """Double whatever is nearly full."""
@@ -127,33 +182,19 @@ class Search:
             n = 2 * len(nodes.mass)
             old = self._room
             self._room = _room(n, len(old.one), old.step_key)
-            self.nodes = nodes = _grown(nodes, n, skip=_BY_OPENED)
+            self.nodes = nodes = grown(nodes, n, skip=_BY_OPENED)
             kernels.refill(self._room.table, nodes.key, size[NODES])
         if size[EXPANDED] * 2 > len(nodes.point):
-            self.nodes = _grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
+            self.nodes = grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
         if size[POINTS] * 2 > len(points.value):
-            self.points = points = _grown(points, 2 * len(points.value))
+            self.points = points = grown(points, 2 * len(points.value))
         if size[VECTORS] * 2 > len(floors.category):
-            self.floors = floors = _grown(floors, 2 * len(floors.category))
+            self.floors = floors = grown(floors, 2 * len(floors.category))
         self._bench = _bench(self.problem.instance.n_types, len(points.value), len(floors.category), self._bench.seen)
         size[FULL] = 0
 
 
 _BY_OPENED = {"child", "gain", "bound", "fresh", "point"}
-
-
-def _grown(group: T, n: int, skip: set[str] = frozenset(), only: set[str] | None = None) -> T:  # type: ignore[assignment]
-    """`group` with room for n; `columns` grow along their second axis."""
-    fields = {}
-    for name, array in group._asdict().items():
-        if name in skip or (only is not None and name not in only):
-            continue
-        axis = 1 if name == "columns" else 0
-        shape = list(array.shape)
-        shape[axis] = n
-        fields[name] = np.zeros(shape, array.dtype)
-        fields[name][(slice(None),) * axis + (slice(array.shape[axis]),)] = array
-    return cast(T, group._replace(**fields))
 
 
 def _nodes(n: int, opened: int, n_types: int, n_categories: int) -> kernels.Nodes:
@@ -202,6 +243,7 @@ def _floors(n: int, n_types: int) -> kernels.Floors:
         category=np.empty(n, np.int32),
         after=np.empty((n, 2), np.int32),
         form=np.empty(n, np.int8),
+        newer=np.full(n, -1, np.int32),
         columns=np.empty((n_types, n)),
         owner=np.empty(n, np.int32),
         zeros=np.zeros(n),
@@ -246,7 +288,7 @@ def _bench(n_types: int, points: int, vectors: int, seen: Array | None = None) -
     )
 
 
-def _grid() -> Floats:
+def edge_grid() -> Floats:
     """Beliefs on an edge, closer together at the ends."""
     grid = 0.5 * (1 - np.cos(np.pi * np.arange(GRID + 1) / GRID))
     grid[-1] = 1.0
@@ -258,7 +300,7 @@ Edge = tuple[int, int, Floats, Floats, npt.NDArray[np.bool_]]
 
 def _solve_edges(problem: Problem, tolerance: float) -> list[Edge]:
     """Every pair of types: ceilings on the grid, ceilings by category, and which points to keep."""
-    grid, found = _grid(), []
+    grid, found = edge_grid(), []
     n_types, n_categories = problem.instance.n_types, len(problem.categories)
     for x in range(n_types):
         for y in range(x + 1, n_types):

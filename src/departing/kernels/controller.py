@@ -1,0 +1,66 @@
+"""Controllers: states that each recommend a category and go on to a state after a click and after a stay."""
+
+import numpy as np
+
+from departing.kernels.compiling import kernel
+
+
+@kernel
+def solve(reward, click, stay, after, vectors, close, most):  # type: ignore[no-untyped-def]
+    """What every state brings each type, `vectors[n, M]`: sweeps from the first state on, until nothing moves by more
+    than `close` of itself; the number of sweeps.
+
+    `reward`, `click` and `stay` are `[n, M]`, the rates of the category of each state.
+    """
+    n, n_types = vectors.shape
+    for sweep in range(most):
+        moved = False
+        for v in range(n):
+            one, two = after[v, 0], after[v, 1]
+            for x in range(n_types):
+                value, left = reward[v, x], 1.0
+                if one == v:
+                    left -= click[v, x]
+                else:
+                    value += click[v, x] * vectors[one, x]
+                if two == v:
+                    left -= stay[v, x]
+                else:
+                    value += stay[v, x] * vectors[two, x]
+                value /= left
+                if abs(value - vectors[v, x]) > close * value:
+                    moved = True
+                vectors[v, x] = value
+        if not moved:
+            return sweep + 1
+    return most
+
+
+@kernel
+def visits(click, stay, after, start, weights, close, most):  # type: ignore[no-untyped-def]
+    """How often every state is visited by each type, `[n, M]`, when `weights[M]` start at the state `start`."""
+    n, n_types = click.shape
+    total, now, then = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
+    now[start] = weights
+    for _ in range(most):
+        left = 0.0
+        for v in range(n - 1, -1, -1):  # states mostly go on to earlier ones, so that one sweep does nearly all
+            one, two = after[v, 0], after[v, 1]
+            for x in range(n_types):
+                here = now[v, x]
+                if here == 0:
+                    continue
+                now[v, x] = 0.0
+                here /= 1.0 - (click[v, x] if one == v else 0.0) - (stay[v, x] if two == v else 0.0)
+                total[v, x] += here
+                for o in range(2):
+                    to, flow = after[v, o], here * (stay[v, x] if o else click[v, x])
+                    if to < v:
+                        now[to, x] += flow
+                    elif to > v:
+                        then[to, x] += flow
+                        left += flow
+        now, then = then, now
+        if left <= close:
+            break
+    return total

@@ -1,0 +1,88 @@
+"""Controllers: policies that need no belief, and what they promise."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from departing.kernels.controller import solve, visits
+from departing.model.counts import Integers
+from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.planning.problem import Problem
+
+CLOSE = 2.0**-51  # vectors that move by less, relative to themselves, have been solved
+SWEEPS = 10_000
+RIVALS = 1024  # states, the most visited ones, that may take over from others
+
+
+@dataclass(frozen=True, eq=False)
+class Controller:
+    """States that each recommend a category and go on to a state after a click and after a stay.
+
+    `vectors[n, M]` is what each state brings each type, `categories[n]` what it recommends, `after[n, 2]` where it
+    goes on; users start at the state `start`. Its vectors are alpha vectors: following the best of them at every step
+    brings at least as much as the controller does.
+    """
+
+    vectors: Floats
+    categories: Integers
+    after: Integers
+    start: int
+
+    def used(self) -> Self:
+        """Without the states that nobody comes to."""
+        used = np.zeros(len(self.vectors), bool)
+        new = np.array([self.start])
+        while len(new):
+            used[new] = True
+            new = np.unique(self.after[new])
+            new = new[~used[new]]
+        kept = np.flatnonzero(used)
+        number = np.cumsum(used) - 1
+        return replace(
+            self,
+            vectors=self.vectors[kept],
+            categories=self.categories[kept],
+            after=number[self.after[kept]],
+            start=int(number[self.start]),
+        )
+
+    def redirected(self, to: Integers) -> Self:
+        """With users who would come to state i sent to the state `to[i]`."""
+        return replace(self, after=to[self.after], start=int(to[self.start]))
+
+    def rates(self, instance: Instance) -> tuple[Floats, Floats, Floats]:
+        """Reward, and the chances of going on after a click and after a stay, of each state: `[n, M]` each."""
+        a = self.categories
+        return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY]
+
+    def solved(self, problem: Problem) -> Self:
+        """With the vectors that belong to its states."""
+        vectors = self.vectors.copy()
+        solve(*self.rates(problem.instance), self.after, vectors, CLOSE, SWEEPS)
+        return replace(self, vectors=vectors)
+
+    def promise(self, problem: Problem) -> float:
+        """What it brings to a user of the prior."""
+        return float(self.vectors[self.start] @ problem.prior)
+
+    def pruned(self, problem: Problem, spare: float) -> Self:
+        """With few states: those are dropped whose users others can take over, at a loss of about `spare` in all."""
+        _, click, stay = self.rates(problem.instance)
+        seen = visits(click, stay, self.after, self.start, problem.prior, 1e-3 * spare, SWEEPS)
+        loops = self.after == np.arange(len(self.after))[:, None]
+        arrived = seen * (1 - click * loops[:, :1] - stay * loops[:, 1:])  # for the first time, not by a loop
+        rivals = np.argsort(-arrived.sum(axis=1), kind="stable")[:RIVALS]
+        rank = np.full(len(self.vectors), len(rivals))
+        rank[rivals] = np.arange(len(rivals))
+        brought = arrived @ self.vectors[rivals].T
+        brought[np.arange(len(rivals))[None, :] >= rank[:, None]] = -np.inf  # only those that see more users take over
+        heir = rivals[brought.argmax(axis=1)]
+        loss = np.maximum((arrived * self.vectors).sum(axis=1) - brought.max(axis=1), 0.0)
+        order = np.argsort(loss, kind="stable")
+        dropped = order[np.cumsum(loss[order]) <= spare]
+        target = np.arange(len(self.vectors))
+        target[dropped] = heir[dropped]
+        while (target[target] != target).any():
+            target = target[target]
+        return self.redirected(target).used().solved(problem)

@@ -1,0 +1,28 @@
+"""Arrays that grow, in named tuples."""
+
+from collections.abc import Collection
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+
+MEMORY = 1_500_000_000  # bytes a planner may take
+T = TypeVar("T", bound=NamedTuple)
+
+
+def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | None = None) -> T:
+    """`group` with room for n in every field; fields called `columns` grow along their second axis."""
+    fields = {}
+    for name, array in group._asdict().items():
+        if name in skip or (only is not None and name not in only):
+            continue
+        axis = 1 if name == "columns" else 0
+        shape = list(array.shape)
+        shape[axis] = n
+        fields[name] = np.zeros(shape, array.dtype)
+        fields[name][(slice(None),) * axis + (slice(array.shape[axis]),)] = array
+    return cast(T, group._replace(**fields))
+
+
+def nbytes(*groups: NamedTuple) -> int:
+    """The memory of all arrays."""
+    return sum(array.nbytes for group in groups for array in group)

@@ -1,0 +1,183 @@
+"""`plan`: the best policy for an instance, with a bracket around its value."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from departing.evaluation.bracket import Bracket
+from departing.evaluation.evaluate import evaluate
+from departing.model.arguments import as_number, check_instance
+from departing.model.errors import InputError
+from departing.model.instance import Instance
+from departing.planning.closed_form import best_for_all, two_by_two
+from departing.planning.lattice import Lattice
+from departing.planning.problem import Clock, Problem
+from departing.planning.proof import LatticeProof, Proof, SearchProof, TheoremProof, Verification
+from departing.planning.search import Search
+from departing.policy.alpha import Alpha
+from departing.policy.library import describe
+from departing.policy.protocol import Allowed, Policy
+from departing.policy.schedule import Fixed
+
+if TYPE_CHECKING:
+    from departing.planning.sensitivity import Sensitivity
+
+METHODS = ("auto", "closed-form", "lattice", "search")
+NARROWER = 0.85  # of the gap is searched for, so that a short policy may lose a little
+Progress = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Bracket):
+    """A policy with a proof of how good it is.
+
+    `lower` is what this policy guarantees, `upper` what no policy can surpass: expected clicks of one user, rounding
+    included. `method` is how it was found, `reason` a sentence about it, `seconds` how long it took.
+    """
+
+    policy: Policy
+    method: str
+    reason: str
+    seconds: float
+    instance: Instance = field(repr=False)
+    allowed: tuple[int, ...] = field(repr=False)
+    proof: Proof = field(repr=False)
+
+    def verify(self) -> Verification:
+        """Check the bracket again, from what was kept of the search and without searching."""
+        return self.proof.verify(self.lower, self.upper)
+
+    def words(self) -> str:
+        """The policy in words, with the instance's names."""
+        return describe(self.policy, self.instance)
+
+    def sensitivity(self, by: float = 0.05, gap: float | None = None) -> "Sensitivity":
+        """How value and first choices change when click, depart or prior are off by a share `by` of themselves."""
+        from departing.planning.sensitivity import sensitivity
+
+        return sensitivity(self, by, gap)
+
+    def picture(self, path: str | os.PathLike[str]) -> None:
+        """Draw the plan to a file (.svg, .png or .pdf): its first steps, and for two or three types the beliefs."""
+        from departing.planning.picture import write_picture
+
+        write_picture(self, path)
+
+
+def plan(
+    instance: Instance,
+    gap: float = 1e-6,
+    seconds: float = 60.0,
+    method: str = "auto",
+    *,
+    allowed: Allowed = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The best policy for `instance`: its value and that of every other are within `gap` of each other.
+
+    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far. Methods:
+
+    - `closed-form`: one category that is best for every type (always so with one type), or the paper's formulas for
+      two types, two categories and sure departure;
+    - `lattice`: sure departure, any number of types and categories; the policy is a walk;
+    - `search`: any instance;
+    - `auto`: the first of these that applies.
+
+    With `allowed` only these categories are ever recommended: a list of indices, or True and False for every category.
+    `progress` is called now and then with the lower and the upper bound.
+
+    >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
+    >>> found = plan(blog)
+    >>> found.policy, round(found.value, 10), found.method
+    (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
+    """
+    check_instance(instance)
+    gap, seconds = _positive("gap", gap), _positive("seconds", seconds)
+    problem, clock = Problem.of(instance, allowed), Clock(seconds)
+    if method not in METHODS:
+        raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.")
+    unfit = _unfit(problem)
+    if method in unfit:
+        fit = [name for name in METHODS[1:] if name not in unfit]
+        raise InputError(f"method {method!r} does not fit: {unfit[method]}. Fit are auto, {', '.join(fit)}.")
+    if method == "auto":
+        method = next(name for name in METHODS[1:] if name not in unfit)
+    solve = {"closed-form": _closed_form, "lattice": _lattice, "search": _search}[method]
+    policy, lower, upper, reason, proof = solve(problem, gap, clock, progress)
+    return Plan(lower, upper, policy, method, reason, clock.passed, instance, problem.allowed, proof)
+
+
+Solution = tuple[Policy, float, float, str, Proof]
+
+
+def _positive(name: str, value: float) -> float:
+    number = as_number(name, value, 0.0, np.inf)
+    if number == 0:
+        raise InputError(f"{name} is {value!r}; expected a number above 0.")
+    return number
+
+
+def _unfit(problem: Problem) -> dict[str, str]:
+    """Why methods do not fit the problem."""
+    unfit = {}
+    instance = problem.instance
+    whole = len(problem.allowed) == instance.n_categories
+    if best_for_all(problem) is None and not (whole and instance.structure):
+        unfit["closed-form"] = (
+            "it is for one type, a category that is best for every type, "
+            "or two types and two categories with sure departure"
+        )
+    if not instance.sure_departure:
+        unfit["lattice"] = "it is for sure departure (depart 1 throughout)"
+    return unfit
+
+
+def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
+    instance = problem.instance
+    category = best_for_all(problem)
+    if category is not None:
+        found = evaluate(instance, Fixed(category))
+        name = instance.categories[category]
+        reason = f"{name} for ever is the best for every type, so knowing the type would not help."
+        return Fixed(category), found.lower, found.upper, reason, TheoremProof(problem, Fixed(category))
+    solved = two_by_two(instance)
+    policy, value = solved.best
+    reason = f"The chances have a dominant {solved.structure}"
+    if solved.n_star is not None:
+        reason += f" with N* = {solved.n_star:.4g}"
+    reason += f"; {len(solved.candidates)} candidates were compared."
+    upper = max(candidate.upper for _, candidate in solved.candidates)
+    return policy, value.lower, upper, reason, TheoremProof(problem, policy)
+
+
+def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
+    lattice = Lattice(problem, progress)
+    lattice.run(gap, clock)
+    policy = lattice.policy()
+    found = evaluate(problem.instance, policy)
+    upper = max(lattice.upper, found.upper)
+    reason = f"{lattice.made:,} counts of clicks were looked at."
+    return policy, found.lower, upper, reason, LatticeProof(lattice, policy)
+
+
+def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
+    search = Search(problem, progress)
+    wanted = NARROWER * gap
+    while True:
+        search.run(wanted, clock)
+        controller = search.controller(gap)
+        lower = max(controller.promise(problem) - search.tolerance, 0.0)
+        upper = search.upper + search.tolerance
+        if upper - lower <= gap or clock.over or not search.can_go_on(wanted):
+            break
+        wanted *= 0.7
+    n = len(controller.vectors)
+    if n == 1:
+        policy: Policy = Fixed(int(controller.categories[0]))
+    else:
+        policy = Alpha(problem.instance, controller.vectors, controller.categories)
+    reason = f"{search.expanded:,} counts were expanded, {n:,} ways of going on kept."
+    return policy, lower, max(upper, lower), reason, SearchProof(search, controller)
