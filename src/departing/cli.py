@@ -130,6 +130,18 @@ def _progress(label: str, total: int | None, quiet: bool) -> Iterator["Progress"
         yield lambda users: bars.advance(task, users)
 
 
+@contextmanager
+def _bracket_progress(quiet: bool) -> Iterator["Callable[[float, float], None] | None"]:
+    """The bracket so far on a terminal; nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("planning") as status:
+        yield lambda lower, upper: status.update(f"planning: {lower:.8g} to {upper:.8g}")
+
+
 def _version(show: bool) -> None:
     if show:
         from departing import __version__
@@ -289,6 +301,72 @@ def simulate(
     _console().print(tables.run_table(words, run, confidence, seconds))
     if log is not None:
         print(f"{run.steps:,} events written to {log}")
+
+
+@app.command()
+@_told
+def plan(
+    file: InstanceArgument,
+    gap: Annotated[float, typer.Option(help="How far the policy may be from the best possible one.")] = 1e-6,
+    seconds: Annotated[float, typer.Option(help="Stop after so long, with the best bracket so far.")] = 60.0,
+    method: Annotated[str, typer.Option(help="auto, closed-form, lattice or search.")] = "auto",
+    allowed: Annotated[
+        str | None, typer.Option(metavar="C,C,…", help="Recommend these categories only, by name or index.")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="How many of the first steps to show.")] = 4,
+    sensitivity: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Tell what happens if every entry is off by such a share.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the proof of the bracket.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write the policy to this file (.toml or .json).")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the plan to this file (.svg, .png or .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the best policy, with a proof of how good it is."""
+    from departing.model.arguments import as_whole
+    from departing.planning.myopia import rivals
+    from departing.planning.outline import is_plain
+    from departing.planning.plan import plan as plan_policy
+    from departing.report import tables
+
+    found = _load(file)
+    only = None if allowed is None else [found.category(name.strip()) for name in allowed.split(",")]
+    depth = as_whole("depth", depth, 1, 10)
+    with _bracket_progress(as_json) as progress:
+        made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
+        held = rivals(made)
+        checked = made.verify() if verify else None
+        shifted = None if sensitivity is None else made.sensitivity(sensitivity)
+    if save is not None:
+        made.save(save)
+    if picture is not None:
+        made.picture(picture)
+    if as_json:
+        values = tables.plan_values(made, held)
+        if checked is not None:
+            values["verified"] = checked.holds
+        if shifted is not None:
+            values["sensitivity"] = tables.sensitivity_values(shifted, made)
+        files = {"saved": save, "picture": picture}
+        _print_json(values | {name: str(path) for name, path in files.items() if path is not None})
+    else:
+        console = _console()
+        if is_plain(made):
+            console.print(made.words(), style="bold", markup=False)
+        else:
+            console.print(tables.plan_tree(made, depth))
+        console.print(made.reason, markup=False)
+        console.print(tables.plan_table(made, held))
+        if made.gap > gap:
+            console.print(f"The gap of {gap:g} was not reached; more --seconds may help.", markup=False)
+        if shifted is not None:
+            console.print(tables.sensitivity_table(shifted, made))
+        if checked is not None:
+            console.print(tables.verification_table(checked))
+        for path in filter(None, (save, picture)):
+            print(f"Saved to {path}")
+    if checked is not None and not checked.holds:
+        raise InputError("The proof does not hold; please report this instance.")
 
 
 @app.command()

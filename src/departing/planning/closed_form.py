@@ -41,7 +41,7 @@ def two_by_two(instance: Instance) -> TwoByTwo:
 
     >>> found = two_by_two(Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]]))
     >>> found.structure, round(found.n_star, 3), found.best[0]
-    ('column', 5.909, Threshold(first=1, steps=6, then=0))
+    ('column', 5.801, Threshold(first=1, steps=6, then=0))
     """
     structure = instance.structure
     if structure is None:

@@ -56,10 +56,10 @@ class Controller:
         a = self.categories
         return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY]
 
-    def solved(self, problem: Problem) -> Self:
-        """With the vectors that belong to its states."""
+    def solved(self, instance: Instance) -> Self:
+        """With the vectors that its states have if users behave as `instance` says."""
         vectors = self.vectors.copy()
-        solve(*self.rates(problem.instance), self.after, vectors, CLOSE, SWEEPS)
+        solve(*self.rates(instance), self.after, vectors, CLOSE, SWEEPS)
         return replace(self, vectors=vectors)
 
     def promise(self, problem: Problem) -> float:
@@ -85,4 +85,4 @@ class Controller:
         target[dropped] = heir[dropped]
         while (target[target] != target).any():
             target = target[target]
-        return self.redirected(target).used().solved(problem)
+        return self.redirected(target).used().solved(problem.instance)

@@ -11,6 +11,7 @@ from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import evaluate
 from departing.model.arguments import as_number, check_instance
 from departing.model.errors import InputError
+from departing.model.files import write_document
 from departing.model.instance import Instance
 from departing.planning.closed_form import best_for_all, two_by_two
 from departing.planning.lattice import Lattice
@@ -18,6 +19,7 @@ from departing.planning.problem import Clock, Problem
 from departing.planning.proof import LatticeProof, Proof, SearchProof, TheoremProof, Verification
 from departing.planning.search import Search
 from departing.policy.alpha import Alpha
+from departing.policy.files import to_document
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy
 from departing.policy.schedule import Fixed
@@ -49,6 +51,10 @@ class Plan(Bracket):
     def verify(self) -> Verification:
         """Check the bracket again, from what was kept of the search and without searching."""
         return self.proof.verify(self.lower, self.upper)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to a TOML or JSON file; `load_policy` reads it."""
+        write_document(path, "policy", to_document(self.policy))
 
     def words(self) -> str:
         """The policy in words, with the instance's names."""

@@ -206,7 +206,7 @@ def _edges(search: Search, unit: float) -> tuple[Check, Check]:
     """On each edge one step of every category, interpolated between grid points, brings no more than claimed."""
     problem, grid = search.problem, edge_grid()
     points, n = search.points, problem.instance.n_types
-    excess, kept = [np.zeros(1)], [np.zeros(1)]
+    excess, kept = [np.zeros(0)], [np.zeros(0)]
     for x, y, value, by_category, keep in search.edges:
         beliefs = np.stack([grid, 1 - grid], axis=1)
         best = problem.best[[x, y]]
@@ -223,7 +223,7 @@ def _edges(search: Search, unit: float) -> tuple[Check, Check]:
         at = np.zeros((int(keep.sum()), problem.instance.n_types))
         at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
         differences = (value[keep] - points.value[rows], *(by_category[keep] - points.by_category[rows]).T)
-        kept += [np.abs(points.at[rows] - at).ravel() * np.inf if (points.at[rows] != at).any() else np.zeros(1)]
+        kept.append(np.where((points.at[rows] != at).any(axis=1), np.inf, 0.0))
         kept += [np.asarray(difference) / scale[keep, 0] for difference in differences]
         n = rows.stop
     return _check("beliefs on edges", np.concatenate(excess)), _check("points taken from edges", np.concatenate(kept))
@@ -252,7 +252,7 @@ def _cover_values(search: Search, rows: Integers) -> tuple[Floats, Floats, Float
 def _covers(search: Search, unit: float) -> tuple[Check, Check]:
     """Covers reach what they cover, and nodes that are not expanded claim no less than their covers."""
     problem, nodes = search.problem, search.nodes
-    reach, claim = [np.zeros(1)], [np.zeros(1)]
+    reach, claim = [np.zeros(0)], [np.zeros(0)]
     for part in _chunks(int(search.size[NODES])):
         rows = np.arange(part.start, part.stop)
         rows = rows[nodes.mass[rows] > TINY]
@@ -270,7 +270,7 @@ def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
     its point no less than the node, and children have the weights of their parents' steps."""
     problem, nodes, points = search.problem, search.nodes, search.points
     order = np.flatnonzero(nodes.opened[: int(search.size[NODES])] >= 0)
-    categories, tops, weights, places = ([np.zeros(1)] for _ in range(4))
+    categories, tops, weights, places = ([np.zeros(0)] for _ in range(4))
     for part in _chunks(len(order)):
         rows = order[part]
         e, mass = nodes.opened[rows], nodes.mass[rows]

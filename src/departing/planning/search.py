@@ -163,10 +163,10 @@ class Search:
         )
         after = np.where(repeats, own[:, None], floors.after[:n])
         whole = Controller(floors.vector[:n], problem.categories[floors.category[:n]], after, root)
-        short = whole.redirected(newest).used().solved(problem)
+        short = whole.redirected(newest).used().solved(problem.instance)
         least = self.upper + 2 * self.tolerance - gap
         if short.promise(problem) < least:
-            long = whole.used().solved(problem)
+            long = whole.used().solved(problem.instance)
             if long.promise(problem) >= least or long.promise(problem) > short.promise(problem):
                 return long
         shorter = short.pruned(problem, SPARE * gap)

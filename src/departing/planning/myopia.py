@@ -1,0 +1,45 @@
+"""The cost of myopia: what simpler ways of recommending lose against a plan."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from departing.evaluation.bracket import Bracket
+from departing.evaluation.evaluate import Evaluation, evaluate
+from departing.policy.greedy import Greedy
+from departing.policy.protocol import Policy
+from departing.policy.schedule import Fixed
+
+if TYPE_CHECKING:
+    from departing.planning.plan import Plan
+
+NODES = 3_000_000
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A simpler policy with its value, and what it loses against the plan: between these bounds."""
+
+    policy: Policy
+    found: Evaluation
+    loss: Bracket
+
+
+def rivals(plan: "Plan", nodes: int = NODES) -> tuple[Rival, ...]:
+    """Greedy and the best fixed category, held against the plan, about `nodes` counts at most for greedy.
+
+    Only categories that the plan may recommend compete; greedy is left out where it is not free to choose.
+    """
+    instance = plan.instance
+    fixed = np.array(plan.allowed)
+    best = Fixed(int(fixed[(instance.fixed_values[fixed] @ instance.prior).argmax()]))
+    policies: list[Policy] = [best]
+    if len(fixed) == instance.n_categories:
+        policies.insert(0, Greedy(instance))
+    found = []
+    for policy in policies:
+        value = evaluate(instance, policy, max(plan.gap, 1e-6 * plan.upper), nodes // instance.n_categories + 1)
+        loss = Bracket(max(plan.lower - value.upper, 0.0), max(plan.upper - value.lower, 0.0))
+        found.append(Rival(policy, value, loss))
+    return tuple(found)
