@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from departing.figures import render
 from departing.model.examples import blog
 from departing.policy.schedule import Threshold
-from departing.report.pictures import draw_beliefs, draw_switching, render
+from departing.report.pictures import draw_beliefs, draw_switching
 
 IMAGES = Path(__file__).parent / "images"
 

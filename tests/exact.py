@@ -94,3 +94,58 @@ def final_counts(instance, policy, smallest=1e-12, max_steps=None):
                     following[tuple(after)] += moved
         level, step = following, step + 1
     return {key: chance for key, chance in final.items() if chance > 0}
+
+
+class BruteForce:
+    """Dynamic programming over all counts of clicks and stays to a depth, every history of equal counts once.
+
+    At the horizon a user brings at least the best fixed category and at most what the known type would.
+    """
+
+    def __init__(self, n_categories, depth):
+        self.levels, self.children = [np.zeros((1, 2 * n_categories), int)], []
+        for _ in range(depth):
+            moved = self.levels[-1][:, None, :] + np.eye(2 * n_categories, dtype=int)
+            rows, index = np.unique(moved.reshape(-1, 2 * n_categories), axis=0, return_inverse=True)
+            self.levels.append(rows)
+            self.children.append(index.reshape(-1, n_categories, 2))
+
+    def bracket(self, instance, allowed=None):
+        rows = list(range(instance.n_categories)) if allowed is None else list(allowed)
+        go = np.stack([instance.chances[:, 0], instance.chances[:, 1]], axis=1).reshape(-1, instance.n_types)
+        prior = instance.prior / instance.prior.sum()
+        weights = [prior * np.prod(go[None] ** level[:, :, None], axis=1) for level in self.levels]
+        lower = (weights[-1] @ instance.fixed_values[rows].T).max(axis=1)
+        upper = weights[-1] @ instance.fixed_values[rows].max(axis=0)
+        for here, child in zip(weights[-2::-1], self.children[::-1], strict=True):
+            gain = here @ instance.click[rows].T
+            lower = (gain + lower[child[:, rows]].sum(axis=2)).max(axis=1)
+            upper = (gain + upper[child[:, rows]].sum(axis=2)).max(axis=1)
+        return float(lower[0]), float(upper[0])
+
+
+def walk_bracket(prior, click, depth):
+    """Sure departure in fractions: bounds on the best sequence of categories, by counts of clicks to a depth.
+
+    Returns the best value of a sequence that keeps to one category after `depth` steps, and a bound on all.
+    """
+    n_categories, n_types = len(click), len(prior)
+    best = [max(click[a][x] / (1 - click[a][x]) for a in range(n_categories)) for x in range(n_types)]
+    level = {(0,) * n_categories: (list(prior), Fraction(0))}
+    floor = Fraction(0)
+    for step in range(depth + 1):
+        following = {}
+        for counts, (weights, gained) in level.items():
+            for a in range(n_categories):
+                fixed = sum(w * click[a][x] / (1 - click[a][x]) for x, w in enumerate(weights))
+                floor = max(floor, gained + fixed)
+                moved = [w * click[a][x] for x, w in enumerate(weights)]
+                after = tuple(n + (b == a) for b, n in enumerate(counts))
+                if after not in following or following[after][1] < gained + sum(moved):
+                    following[after] = (moved, gained + sum(moved))
+        if step < depth:
+            level = following
+    ceiling = max(
+        gained + sum(w * v for w, v in zip(weights, best, strict=True)) for weights, gained in level.values()
+    )
+    return floor, ceiling

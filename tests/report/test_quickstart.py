@@ -4,7 +4,8 @@ from html.parser import HTMLParser
 import pytest
 
 import departing as dp
-from departing.report.pictures import render, switching_values
+from departing.figures import render
+from departing.report.pictures import switching_values
 from departing.report.quickstart import tell, write_page
 from departing.report.tables import bracket, number, significant
 

@@ -107,7 +107,7 @@ def _cheapest(columns, values, n, price, kept, n_kept, buffer):  # type: ignore[
 
 @inner
 def _leaving(inverse, point, kept, n_kept, level, column):  # type: ignore[no-untyped-def]
-    """The row that leaves when `point` comes into the basis, or -1; the point in terms of the basis is in `column`."""
+    """The row that leaves when `point` comes into the basis, or -1; `column` is the point in terms of the basis."""
     step, leaving = np.inf, -1
     for i in range(n_kept):
         s = 0.0
@@ -150,9 +150,7 @@ def _price(bench, n_kept):  # type: ignore[no-untyped-def]
 def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
     """Bring points of the pool into the basis until none is worth it."""
     for _ in range(most):
-        j, reduced = _cheapest(
-            bench.columns, bench.values, n_pool, bench.price, bench.kept, n_kept, bench.buffer
-        )
+        j, reduced = _cheapest(bench.columns, bench.values, n_pool, bench.price, bench.kept, n_kept, bench.buffer)
         if reduced >= -tolerance:
             break
         p = bench.pool[j]

@@ -9,7 +9,7 @@ TILE = 64  # beliefs worked on at a time
 
 @kernel
 def best_vectors(beliefs, vectors, chosen):  # type: ignore[no-untyped-def]
-    """For each of `beliefs[M, n]` the index of the vector of `vectors[A, M]` that brings most, the first of equals."""
+    """For each of `beliefs[M, n]` which of `vectors[A, M]` brings most, the first of equals."""
     n_types, n = beliefs.shape
     tile = np.empty((n_types, TILE))
     value, best = np.empty(TILE), np.empty(TILE)

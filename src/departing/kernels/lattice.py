@@ -1,8 +1,8 @@
 """Best-first search through counts of clicks, for users who depart at the first no-click.
 
-Then a policy is one sequence of categories. A node is what is left after a sequence: the weights of the types, and the
-clicks gained so far. Sequences with the same counts meet in one node. Children are made one at a time, the most
-promising first; what a child can bring at most is told by the corners: every type known.
+Then a policy is one sequence of categories. A node is what is left after a sequence: the weights of the types, and
+the clicks gained so far. Sequences with the same counts meet in one node. Children are made one at a time, the most
+promising first; what a child can bring at most is what it would if every type were known.
 """
 
 from typing import NamedTuple
@@ -66,7 +66,8 @@ def _enter(steps, queue, size, fixed, hope, floor):  # type: ignore[no-untyped-d
 def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):  # type: ignore[no-untyped-def]
     """Make up to `most` nodes, or until the best that is still possible is within `gap` of the best found.
 
-    `hope[K, M]` is what a category brings now and at most later. Returns the floor; the ceiling is on top of the queue.
+    `hope[K, M]` is what a category brings now and at most later. Returns the floor; the ceiling is on top of the
+    queue.
     """
     n_categories, n_types = reward.shape
     if size[NODES] == 0:
@@ -105,4 +106,3 @@ def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):  # type
         steps.depth[n] = steps.depth[parent] + 1
         floor = _enter(steps, queue, size, fixed, hope, floor)
     return floor
-

@@ -357,7 +357,7 @@ def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untype
 
 @inner
 def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-untyped-def]
-    """Make a vector for node n from category a and its children's vectors, in the best of three forms, if it helps."""
+    """Make a vector for node n from category a and its children's vectors, in the best of three forms."""
     weights = nodes.weights[n]
     one, two = nodes.floor[nodes.child[e, a, 0]], nodes.floor[nodes.child[e, a, 1]]
     form, most = -1, brings(floors, nodes.floor[n], weights)
@@ -524,7 +524,6 @@ def rounds(model, nodes, points, floors, room, bench, size, gap, most):  # type:
         one_round(model, nodes, points, floors, room, bench, size, root_gap)
         if size[EXPANDED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
             return
-
 
 
 @search_kernel

@@ -143,11 +143,7 @@ class Instance:
         """
         if self.click.shape != (2, 2) or not self.sure_departure or self.depart_on_click.any():
             return None
-        a, x = np.unravel_index(self.click.argmax(), (2, 2))
-        (_, other), (second, both) = self.click[[a, 1 - a]][:, [x, 1 - x]]
-        if other >= both:
-            return "row"
-        return "column" if second >= both else "diagonal"
+        return two_by_two_structure(self.click)[0]
 
     def category(self, name: str | int) -> int:
         """The index of a category given by name or index.
@@ -249,6 +245,23 @@ class Instance:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the instance to a TOML or JSON file, by the ending of `path`."""
         write_document(path, "instance", self.document())
+
+
+STRUCTURES = ("row", "column", "diagonal")
+
+
+def two_by_two_structure(click: Floats) -> tuple[str, int, int]:
+    """The paper's structure of two by two chances, with the category and the type that it calls first.
+
+    Of several largest chances the one is first that makes the simplest structure.
+    """
+    found = []
+    for a, x in np.argwhere(click == click.max()):
+        (_, other), (second, both) = click[[a, 1 - a]][:, [x, 1 - x]]
+        structure = 0 if other >= both else 1 if second >= both else 2
+        found.append((structure, int(a), int(x)))
+    structure, a, x = min(found)
+    return STRUCTURES[structure], a, x
 
 
 def _frozen(array: Floats) -> Floats:

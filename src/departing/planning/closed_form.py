@@ -7,7 +7,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Instance, two_by_two_structure
 from departing.planning.problem import Problem
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -43,10 +43,9 @@ def two_by_two(instance: Instance) -> TwoByTwo:
     >>> found.structure, round(found.n_star, 3), found.best[0]
     ('column', 5.801, Threshold(first=1, steps=6, then=0))
     """
-    structure = instance.structure
-    if structure is None:
+    if instance.structure is None:
         raise InputError("The closed form is for two types, two categories, depart 1 and no depart_on_click.")
-    a, x = (int(i) for i in np.unravel_index(instance.click.argmax(), (2, 2)))
+    structure, a, x = two_by_two_structure(instance.click)
     policies: list[Schedule] = [Fixed(a)]
     n_star = None
     if structure != "row":
@@ -91,8 +90,3 @@ def best_for_all(problem: Problem) -> int | None:
     here = problem.prior > 0
     suits = (problem.fixed[:, here] >= problem.best[here]).all(axis=1)
     return int(problem.categories[suits.argmax()]) if suits.any() else None
-
-
-def known_types(problem: Problem) -> Floats:
-    """What the types would bring if they were known, summed over the prior: a ceiling on every policy."""
-    return np.asarray(problem.prior * problem.best)

@@ -76,7 +76,9 @@ class Controller:
         rank = np.full(len(self.vectors), len(rivals))
         rank[rivals] = np.arange(len(rivals))
         brought = arrived @ self.vectors[rivals].T
-        brought[np.arange(len(rivals))[None, :] >= rank[:, None]] = -np.inf  # only those that see more users take over
+        brought[
+            np.arange(len(rivals))[None, :] >= rank[:, None]
+        ] = -np.inf  # only those that see more users take over
         heir = rivals[brought.argmax(axis=1)]
         loss = np.maximum((arrived * self.vectors).sum(axis=1) - brought.max(axis=1), 0.0)
         order = np.argsort(loss, kind="stable")

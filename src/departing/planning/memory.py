@@ -1,7 +1,7 @@
 """Arrays that grow, in named tuples."""
 
 from collections.abc import Collection
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | 
         shape[axis] = n
         fields[name] = np.zeros(shape, array.dtype)
         fields[name][(slice(None),) * axis + (slice(array.shape[axis]),)] = array
-    return cast(T, group._replace(**fields))
+    return group._replace(**fields)
 
 
 def nbytes(*groups: NamedTuple) -> int:

@@ -44,9 +44,7 @@ def outline(plan: "Plan", depth: int = 3, least: float = 0.01) -> Branch:
     return _follow(plan, None, counts, prior, depth, least)
 
 
-def _follow(
-    plan: "Plan", outcome: int | None, counts: Integers, weights: Floats, depth: int, least: float
-) -> Branch:
+def _follow(plan: "Plan", outcome: int | None, counts: Integers, weights: Floats, depth: int, least: float) -> Branch:
     category = int(recommended(plan.policy, counts[None])[0])
     moving = float((weights * unsettled(plan.policy, counts[None], plan.instance)[0]).sum() / weights.sum())
     branches = []

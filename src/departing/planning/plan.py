@@ -84,7 +84,8 @@ def plan(
 ) -> Plan:
     """The best policy for `instance`: its value and that of every other are within `gap` of each other.
 
-    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far. Methods:
+    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far.
+    Methods:
 
     - `closed-form`: one category that is best for every type (always so with one type), or the paper's formulas for
       two types, two categories and sure departure;
@@ -92,7 +93,7 @@ def plan(
     - `search`: any instance;
     - `auto`: the first of these that applies.
 
-    With `allowed` only these categories are ever recommended: a list of indices, or True and False for every category.
+    With `allowed` only these categories are ever recommended: a list of indices, or True and False for each.
     `progress` is called now and then with the lower and the upper bound.
 
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
@@ -176,13 +177,14 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
         search.run(wanted, clock)
         controller = search.controller(gap)
         lower = max(controller.promise(problem) - search.tolerance, 0.0)
-        upper = search.upper + search.tolerance
+        upper = min(search.upper + search.tolerance, problem.known)
         if upper - lower <= gap or clock.over or not search.can_go_on(wanted):
             break
         wanted *= 0.7
     n = len(controller.vectors)
     if n == 1:
         policy: Policy = Fixed(int(controller.categories[0]))
+        lower = max(lower, evaluate(problem.instance, policy).lower)
     else:
         policy = Alpha(problem.instance, controller.vectors, controller.categories)
     reason = f"{search.expanded:,} counts were expanded, {n:,} ways of going on kept."

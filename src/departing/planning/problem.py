@@ -34,7 +34,9 @@ class Problem:
     def categories(self) -> Integers:
         """The categories left when the dominated ones are dropped."""
         allowed = np.array(self.allowed)
-        rates = np.stack([self.instance.click, *(self.instance.chances[:, o] for o in (CLICK, STAY))], axis=1)[allowed]
+        rates = np.stack([self.instance.click, *(self.instance.chances[:, o] for o in (CLICK, STAY))], axis=1)[
+            allowed
+        ]
         kept: list[int] = []
         for k, row in enumerate(rates):
             beaten = (rates >= row).all(axis=(1, 2))
@@ -71,7 +73,12 @@ class Problem:
     @cached_property
     def prior(self) -> Floats:
         """The prior, with sum 1."""
-        return self.instance.prior / self.instance.prior.sum()
+        return np.asarray(self.instance.prior / self.instance.prior.sum())
+
+    @cached_property
+    def known(self) -> float:
+        """What no policy can surpass: what the types would bring if they were known, rounding included."""
+        return float(self.prior @ self.best) * (1 + ROUNDING * (32 + self.instance.n_types))
 
     @cached_property
     def stays(self) -> Floats:
@@ -79,12 +86,12 @@ class Problem:
         return np.asarray(1 / self.instance.leave[np.array(self.allowed)].min(axis=0))
 
     def rounding(self, depth: int) -> float:
-        """The relative error of one step of a bound, for graphs of this depth."""
-        return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth)
+        """What rounding can do to one step of a bound, for a user and graphs of this depth."""
+        return float(ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + self.best.max()))
 
     def tolerance(self, depth: int) -> float:
-        """What rounding can do to a bound in all: `rounding` of what a type can bring, at every step it stays."""
-        return float(self.rounding(depth) * (self.prior @ ((1 + self.best) * self.stays)))
+        """What rounding can do to a bound in all: `rounding` at every step a user may stay."""
+        return float(self.rounding(depth) * (self.prior @ self.stays))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a plan keeps to prove its bracket, and the check of it, which does not search and shares no code with what did.
+"""What a plan keeps to prove its bracket, and the check of it, which does not search.
 
 Theory, section 6, tells why these checks are enough.
 """
@@ -17,7 +17,7 @@ from departing.planning.controller import Controller
 from departing.planning.lattice import Lattice
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search, edge_grid
-from departing.policy.schedule import Schedule
+from departing.policy.schedule import Fixed, Schedule
 
 TINY = 1e-290  # mass below which claims are not checked relative to it
 
@@ -89,7 +89,7 @@ def _dropped(problem: Problem) -> Check:
 
 @dataclass(frozen=True)
 class TheoremProof(Proof):
-    """A closed form: the policy is evaluated again, and the bound confirmed by a search of the lattice or by types."""
+    """A closed form: the policy is evaluated again, and the bound confirmed by another method."""
 
     problem: Problem
     policy: Schedule
@@ -170,25 +170,21 @@ class SearchProof(Proof):
             *_covers(search, unit),
             *_expanded(search, unit),
             _vectors(problem, self.controller, unit),
-            _check(
-                "bracket of the root",
-                np.array(
-                    [
-                        search.nodes.upper[0] + search.tolerance - upper,
-                        lower - max(float(self.controller.vectors[self.controller.start] @ problem.prior), 0.0)
-                        + search.tolerance * (lower > 0),
-                        np.abs(search.nodes.weights[0] - problem.prior).max(),
-                    ]
-                ),
-                1e-15 * max(1.0, upper),
-            ),
+            _root(search, self.controller, lower, upper),
         )
         return Verification(checks, search.tolerance)
 
 
-def _scale(problem: Problem, beliefs: Floats, unit: float) -> Floats:
-    """The tolerance of claims at beliefs: `unit` of what the types could bring and one click more."""
-    return np.asarray(unit * (beliefs @ (1 + problem.best)))
+def _root(search: Search, controller: Controller, lower: float, upper: float) -> Check:
+    """The bracket is that of the root and of the controller's start, the tolerance included, or of simpler bounds."""
+    problem = search.problem
+    promise = float(controller.vectors[controller.start] @ problem.prior) - search.tolerance
+    if len(controller.vectors) == 1:
+        promise = max(promise, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
+    ceiling = min(float(search.nodes.upper[0]) + search.tolerance, problem.known)
+    off = float(np.abs(search.nodes.weights[0] - problem.prior).max())
+    excess = np.array([ceiling - upper, lower - max(promise, 0.0), off * upper])
+    return _check("bracket of the root", excess, 1e-15 * max(1.0, upper))
 
 
 def _corners(search: Search, unit: float) -> Check:
@@ -199,7 +195,7 @@ def _corners(search: Search, unit: float) -> Check:
     chances = problem.instance.chances[allowed]
     after = problem.instance.click[allowed] + (chances[:, CLICK] + chances[:, STAY]) * value
     at = np.abs(search.points.at[: len(value)] - np.eye(len(value))).max()
-    return _check("types that are known", np.append((after - value).ravel() / np.tile(1 + value, len(after)), at), unit)
+    return _check("types that are known", np.append((after - value).ravel(), at), unit)
 
 
 def _edges(search: Search, unit: float) -> tuple[Check, Check]:
@@ -209,24 +205,24 @@ def _edges(search: Search, unit: float) -> tuple[Check, Check]:
     excess, kept = [np.zeros(0)], [np.zeros(0)]
     for x, y, value, by_category, keep in search.edges:
         beliefs = np.stack([grid, 1 - grid], axis=1)
-        best = problem.best[[x, y]]
-        scale = unit * (beliefs @ (1 + best))[:, None]
         steps = beliefs @ problem.reward[:, [x, y]].T
         for go in (problem.click, problem.stay):
             moved = beliefs[:, None, :] * go[:, [x, y]]
             mass = moved.sum(axis=2)
             share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
             steps += mass * np.interp(share, grid, value)
-        excess += [((steps - by_category) / scale)[1:-1].ravel(), ((by_category.max(axis=1) - value) / scale[:, 0])[1:-1]]
-        excess.append((best - value[[-1, 0]]) / scale[[-1, 0], 0])
+        excess += [(steps - by_category)[1:-1].ravel(), (by_category.max(axis=1) - value)[1:-1]]
+        excess.append(problem.best[[x, y]] - value[[-1, 0]])
         rows = slice(n, n + int(keep.sum()))
         at = np.zeros((int(keep.sum()), problem.instance.n_types))
         at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
-        differences = (value[keep] - points.value[rows], *(by_category[keep] - points.by_category[rows]).T)
+        kept += [value[keep] - points.value[rows], (by_category[keep] - points.by_category[rows]).ravel()]
         kept.append(np.where((points.at[rows] != at).any(axis=1), np.inf, 0.0))
-        kept += [np.asarray(difference) / scale[keep, 0] for difference in differences]
         n = rows.stop
-    return _check("beliefs on edges", np.concatenate(excess)), _check("points taken from edges", np.concatenate(kept))
+    return (
+        _check("beliefs on edges", np.concatenate(excess), unit),
+        _check("points taken from edges", np.concatenate(kept), unit),
+    )
 
 
 def _chunks(n: int, size: int = 20_000) -> Sequence[slice]:
@@ -234,7 +230,7 @@ def _chunks(n: int, size: int = 20_000) -> Sequence[slice]:
 
 
 def _cover_values(search: Search, rows: Integers) -> tuple[Floats, Floats, Floats]:
-    """Of the covers of nodes: their values, their values by category, and what they leave uncovered at corner values."""
+    """Of the covers of nodes: values, values by category, and what is left uncovered, at the corners' values."""
     nodes, points = search.nodes, search.points
     n_types = search.problem.instance.n_types
     used = np.arange(n_types) < nodes.n_cover[rows][:, None]
@@ -251,18 +247,17 @@ def _cover_values(search: Search, rows: Integers) -> tuple[Floats, Floats, Float
 
 def _covers(search: Search, unit: float) -> tuple[Check, Check]:
     """Covers reach what they cover, and nodes that are not expanded claim no less than their covers."""
-    problem, nodes = search.problem, search.nodes
+    nodes = search.nodes
     reach, claim = [np.zeros(0)], [np.zeros(0)]
     for part in _chunks(int(search.size[NODES])):
         rows = np.arange(part.start, part.stop)
         rows = rows[nodes.mass[rows] > TINY]
         values, _, uncovered = _cover_values(search, rows)
-        scale = _scale(problem, nodes.weights[rows] / nodes.mass[rows][:, None], unit)
-        reach.append((uncovered - nodes.slack[rows]) / scale)
+        reach.append(uncovered - nodes.slack[rows])
         leaf = nodes.opened[rows] < 0
         shown = nodes.upper[rows] / nodes.mass[rows]
-        claim.append(((values + nodes.slack[rows] - shown) / scale)[leaf])
-    return _check("covers", np.concatenate(reach)), _check("leaves", np.concatenate(claim))
+        claim.append((values + nodes.slack[rows] - shown)[leaf])
+    return _check("covers", np.concatenate(reach), unit), _check("leaves", np.concatenate(claim), unit)
 
 
 def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
@@ -275,7 +270,6 @@ def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
         rows = order[part]
         e, mass = nodes.opened[rows], nodes.mass[rows]
         beliefs = nodes.weights[rows] / mass[:, None]
-        scale = _scale(problem, beliefs, unit)
         values, by_category, _ = _cover_values(search, rows)
         child = nodes.child[e]
         asked = child[:, :, 1] >= 0
@@ -285,25 +279,25 @@ def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
             steps += nodes.upper[reached] / mass[:, None]
             moved = nodes.weights[rows][:, None, :] * go
             off = np.abs(nodes.weights[reached] - moved) @ (1 + problem.best)
-            weights.append((off / (mass * scale)[:, None])[asked])
+            weights.append((off / mass[:, None])[asked])
         claims = nodes.bound[e] / mass[:, None]
         justified = np.minimum(np.where(asked, steps, np.inf), by_category + nodes.slack[rows][:, None])
-        categories.append(((justified - claims) / scale[:, None]).ravel())
+        categories.append((justified - claims).ravel())
         shown = nodes.upper[rows] / mass
-        tops.append((np.minimum(claims.max(axis=1), values + nodes.slack[rows]) - shown) / scale)
+        tops.append(np.minimum(claims.max(axis=1), values + nodes.slack[rows]) - shown)
         p = nodes.point[e]
-        places.append((shown - points.value[p]) / scale)
-        places.append(((claims - points.by_category[p]) / scale[:, None]).ravel())
-        places.append(np.abs(points.at[p] - beliefs) @ (1 + problem.best) / scale)
+        places.append(shown - points.value[p])
+        places.append((claims - points.by_category[p]).ravel())
+        places.append(np.abs(points.at[p] - beliefs) @ (1 + problem.best))
         used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
         later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
         places.append(np.where(later, np.inf, 0.0))  # a cover may lean on earlier points only
     in_range = float(search.size[POINTS] > len(points.value) or search.size[EXPANDED] > len(nodes.point))
     return (
-        _check("categories of expanded nodes", np.concatenate(categories)),
-        _check("expanded nodes", np.concatenate(tops)),
-        _check("weights of children", np.concatenate(weights)),
-        _check("points made of nodes", np.append(np.concatenate(places), in_range)),
+        _check("categories of expanded nodes", np.concatenate(categories), unit),
+        _check("expanded nodes", np.concatenate(tops), unit),
+        _check("weights of children", np.concatenate(weights), unit),
+        _check("points made of nodes", np.append(np.concatenate(places), in_range), unit),
     )
 
 
@@ -313,4 +307,4 @@ def _vectors(problem: Problem, controller: Controller, unit: float) -> Check:
     one, two = controller.vectors[controller.after[:, 0]], controller.vectors[controller.after[:, 1]]
     excess = controller.vectors - (reward + click * one + stay * two)
     forbidden = ~np.isin(controller.categories, problem.allowed)
-    return _check("alpha vectors", np.append((excess / (1 + problem.best)).ravel(), np.where(forbidden, np.inf, 0)), unit)
+    return _check("alpha vectors", np.append(excess.ravel(), np.where(forbidden, np.inf, 0)), unit)

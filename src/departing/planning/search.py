@@ -46,7 +46,7 @@ class Search:
         self._stuck = False
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
         self.model = kernels.Model(problem.reward, problem.click, problem.stay)
-        self.edges = _solve_edges(problem, problem.prior @ problem.best * EDGE_TOLERANCE) if n_types <= EDGES else []
+        self.edges = _solve_edges(problem, EDGE_TOLERANCE * problem.known) if n_types <= EDGES else []
         shown = sum(int(keep.sum()) for *_, keep in self.edges)
         self.size = np.zeros(kernels.SIZES, np.int64)
         room = 1024
@@ -79,7 +79,12 @@ class Search:
         self.size[POINTS], self.size[COLUMNS] = n, shown
         k = len(problem.categories)
         floors = self.floors
-        floors.vector[:k], floors.category[:k], floors.form[:k], floors.after[:k] = problem.fixed, range(k), ALWAYS, -1
+        floors.vector[:k], floors.category[:k], floors.form[:k], floors.after[:k] = (
+            problem.fixed,
+            range(k),
+            ALWAYS,
+            -1,
+        )
         floors.columns[:, :k], floors.owner[:k] = problem.fixed.T, range(k)
         self.size[VECTORS] = self.size[FLOORS] = k
 

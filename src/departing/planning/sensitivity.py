@@ -54,7 +54,9 @@ class Sensitivity:
         return tuple(shift for shift in self.shifts if shift.field == field)
 
 
-def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None, draws: int = 8, seed: int = 0) -> Sensitivity:
+def sensitivity(
+    plan: "Plan", by: float = 0.05, gap: float | None = None, draws: int = 8, seed: int = 0
+) -> Sensitivity:
     """Plan again under changed instances, and tell what keeping to `plan` would lose.
 
     `gap` is how closely to plan again: a thousandth of the value unless told.
@@ -75,7 +77,7 @@ def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None, draws:
 
 
 def worth(plan: "Plan", instance: Instance) -> float:
-    """What the plan brings if users behave as `instance` says: of an Alpha policy what its vectors were built to do."""
+    """What the plan brings if users behave as `instance` says; of vectors, what they were built to do."""
     if isinstance(plan.policy, Schedule):
         return evaluate(instance, plan.policy).value
     assert isinstance(plan.proof, SearchProof)
@@ -107,7 +109,7 @@ def _changes(
 
 
 def _changed(instance: Instance, field: str, shares: Floats) -> Instance:
-    """The instance with every entry of a field off by a share of itself, kept a chance, and departure kept possible."""
+    """The instance with every entry of a field off by a share of itself, but still a chance."""
     fields = {name: getattr(instance, name) for name in ("prior", "click", "depart", "depart_on_click")}
     moved = np.clip(fields[field] * (1 + shares), 0.0, 1.0)
     if field == "prior":

@@ -8,8 +8,8 @@ from typing import Any
 from departing.model.errors import InputError
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
-from departing.policy.files import Saved
 from departing.policy.alpha import Alpha
+from departing.policy.files import Saved
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold, Walk

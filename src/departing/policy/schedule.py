@@ -37,7 +37,7 @@ class Schedule(Saved, ABC):
         return np.array([a for a, _ in self.segments] + [self.then], np.int64)
 
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
-        """The category of the current step; if it is not allowed, the next one to come that is, or the first allowed."""
+        """The category of the current step; if it is not allowed, the next that is, or else the first allowed."""
         given = as_counts(counts)
         return choose_allowed(np.asarray(self.shown[self._segment(given)]), given, allowed, self._instead)
 

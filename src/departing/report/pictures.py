@@ -1,38 +1,15 @@
 """Pictures of an instance with two categories and two types: what switching is worth, and what is believed."""
 
 from collections.abc import Sequence
-from io import BytesIO
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from departing.evaluation.evaluate import evaluate
+from departing.figures import BLUE, GREY, ORANGE, panels
 from departing.model.belief import belief, predict
 from departing.model.instance import CLICK, Floats, Instance
 from departing.policy.schedule import Threshold
-
-BLUE, ORANGE, GREY, VIOLET = "#1f6f8b", "#d9763d", "#8a8a8a", "#b08bbb"
-
-
-def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
-    """The figure as SVG or PNG, without the date and other things that differ from run to run."""
-    buffer = BytesIO()
-    canvas = FigureCanvasSVG(figure) if form == "svg" else FigureCanvasAgg(figure)
-    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-    canvas.print_figure(buffer, format=form, dpi=dpi, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _axes(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
-    found = figure.subplots(1, columns, squeeze=False, width_ratios=widths)[0]
-    for axes in found:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
-        axes.set_axisbelow(True)
-    return list(found)
 
 
 def switching_values(instance: Instance, first: int, then: int, most: int) -> Floats:
@@ -48,7 +25,7 @@ def draw_switching(instance: Instance, first: int, then: int, most: int = 16) ->
     best = int(values.argmax())
     names = instance.categories
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    whole, top = _axes(figure, 2)
+    whole, top = panels(figure, 2)
     steps = np.arange(most + 1)
     whole.plot(steps, values, "o-", color=BLUE, markersize=4)
     whole.axhline(always, color=ORANGE, linewidth=1, linestyle="--")
@@ -81,7 +58,7 @@ def draw_beliefs(instance: Instance, walk: Threshold, most: int = 14) -> Figure:
     shown = walk.recommend(counts)
     steps = np.arange(most + 1)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    left, right = _axes(figure, 2)
+    left, right = panels(figure, 2)
     left.plot(steps, beliefs, color=GREY, linewidth=1)
     for a, colour in ((walk.first, ORANGE), (walk.then, BLUE)):
         rows = shown == a
@@ -103,7 +80,7 @@ def draw_beliefs(instance: Instance, walk: Threshold, most: int = 14) -> Figure:
 def draw_survival(curves: Sequence[tuple[str, Floats, str]], most: int = 40) -> Figure:
     """The share of users still here after every number of steps, for several policies."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
-    (axes,) = _axes(figure, 1)
+    (axes,) = panels(figure, 1)
     for label, survival, colour in curves:
         axes.plot(np.arange(len(survival))[: most + 1], survival[: most + 1], color=colour, label=label)
     axes.set_yscale("log")

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Group
 
 from departing.evaluation.evaluate import Evaluation, evaluate
+from departing.figures import BLUE, GREY, ORANGE, VIOLET, render
 from departing.model.examples import blog, magazine
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import Instance
@@ -133,7 +134,7 @@ def _body(story: Story) -> str:
     values = dict(story.blog.rows)
     ahead = values[describe(best, first)].value - values["always sports"].value
     places = ranked(second.rows)
-    colours = (pictures.BLUE, pictures.ORANGE, pictures.GREY, pictures.VIOLET)
+    colours = (BLUE, ORANGE, GREY, VIOLET)
     curves = [(row[0], row[1].distribution.survival, colour) for row, colour in zip(places, colours, strict=True)]
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
     return Template(template).substitute(
@@ -154,7 +155,7 @@ def _body(story: Story) -> str:
 
 
 def _figure(figure: Any, caption: str) -> str:
-    svg = pictures.render(figure).decode()
+    svg = render(figure).decode()
     return f"<figure><div>{svg[svg.index('<svg') :]}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
 
 

@@ -260,7 +260,8 @@ def _loss(loss: Bracket, plan: Plan) -> str:
     if loss.gap <= 0.02 * loss.upper:
         return f"{significant(loss.value)} ({loss.value / whole:{_percent(loss.value / whole)}})"
     form = _percent(loss.upper / whole)
-    return f"{significant(loss.lower)} to {significant(loss.upper)} ({loss.lower / whole:{form}} to {loss.upper / whole:{form}})"
+    shares = f"{loss.lower / whole:{form}} to {loss.upper / whole:{form}}"
+    return f"{significant(loss.lower)} to {significant(loss.upper)} ({shares})"
 
 
 def _percent(share: float) -> str:
@@ -349,10 +350,8 @@ def sensitivity_table(found: Sensitivity, plan: Plan) -> RichTable:
         shifts = found.of(field)
         drawn = [shift for shift in shifts if shift.how.startswith("at random")]
         for i, shift in enumerate(shift for shift in shifts if shift not in drawn):
-            label = field if i == 0 else ""
-            table.add_row(
-                label, escape(shift.how), number(shift.value, 4), significant(shift.loss), _first([shift], found, plan)
-            )
+            cells = [field if i == 0 else "", escape(shift.how), number(shift.value, 4), significant(shift.loss)]
+            table.add_row(*cells, _first([shift], found, plan))
         if drawn:
             values, losses = [shift.value for shift in drawn], [shift.loss for shift in drawn]
             table.add_row(

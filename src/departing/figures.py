@@ -1,0 +1,96 @@
+"""What all pictures share: colours, panels, text that fits, and figures as the bytes of a file."""
+
+from collections.abc import Sequence
+from io import BytesIO
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
+
+BLUE, ORANGE, GREY, VIOLET = "#1f6f8b", "#d9763d", "#8a8a8a", "#b08bbb"
+INK = "#222222"
+# Okabe and Ito's colours, told apart by the colour-blind too, and a grey.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
+
+_CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
+_METADATA = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
+    """The figure as SVG, PNG or PDF, without the date and other things that differ from run to run."""
+    buffer = BytesIO()
+    with rc_context({"svg.hashsalt": "departing"}):
+        _CANVASES[form](figure).print_figure(buffer, format=form, dpi=dpi, metadata=_METADATA[form])
+    return buffer.getvalue()
+
+
+def panels(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
+    """Axes side by side, without frames at the top and the right."""
+    found = figure.subplots(1, columns, squeeze=False, width_ratios=widths)[0]
+    for axes in found:
+        tidy(axes)
+    return list(found)
+
+
+def tidy(axes: Axes) -> None:
+    """Take the frame at the top and the right away, and draw thin lines across."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
+
+
+def tint(colour: str, strength: float) -> tuple[float, float, float]:
+    """`colour` mixed with white: all of it at strength 1, white at 0."""
+    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever can be read on `colour`.
+
+    >>> ink_on("#0072b2"), ink_on("#f0e442")
+    ('white', '#222222')
+    """
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else INK
+
+
+def shorten(text: str, width: float, size: float, weight: str = "normal") -> str:
+    """`text` on one line; where it is wider than `width` inches at this font size, an ellipsis takes its middle.
+
+    >>> shorten("a very long name", 0.7, 9)
+    'a ver…me'
+    """
+    line = " ".join(text.split())
+    fits, too_long = 1, len(line) + 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if text_width(_cut(line, middle), size, weight) <= width:
+            fits = middle
+        else:
+            too_long = middle
+    return _cut(line, fits)
+
+
+def _cut(line: str, letters: int) -> str:
+    """The first two thirds of so many letters of `line`, an ellipsis and its last letters."""
+    if letters >= len(line):
+        return line
+    tail = letters // 3
+    return line[: letters - tail].rstrip() + "…" + line[len(line) - tail :].lstrip()
+
+
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """How wide a line of text is, in inches."""
+    font = FontProperties(size=size, weight=weight)
+    return float(TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]) / 72

@@ -1,0 +1,90 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from benchmarks.recorded import sure
+from hypothesis import assume, given
+
+import departing as dp
+import exact
+from departing.planning.problem import Problem
+from strategies import CHANCES, instances
+
+PRIOR = [Fraction(73, 100), Fraction(27, 100)]
+CLICK = [[Fraction(n, 100) for n in row] for row in ([52, 73], [35, 82], [42, 80])]
+
+
+def test_the_two_category_conjecture_is_false_in_exact_fractions():
+    """No policy of two categories comes near the best of three: theory, section 3.2."""
+    walk = [0, 2]
+    value, weights = Fraction(0), list(PRIOR)
+    for a in walk:
+        weights = [w * CLICK[a][x] for x, w in enumerate(weights)]
+        value += sum(weights)
+    value += sum(w * CLICK[1][x] / (1 - CLICK[1][x]) for x, w in enumerate(weights))
+    assert float(value) == pytest.approx(1.69798, abs=5e-6)
+    ceilings = []
+    for pair in ([0, 1], [0, 2], [1, 2]):
+        floor, ceiling = exact.walk_bracket(PRIOR, [CLICK[a] for a in pair], depth=60)
+        assert ceiling - floor < Fraction(1, 10**4)
+        ceilings.append(ceiling)
+    assert value - max(ceilings) > Fraction(1717, 100_000)
+
+
+def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
+    instance = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
+    plan = dp.plan(instance)
+    assert plan.method == "lattice"
+    assert plan.policy == dp.Walk([0, 2], then=1)
+    floor, ceiling = exact.walk_bracket(PRIOR, CLICK, depth=25)
+    assert plan.lower <= ceiling
+    assert floor <= plan.upper
+    assert plan.verify()
+
+
+@given(instances(CHANCES, depart=1.0))
+def test_brackets_meet_those_of_the_brute_force_programme(instance):
+    assume(instance.sure_departure)
+    plan = dp.plan(instance, gap=1e-7, seconds=2, method="lattice")
+    lower, upper = exact.BruteForce(instance.n_categories, 5).bracket(instance)
+    assert plan.lower <= upper * (1 + 1e-12)
+    assert lower * (1 - 1e-12) <= plan.upper
+    assert dp.evaluate(instance, plan.policy).upper >= plan.lower
+    assert plan.verify()
+
+
+def test_random_instances_reach_the_gap_and_agree_with_the_search():
+    rng = np.random.default_rng(5)
+    for i in range(60):
+        types, categories = rng.integers(1, 6, 2)
+        click, last = rng.uniform(0.05, 0.9, (2, categories, types))
+        instance = dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, last * (i % 2))
+        lattice = dp.plan(instance, gap=1e-8, method="lattice")
+        search = dp.plan(instance, gap=1e-6, method="search")
+        assert lattice.gap <= 1e-8
+        assert search.gap <= 1e-6
+        assert lattice.lower <= search.upper
+        assert search.lower <= lattice.upper
+
+
+def test_a_large_lattice_grows_past_its_first_room():
+    instance = sure(60, 60, seed=1)
+    plan = dp.plan(instance, gap=1e-7)
+    assert plan.proof.lattice.made > 1024
+    assert plan.gap <= 1e-7
+    assert plan.verify()
+
+
+def test_dominated_categories_are_dropped_and_equal_ones_kept_once():
+    click = [[0.5, 0.2], [0.4, 0.2], [0.3, 0.6], [0.5, 0.2], [0.3, 0.6]]
+    assert Problem.of(dp.Instance([0.5, 0.5], click)).categories.tolist() == [0, 2]
+    assert Problem.of(dp.Instance([0.5, 0.5], click), [1, 4]).categories.tolist() == [1, 4]
+
+
+def test_a_wrong_lattice_is_found_out():
+    instance = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
+    plan = dp.plan(instance)
+    assert not plan.proof.verify(plan.lower + 1e-3, plan.upper).holds
+    assert not plan.proof.verify(plan.lower, plan.lower - 1e-3).holds
+    plan.proof.lattice.steps.gained[3] -= 0.01
+    assert not plan.verify()
