@@ -25,6 +25,8 @@ EXAMPLES = [
     dp.Walk([0, 2, 2, 1], then=1),
     dp.Walk([], then=1),
     dp.Greedy(magazine()),
+    dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2]),
+    dp.plan(magazine(), gap=1e-2).policy,
     some_table(),
     dp.Table(np.zeros((0, 3, 4), np.int64), [], fallback=dp.Greedy(magazine())),
     dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=some_table()),
@@ -87,6 +89,26 @@ class TestPolicy:
         settled = (bounds == 0).all(axis=1)
         later = seen[settled] + counts(int(settled.sum()))
         assert (policy.recommend(later) == policy.recommend(seen[settled])).all()
+
+    @pytest.mark.parametrize("shape", [(), (7,), (0,), (2, 3)])
+    def test_it_keeps_to_allowed_categories(self, policy, shape):
+        seen = counts(*shape)
+        free = policy.recommend(seen)
+        assert (policy.recommend(seen, allowed=[0, 1, 2]) == free).all()
+        for allowed in ([0], [2, 1], [True, False, True]):
+            mask = np.array(allowed) if allowed[0] is True else np.isin(np.arange(3), allowed)
+            shown = policy.recommend(seen, allowed=allowed)
+            assert shown.shape == shape
+            assert mask[shown].all()
+            assert (shown[mask[free]] == free[mask[free]]).all()
+        each = RNG.random((*shape, 3)) < 0.5
+        each[..., 1] |= ~each.any(axis=-1)
+        shown = policy.recommend(seen, allowed=each)
+        assert np.take_along_axis(each, shown[..., None], axis=-1).all()
+
+    def test_forbidding_everything_is_refused(self, policy):
+        with pytest.raises(dp.InputError, match="allowed forbids every category"):
+            policy.recommend(counts(2), allowed=[])
 
     def test_it_has_words(self, policy):
         assert policy.words(["news", "sport", "music"])

@@ -113,7 +113,7 @@ def test_a_saved_policy_is_a_short_form_too(tmp_path):
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        ({"kind": "odd"}, "policy kind 'odd'; allowed are fixed, greedy"),
+        ({"kind": "odd"}, "policy kind 'odd'; allowed are alpha, fixed, greedy"),
         ({}, "policy kind None"),
         ({"kind": "fixed"}, "lacks the field 'category'"),
         ({"kind": "fixed", "category": 1, "steps": 2}, "unknown field 'steps'"),

@@ -32,7 +32,6 @@ COLUMNS = 5
 ROWS = 8  # nodes in a column at most
 SMALL = 0.01  # of all users: nodes with fewer are not drawn
 SETTLED = 0.01  # of the users at a node may ever see another category, if it counts as settled
-OPEN, HIDDEN, ENDED = 2, 1, 0  # what becomes of a node: drawn and followed, too small, below a settled one
 
 COARSE = 2e-4  # of the value: the gap of plans at other beliefs
 TINY = 5e-4  # of all users: fewer are not worth a word
@@ -62,7 +61,8 @@ def write_picture(plan: Plan, path: str | os.PathLike[str]) -> None:
 class Node:
     """Users with the same counts, who are recommended the same category for `steps` steps.
 
-    `share` is how many of all arriving users get here; `settled` whether they see this category from here on.
+    `share` is how many of all arriving users get here; `settled` whether they see this category from here on, all
+    but very few of them. The last run of a schedule has no end, and 0 steps.
     """
 
     category: int
@@ -128,79 +128,76 @@ def _segments(instance: Instance, policy: Schedule, columns: int) -> list[Column
 
 @dataclass(frozen=True)
 class _Level:
-    """All counts after some steps: what they are shown, how many users are there and where these go."""
+    """All counts after some steps: what they are shown, how many users are there and where these go.
+
+    Users who went through settled counts are not among the shares and flows but in `ended`.
+    """
 
     categories: Integers
     shares: Floats
     settled: Booleans
     child: Integers  # [n, 2], after a click and after a stay
     flows: Floats  # [n, 2]
+    ended: float
 
 
 def _levels(plan: Plan, columns: int) -> list[_Level]:
     """The graph of counts, whole, as deep as there are columns."""
-    instance = plan.instance
+    instance, n_types = plan.instance, plan.instance.n_types
     go = instance.chances[:, [CLICK, STAY]]
-    frontier = Frontier(instance, _shares(instance))
+    frontier = Frontier(instance, np.concatenate([_shares(instance), np.zeros(n_types)]))  # the second half has ended
     levels: list[_Level] = []
     while len(levels) < columns and len(frontier):
-        weights = frontier.weights
+        live, ended = np.split(frontier.weights, 2, axis=1)
         categories = recommended(plan.policy, frontier.counts)
-        moving = (weights * unsettled(plan.policy, frontier.counts, instance)).sum(axis=1)
-        shares = weights.sum(axis=1)
-        flows = weights[:, None] * go[categories]
+        moving = ((live + ended) * unsettled(plan.policy, frontier.counts, instance)).sum(axis=1)
+        settled = moving <= SETTLED * (live + ended).sum(axis=1)
+        shares, gone_by = live.sum(axis=1), float(ended.sum())
+        ended, live = np.where(settled[:, None], live + ended, ended), np.where(settled[:, None], 0.0, live)
+        flows = np.concatenate([live[:, None] * go[categories], ended[:, None] * go[categories]], axis=2)
         child = frontier.advance(categories, flows)
-        levels.append(_Level(categories, shares, moving <= SETTLED * shares, child, flows.sum(axis=2)))
+        levels.append(_Level(categories, shares, settled, child, flows[:, :, :n_types].sum(axis=2), gone_by))
     return levels
 
 
 def _graph(plan: Plan, columns: int) -> list[Column]:
     """A column for every step, with nodes merged by counts; the small ones are followed but not drawn."""
     found: list[Column] = []
-    states, heights = np.array([OPEN]), np.zeros(1)
-    before = np.zeros(0, np.int64)
+    heights, before = np.zeros(1), np.zeros(0, np.int64)  # heights are nan where no drawn node leads
     levels = _levels(plan, columns)
     for step, level in enumerate(levels):
-        drawn = _drawn(level.shares, states, heights)
+        drawn = _drawn(level.shares, heights)
         if not len(drawn):
             break
         if found:
             found[-1] = replace(found[-1], edges=_edges(levels[step - 1], before, drawn))
-        hidden = states != ENDED
-        hidden[drawn] = False
         nodes = tuple(Node(int(level.categories[i]), float(level.shares[i]), bool(level.settled[i])) for i in drawn)
-        asides = (float(level.shares[rows].sum()) for rows in (hidden, states == ENDED))
-        found.append(Column(step, float(level.shares.sum()), nodes, (), *asides))
-        states = np.where(hidden, HIDDEN, ENDED)
-        states[drawn] = np.where(level.settled[drawn], ENDED, OPEN)
-        heights = np.zeros(len(states))
-        heights[drawn] = (len(drawn) - 1) / 2 - np.arange(len(drawn))
-        states, heights = _descend(level, states, heights)
-        before = drawn
+        hidden = float(np.delete(level.shares, drawn).sum())
+        found.append(Column(step, float(level.shares.sum()) + level.ended, nodes, (), hidden, level.ended))
+        heights, before = _descend(level, drawn), drawn
     return found
 
 
-def _drawn(shares: Floats, states: Integers, heights: Floats) -> Integers:
+def _drawn(shares: Floats, heights: Floats) -> Integers:
     """The rows to draw, from top to bottom: not too small and not too many."""
-    rows = np.flatnonzero((states == OPEN) & (shares > 0))
+    rows = np.flatnonzero((shares > 0) & ~np.isnan(heights))
     if len(rows) > 1:
         rows = rows[shares[rows] >= SMALL]
     rows = rows[np.argsort(-shares[rows], kind="stable")[:ROWS]]
     return np.asarray(rows[np.argsort(-heights[rows], kind="stable")])
 
 
-def _descend(level: _Level, states: Integers, heights: Floats) -> tuple[Integers, Floats]:
-    """States and heights of the children: of all parents the most open; after a click higher, after a stay lower."""
+def _descend(level: _Level, drawn: Integers) -> Floats:
+    """The heights of the children: means over drawn parents, after a click higher, after a stay lower."""
     n_children = int(level.child.max(initial=-1)) + 1
-    below, sums, flows = np.zeros(n_children, np.int64), np.zeros(n_children), np.full(n_children, 1e-300)
+    sums, flows = np.zeros(n_children), np.zeros(n_children)
+    heights = (len(drawn) - 1) / 2 - np.arange(len(drawn))
     for outcome, shift in ((CLICK, 0.5), (STAY, -0.5)):
-        rows = np.flatnonzero(level.child[:, outcome] >= 0)
-        child = level.child[rows, outcome]
-        flow = np.where(states[rows] == OPEN, level.flows[rows, outcome], 0.0)
-        np.maximum.at(below, child, states[rows])
+        open_to = level.child[drawn, outcome] >= 0
+        child, flow = level.child[drawn[open_to], outcome], level.flows[drawn[open_to], outcome]
         np.add.at(flows, child, flow)
-        np.add.at(sums, child, flow * (heights[rows] + shift))
-    return below, sums / flows
+        np.add.at(sums, child, flow * (heights[open_to] + shift))
+    return np.asarray(np.divide(sums, flows, out=np.full(n_children, np.nan), where=flows > 0))
 
 
 def _edges(level: _Level, rows: Integers, next_rows: Integers) -> tuple[Edge, ...]:
@@ -210,7 +207,7 @@ def _edges(level: _Level, rows: Integers, next_rows: Integers) -> tuple[Edge, ..
         Edge(start, ends[int(level.child[row, outcome])], outcome, float(level.flows[row, outcome]))
         for start, row in enumerate(rows)
         for outcome in (CLICK, STAY)
-        if not level.settled[row] and level.flows[row, outcome] > 0 and int(level.child[row, outcome]) in ends
+        if level.flows[row, outcome] > 0 and int(level.child[row, outcome]) in ends
     )
 
 
@@ -234,9 +231,9 @@ class BeliefMap:
 
 
 def belief_map(found: Plan, seconds: float | None = None) -> BeliefMap:
-    """Plan again at beliefs all over, for at most about this many seconds (2, or 5 for three types or more)."""
+    """Plan again at beliefs all over, for at most about this many seconds (1.5, or 4 for three types)."""
     instance = found.instance
-    clock = Clock(seconds or (2.0 if instance.n_types == 2 else 5.0))
+    clock = Clock(seconds or (1.5 if instance.n_types == 2 else 4.0))
     beliefs = _grid(instance.n_types)
     gap = max(found.gap, COARSE * found.value, 1e-9)
     ways = [_way(found)]
@@ -282,16 +279,16 @@ def draw(plan: Plan) -> Figure:
     columns = first_steps(plan)
     beliefs = belief_map(plan) if plan.instance.n_types in (2, 3) else None
     brush = Brush(plan.instance, _shown(columns, beliefs, plan.instance.n_types))
-    rows = max(len(column.nodes) + 0.6 * (column.hidden >= TINY) for column in columns)
-    graph = HEADER + max(rows, 1.3) * PITCH + STRIP
+    graph = HEADER + sum(_reach(columns)) + STRIP
     panel = PANEL if beliefs else 0.0
-    height = TITLE + graph + LEGEND + panel
+    legend = LEGEND if len(columns) > 1 else 0.4
+    height = TITLE + graph + legend + panel
     figure = Figure(figsize=(WIDTH, height))
     _title(figure, plan, columns)
     _draw_graph(_area(figure, 0, height - TITLE - graph, WIDTH, graph), columns, brush)
-    _legends(_area(figure, 0, panel, WIDTH, LEGEND), columns, brush)
+    _legends(_area(figure, 0, panel, WIDTH, legend), columns, brush)
     if beliefs and plan.instance.n_types == 2:
-        _draw_line(_area(figure, 0.95, 0.6, WIDTH - 1.3, panel - 1.05), plan, beliefs, brush)
+        _draw_line(_area(figure, 0.95, 0.6, WIDTH - 1.3, panel - 1.2), plan, beliefs, brush)
     elif beliefs:
         _head_triangle(_area(figure, 0, panel - 0.6, WIDTH, 0.6))
         _draw_triangle(_area(figure, 0.2, 0.1, 5.4, panel - 0.65), plan, beliefs, brush)
@@ -350,8 +347,7 @@ def _area(figure: Figure, left: float, bottom: float, width: float, height: floa
 
 def _inches(axes: Axes) -> tuple[float, float]:
     """Make the axes an empty sheet measured in inches, and tell its width and height."""
-    place = axes.get_position()
-    width, height = place.width * WIDTH, place.height * axes.get_figure(root=True).get_figheight()
+    width, height = axes.bbox.width / axes.figure.dpi, axes.bbox.height / axes.figure.dpi
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     axes.set_axis_off()
@@ -371,14 +367,14 @@ def _title(figure: Figure, found: Plan, columns: Sequence[Column]) -> None:
     lower, upper = _clicks(found.lower), _clicks(found.upper)
     best = f"best possible {upper}" if lower == upper else f"best possible: at most {upper}"
     _text(sheet, MARGIN, 0.5, f"expected clicks per user: {lower} ({best})", 10, ha="left")
-    note = "Boxes: what is recommended, and the share of all arriving users who get there."
+    note = "Boxes: what is recommended, and the share of all users who get there."
     if not isinstance(found.policy, Schedule) and any(node.settled for column in columns for node in column.nodes):
-        note += f" From here on: {percent(1 - SETTLED)} of them or more see nothing else."
+        note += f" From here on: at least {percent(1 - SETTLED)} of them see nothing else."
     _text(sheet, MARGIN, 0.2, note, 9, ha="left", color=FAINT)
 
 
 def _clicks(value: float) -> str:
-    return f"{value:.4f}" if value < 1000 else f"{value:.7g}"
+    return f"{value:.5f}" if value < 1 else f"{value:.4f}" if value < 1000 else f"{value:.7g}"
 
 
 def _in_words(found: Plan) -> str:
@@ -388,14 +384,18 @@ def _in_words(found: Plan) -> str:
     return f"Plan: start with {shorten(name, 3.0, 12, 'bold')}, then go by what the user clicks"
 
 
+def _reach(columns: Sequence[Column]) -> tuple[float, float]:
+    """How far boxes and words reach below and above the middle of the graph."""
+    below = max(len(column.nodes) * PITCH / 2 + 0.18 * (column.hidden >= TINY) for column in columns)
+    return below + 0.06, max(len(column.nodes) for column in columns) * PITCH / 2
+
+
 def _draw_graph(sheet: Axes, columns: Sequence[Column], brush: Brush) -> None:
     """Columns of boxes from left to right, ways between them, and who is still here below."""
     width, height = _inches(sheet)
     pitch = min((width - 2 * MARGIN) / len(columns), 1.5 * WIDEST)
     box = min(0.68 * pitch, WIDEST)
-    middle = STRIP + (height - STRIP - HEADER) / 2
-    if any(column.hidden >= TINY for column in columns):
-        middle += 0.3 * PITCH
+    middle = STRIP + _reach(columns)[0]
     xs = [MARGIN + box / 2 + i * pitch for i in range(len(columns))]
     ys = [[middle + ((len(c.nodes) - 1) / 2 - i) * PITCH for i in range(len(c.nodes))] for c in columns]
     for i, column in enumerate(columns):
@@ -408,14 +408,14 @@ def _draw_graph(sheet: Axes, columns: Sequence[Column], brush: Brush) -> None:
             if i == len(columns) - 1 and not node.settled:
                 _text(sheet, xs[i] + box / 2 + 0.14, y, "…", 12)
         if column.hidden >= TINY:
-            _text(sheet, xs[i], ys[i][-1] - 0.36, f"and {percent(column.hidden)} elsewhere", 8, color=FAINT)
+            _text(sheet, xs[i], ys[i][-1] - 0.38, f"and {percent(column.hidden)} elsewhere", 8, color=FAINT)
         _strip(sheet, xs[i], box, column.here)
 
 
 def _when(column: Column) -> str:
     """The step or the steps of a column, counted from 1."""
     node, first = column.nodes[0], column.step + 1
-    if len(column.nodes) == 1 and node.settled:
+    if node.steps == 0:
         return f"from step {_number(first)} on"
     return (
         f"step {_number(first)}" if node.steps <= 1 else f"steps {_number(first)}–{_number(first + node.steps - 1)}"
@@ -478,20 +478,20 @@ def _legends(sheet: Axes, columns: Sequence[Column], brush: Brush) -> None:
     lines: list[tuple[Any, str]] = [
         (Line2D([], [], linewidth=2.5, **STROKES[o]), MEANING[o]) for o in sorted(outcomes)
     ]
-    place = {"loc": "center left", "borderpad": 0, "borderaxespad": 0, "fontsize": 9}
-    for y, entries in ((0.5, patches), (0.24, lines)):
-        anchor = (MARGIN / width, y / height)
-        sheet.add_artist(_legend(sheet, entries, bbox_to_anchor=anchor, ncols=max(len(entries), 1), **place))
+    for y, entries in ((height - 0.16, patches), (height - 0.42, lines)):
+        if entries:
+            place = (MARGIN / width, y / height)
+            _legend(sheet, entries, loc="center left", bbox_to_anchor=place, borderpad=0, borderaxespad=0)
 
 
-def _legend(axes: Axes, entries: Sequence[tuple[Any, str]], **options: Any) -> Legend:
+def _legend(axes: Axes, entries: Sequence[tuple[Any, str]], **options: Any) -> None:
     """A legend whose texts are taken as they are, whatever they start with."""
     handles = [handle for handle, _ in entries]
-    legend = axes.legend(handles, ["-"] * len(handles), frameon=False, handlelength=1.8, **options)
+    legend = Legend(axes, handles, ["-"] * len(handles), frameon=False, fontsize=9, ncols=len(entries), **options)
     for text, (_, label) in zip(legend.get_texts(), entries, strict=True):
         text.set_parse_math(False)
         text.set_text(label)
-    return legend
+    axes.add_artist(legend)
 
 
 def _draw_line(axes: Axes, found: Plan, beliefs: BeliefMap, brush: Brush) -> None:
@@ -509,7 +509,7 @@ def _draw_line(axes: Axes, found: Plan, beliefs: BeliefMap, brush: Brush) -> Non
         {"linewidth": 1.1, "linestyle": "--"},
         {"linewidth": 1.1, "linestyle": ":"},
     )
-    labels = ("this kind of plan", "best category for ever", "if the type were known")
+    labels = ("best plan", "best category for ever", "if the type were known")
     entries: list[tuple[Any, str]] = []
     for ys, look, label, value in zip((values, fixed, known), looks, labels, here, strict=True):
         (line,) = axes.plot(xs, ys, color=INK, **look)
@@ -517,12 +517,13 @@ def _draw_line(axes: Axes, found: Plan, beliefs: BeliefMap, brush: Brush) -> Non
     axes.axvline(prior[0], color=INK, linewidth=0.9)
     axes.plot(prior[0], found.lower, "o", color=INK, markersize=6)
     _label_line(axes, found, float(prior[0]))
-    _legend(axes, entries, loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=3, fontsize=9)
+    _legend(axes, entries, loc="lower left", bbox_to_anchor=(-0.01, 0.99))
 
 
 def _label_line(axes: Axes, found: Plan, prior: float) -> None:
     """Words and numbers around the panel for two types."""
     low, high = axes.get_ylim()
+    axes.set_yticks([tick for tick in axes.get_yticks() if max(low, 0) <= tick <= high])
     axes.set_ylim(low - 0.12 * (high - low), high + 0.06 * (high - low))
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
@@ -583,16 +584,21 @@ def _draw_triangle(axes: Axes, found: Plan, beliefs: BeliefMap, brush: Brush) ->
     values = beliefs.values(fine)
     if np.ptp(values) > 1e-6 * values.max():
         places = fine @ CORNERS
-        levels = MaxNLocator(7).tick_values(values.min() + 0.04 * np.ptp(values), values.max())[1:-1]
+        levels = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(values.min() + 0.04 * np.ptp(values), values.max())[
+            1:-1
+        ]
         lines = axes.tricontour(places[:, 0], places[:, 1], values, levels, colors=INK, linewidths=0.7)
-        axes.clabel(lines, fontsize=7.5, fmt="%.3g")
+        longest = [max(parts, key=len) for parts in lines.allsegs if parts]
+        longest = [part for part in longest if np.ptp(part, axis=0).max() > 0.1]
+        axes.clabel(lines, fontsize=7.5, fmt="%.3g", manual=[part[len(part) // 2] for part in longest])
     axes.add_patch(Polygon(CORNERS, fill=False, edgecolor=INK, linewidth=1.2))
     names = [shorten(name, 1.5, 9, "bold") for name in found.instance.types]
     for (x, y), (dx, dy), name in zip(CORNERS, ((0, -0.06), (0, -0.06), (0, 0.05)), names, strict=True):
         _text(axes, x + dx, y + dy, name, 9, weight="bold")
     x, y = _shares(found.instance) @ CORNERS
     axes.plot(x, y, "o", color=INK, markersize=7, markeredgecolor="white", zorder=5)
-    _text(axes, x + 0.03, y, "prior", 9, ha="left", weight="bold", zorder=5, bbox=HALO)
+    shift, side = (-0.035, "right") if x > 0.6 else (0.035, "left")
+    _text(axes, x + shift, y, "prior", 9, ha=side, weight="bold", zorder=5, bbox=HALO)
 
 
 def _colour_triangle(axes: Axes, beliefs: BeliefMap, brush: Brush) -> None:

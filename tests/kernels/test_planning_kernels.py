@@ -1,0 +1,101 @@
+"""The kernels of planning against slow, obvious twins."""
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import departing as dp
+from departing.kernels.choose import best_vectors
+from departing.kernels.controller import solve, visits
+from departing.kernels.heap import heap_pop, heap_push
+from departing.kernels.search import COLUMNS, NODES
+from departing.planning.problem import Clock, Problem
+from departing.planning.search import Search, edge_grid
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60))
+def test_the_heap_is_a_heap(values):
+    keys, items, size = np.empty(len(values)), np.empty(len(values), np.int64), 0
+    twin = []
+    for i, value in enumerate(values):
+        size = heap_push(keys, items, size, value, i)
+        heapq.heappush(twin, -value)
+        assert keys[0] == -twin[0]
+    while size:
+        size = heap_pop(keys, items, size)
+        assert keys[size] == -heapq.heappop(twin)
+        assert values[items[size]] == keys[size]
+
+
+@pytest.mark.parametrize(
+    ("types", "vectors", "beliefs"), [(1, 1, 1), (2, 7, 63), (3, 100, 64), (5, 300, 65), (9, 20, 1000)]
+)
+def test_best_vectors_are_the_best(types, vectors, beliefs):
+    rng = np.random.default_rng(types)
+    rows, at = rng.integers(0, 5, (vectors, types)).astype(float), rng.dirichlet(np.ones(types), beliefs)
+    chosen = np.empty(beliefs, np.int64)
+    best_vectors(np.ascontiguousarray(at.T), rows, chosen)
+    values = at @ rows.T
+    np.testing.assert_allclose(values[np.arange(beliefs), chosen], values.max(axis=1), rtol=1e-14)
+
+
+def test_covers_are_what_a_linear_programme_says():
+    """Covers kept by a search are feasible, and as cheap as scipy's optimum when they are made anew."""
+    problem = Problem.of(dp.random_instance("uniform", 5, 5, seed=4000))
+    search = Search(problem)
+    search.run(1e-3, Clock(10))
+    points, nodes = search.points, search.nodes
+    shown = points.owner[: int(search.size[COLUMNS])]
+    known = np.concatenate([np.arange(5), shown])
+    for n in range(0, int(search.size[NODES]), 7):
+        belief = nodes.weights[n] / nodes.mass[n]
+        twin = linprog(points.value[known], A_ub=-points.at[known].T, b_ub=-belief, method="highs")
+        assert nodes.upper[n] / nodes.mass[n] >= twin.fun - 1e-7 or nodes.opened[n] >= 0
+        j = nodes.cover[n, : nodes.n_cover[n]]
+        covered = nodes.multiplier[n, : nodes.n_cover[n]] @ points.at[j]
+        assert (np.maximum(belief - covered, 0) @ problem.best) <= nodes.slack[n] + 1e-12
+        assert nodes.multiplier[n, : nodes.n_cover[n]].min() >= 0
+
+
+def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
+    instance = dp.random_instance("specialists", 2, 3, seed=2)
+    problem = Problem.of(instance)
+    _, _, value, by_category, _ = Search(problem).edges[0]
+    grid = edge_grid()
+    beliefs = np.stack([grid, 1 - grid], axis=1)
+    twin = beliefs @ problem.best
+    for _ in range(400):
+        steps = beliefs @ problem.reward.T
+        for go in (problem.click, problem.stay):
+            moved = beliefs[:, None] * go
+            steps += moved.sum(axis=2) * np.interp(moved[..., 0] / moved.sum(axis=2), grid, twin)
+        twin[1:-1] = steps.max(axis=1)[1:-1]
+    np.testing.assert_allclose(value, twin, atol=1e-5)
+    assert (value >= twin - 1e-12).all()
+    assert (by_category[1:-1].max(axis=1) <= value[1:-1] + 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_controllers_are_linear_equations(seed):
+    rng = np.random.default_rng(seed)
+    n, types = 30, 3
+    after = rng.integers(0, n, (n, 2))
+    after[rng.integers(0, n, 8), 0] = np.arange(8)
+    after[:5] = np.arange(5)[:, None]  # states that go on to themselves
+    reward, click, stay = rng.uniform(0.1, 0.4, (3, n, types))
+    vectors = np.zeros((n, types))
+    solve(reward, click, stay, after, vectors, 1e-15, 10_000)
+    weights = rng.dirichlet(np.ones(types))
+    seen = visits(click, stay, after, 7, weights, 1e-15, 10_000)
+    for x in range(types):
+        moves = np.zeros((n, n))
+        for v in range(n):
+            moves[v, after[v, 0]] += click[v, x]
+            moves[v, after[v, 1]] += stay[v, x]
+        np.testing.assert_allclose(vectors[:, x], np.linalg.solve(np.eye(n) - moves, reward[:, x]), rtol=1e-10)
+        start = weights[x] * (np.arange(n) == 7)
+        np.testing.assert_allclose(seen[:, x], np.linalg.solve(np.eye(n) - moves.T, start), rtol=1e-9, atol=1e-12)
