@@ -47,10 +47,11 @@ EXAMPLES = {name: recorded(name) for name in ("a0", "b1", "c1", "d2", "e1", "f2"
 def test_simulating_the_plan_agrees_with_its_bracket(name):
     instance = EXAMPLES[name]
     plan = dp.plan(instance, gap=1e-3 * dp.plan(instance, gap=1.0).upper)
-    run = dp.simulate(instance, plan.policy, users=10**8, seed=3, engine="aggregate")
+    users = 10**5 if name == "long stays" else 10**8  # those meet too many different counts to be pushed in crowds
+    run = dp.simulate(instance, plan.policy, users=users, seed=3, engine="aggregate")
     # The policy may do better than it promises, never better than the best.
     assert plan.lower - 4 * run.stderr <= run.mean <= plan.upper + 4 * run.stderr
-    value = dp.evaluate(instance, plan.policy, tolerance=1e-3 * plan.upper)
+    value = dp.evaluate(instance, plan.policy, tolerance=1e-3 * plan.upper, nodes=10**5)
     assert value.upper >= plan.lower
     assert value.lower <= plan.upper
 

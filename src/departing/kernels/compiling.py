@@ -40,8 +40,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         return njit(nogil=True, **options)(function)
 
 
-def say_if_compiling(function: Any, what: str) -> None:
+def say_if_compiling(function: Any, what: str, seconds: int) -> None:
     """Log that `what` is about to be compiled, if this function has not been, here or on disk."""
     index = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
     if not function.signatures and not (index and Path(index).exists()):
-        logging.getLogger("departing").warning("Compiling %s, once: about 20 seconds.", what)
+        logging.getLogger("departing").warning("Compiling %s, once: about %d seconds.", what, seconds)

@@ -43,6 +43,7 @@ class Floors(NamedTuple):
     after: np.ndarray  # [A, 2] the vectors after a click and after a stay
     form: np.ndarray  # [A]
     newer: np.ndarray  # [A] the vector that took its place, or -1
+    node: np.ndarray  # [A] the node it was made for, or -1
     columns: np.ndarray  # [M, A] those that a scan looks at
     owner: np.ndarray  # [A] the vector of a column
     zeros: np.ndarray  # [A]
@@ -373,6 +374,7 @@ def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-u
         room.one[x] = backed_up(model, floors, a, one, two, form, x)
     v = add_vector(floors, size, room.one, a, one, two, form)
     if v >= 0:
+        floors.node[v] = n
         nodes.floor[n], nodes.slot[n] = v, show_vector(floors, size, v, nodes.slot[n])
         nodes.lower[n] = max(nodes.lower[n], most)
 

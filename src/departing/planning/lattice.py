@@ -6,7 +6,6 @@ import numpy as np
 
 from departing.evaluation.bracket import ROUNDING
 from departing.kernels import lattice as kernels
-from departing.kernels.compiling import say_if_compiling
 from departing.kernels.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
 from departing.kernels.search import refill
 from departing.planning.memory import MEMORY, grown, nbytes
@@ -21,7 +20,6 @@ class Lattice:
     """The state of a search for the best walk. `run` makes the bracket narrower, and can be called again."""
 
     def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
-        say_if_compiling(kernels.walk, "the planner for sure departure")
         self.problem = problem
         self._progress = progress
         self.hope = problem.reward + problem.click * problem.best

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import evaluate
+from departing.kernels.compiling import say_if_compiling
+from departing.kernels.lattice import walk
+from departing.kernels.search import rounds
 from departing.model.arguments import as_number, check_instance
 from departing.model.errors import InputError
 from departing.model.files import write_document
@@ -84,8 +88,8 @@ def plan(
 ) -> Plan:
     """The best policy for `instance`: its value and that of every other are within `gap` of each other.
 
-    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far.
-    Methods:
+    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far; the
+    time to compile, once, does not count. Methods:
 
     - `closed-form`: one category that is best for every type (always so with one type), or the paper's formulas for
       two types, two categories and sure departure;
@@ -103,7 +107,7 @@ def plan(
     """
     check_instance(instance)
     gap, seconds = _positive("gap", gap), _positive("seconds", seconds)
-    problem, clock = Problem.of(instance, allowed), Clock(seconds)
+    problem = Problem.of(instance, allowed)
     if method not in METHODS:
         raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.")
     unfit = _unfit(problem)
@@ -112,12 +116,30 @@ def plan(
         raise InputError(f"method {method!r} does not fit: {unfit[method]}. Fit are auto, {', '.join(fit)}.")
     if method == "auto":
         method = next(name for name in METHODS[1:] if name not in unfit)
-    solve = {"closed-form": _closed_form, "lattice": _lattice, "search": _search}[method]
-    policy, lower, upper, reason, proof = solve(problem, gap, clock, progress)
+    _compile(method)
+    clock = Clock(seconds)
+    policy, lower, upper, reason, proof = _solve(method, problem, gap, clock, progress)
     return Plan(lower, upper, policy, method, reason, clock.passed, instance, problem.allowed, proof)
 
 
 Solution = tuple[Policy, float, float, str, Proof]
+
+
+def _solve(method: str, problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
+    solve = {"closed-form": _closed_form, "lattice": _lattice, "search": _search}[method]
+    return solve(problem, gap, clock, progress)
+
+
+@cache
+def _compile(method: str) -> None:
+    """Have a method's kernels compiled, by solving something small."""
+    if method == "lattice":
+        say_if_compiling(walk, "the planner for sure departure", 5)
+    if method == "search":
+        say_if_compiling(rounds, "the planner", 20)
+    small = Problem.of(Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5))
+    if method != "closed-form":
+        _solve(method, small, 1e-3, Clock(60.0), None)
 
 
 def _positive(name: str, value: float) -> float:

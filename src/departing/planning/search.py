@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from departing.kernels import search as kernels
 from departing.kernels.ceiling import RANGES, Bench, Points, edge
-from departing.kernels.compiling import say_if_compiling
 from departing.kernels.search import (
     ALWAYS,
     COLUMNS,
@@ -22,6 +21,7 @@ from departing.kernels.search import (
     VECTORS,
 )
 from departing.model.instance import Floats
+from departing.model.counts import Integers
 from departing.planning.controller import Controller
 from departing.planning.memory import MEMORY, grown, nbytes
 from departing.planning.problem import Clock, Problem
@@ -40,7 +40,6 @@ class Search:
     """The state of a search. `run` makes the bracket narrower, and can be called again."""
 
     def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
-        say_if_compiling(kernels.rounds, "the planner")
         self.problem = problem
         self._progress = progress
         self._stuck = False
@@ -148,8 +147,8 @@ class Search:
     def controller(self, gap: float) -> Controller:
         """A controller that keeps the promise of the root's floor, as short as the asked `gap` allows.
 
-        A vector may go on with vectors that have been replaced by newer ones since. With the newer ones there are far
-        fewer states, and their value is about the same; if it is not, the old ones stay.
+        A vector may go on with vectors that have been replaced by newer ones since. With the newer ones, where they
+        are as good for those who arrive, there are far fewer states, and they bring about the same or more.
         """
         size = self.size
         if size[VECTORS] + size[NODES] > len(self.floors.category):
@@ -159,23 +158,37 @@ class Search:
             )
         root = int(kernels.settle(self.model, self.nodes, self.floors, self._room, size))
         n, floors, problem = int(size[VECTORS]), self.floors, self.problem
-        newest = np.where(floors.newer[:n] < 0, np.arange(n), floors.newer[:n])
-        while (newest[newest] != newest).any():
-            newest = newest[newest]
         own, form = np.arange(n), floors.form[:n]
-        repeats = np.stack(
-            [(form == ALWAYS) | (form == REPEAT_AFTER_CLICK), (form == ALWAYS) | (form == REPEAT_AFTER_STAY)], axis=1
-        )
-        after = np.where(repeats, own[:, None], floors.after[:n])
-        whole = Controller(floors.vector[:n], problem.categories[floors.category[:n]], after, root)
-        short = whole.redirected(newest).used().solved(problem.instance)
+        after = np.where(floors.after[:n] < 0, own[:, None], floors.after[:n])
+        renewed = self._renewed(after)
+        for o, repeating in enumerate((REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY)):
+            repeats = (form == ALWAYS) | (form == repeating)
+            after[repeats, o] = renewed[repeats, o] = own[repeats]
+        categories = problem.categories[floors.category[:n]]
+        short = Controller(floors.vector[:n], categories, renewed, root).used().solved(problem.instance)
         least = self.upper + 2 * self.tolerance - gap
-        if short.promise(problem) < least:
-            long = whole.used().solved(problem.instance)
-            if long.promise(problem) >= least or long.promise(problem) > short.promise(problem):
+        if short.promise(problem) < min(least, self.lower):
+            long = Controller(floors.vector[:n], categories, after, root).used().solved(problem.instance)
+            if long.promise(problem) > short.promise(problem) + 0.1 * gap:
                 return long
         shorter = short.pruned(problem, SPARE * gap)
         return shorter if shorter.promise(problem) >= least else short
+
+    def _renewed(self, after: Integers) -> Integers:
+        """`after[n, 2]` with the newest vectors in the place of those that bring no more to those who arrive."""
+        floors, n = self.floors, len(after)
+        newest = np.where(floors.newer[:n] < 0, np.arange(n), floors.newer[:n])
+        while (newest[newest] != newest).any():
+            newest = newest[newest]
+        weights = self.nodes.weights[floors.node[:n]]
+        renewed = after.copy()
+        for o, go in enumerate((self.model.click, self.model.stay)):
+            arriving = weights * go[floors.category[:n]]
+            new = newest[after[:, o]]
+            gained = ((floors.vector[new] - floors.vector[after[:, o]]) * arriving).sum(axis=1)
+            as_good = gained >= -1e-12 * (floors.vector[new] * arriving).sum(axis=1)
+            renewed[as_good, o] = new[as_good]
+        return renewed
 
     def _bytes(self) -> int:
         return nbytes(self.nodes, self.points, self.floors, self._bench, self._room)
@@ -249,6 +262,7 @@ def _floors(n: int, n_types: int) -> kernels.Floors:
         after=np.empty((n, 2), np.int32),
         form=np.empty(n, np.int8),
         newer=np.full(n, -1, np.int32),
+        node=np.full(n, -1, np.int32),
         columns=np.empty((n_types, n)),
         owner=np.empty(n, np.int32),
         zeros=np.zeros(n),

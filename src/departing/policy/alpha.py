@@ -55,7 +55,8 @@ class Alpha(Saved):
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
         """The category of the best vector; if it is not allowed, the best allowed one for this step alone."""
         given = as_counts(counts, self.instance.n_categories, "the policy's instance")
-        return choose_allowed(self.categories[self._best(self._believe(given))], given, allowed, self._instead)
+        chosen = np.asarray(self.categories[self._best(self._believe(given))])
+        return choose_allowed(chosen, given, allowed, self._instead)
 
     def _believe(self, counts: Integers) -> Floats:
         return posterior(log_weights(self.instance, counts), self.instance.prior)

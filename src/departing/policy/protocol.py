@@ -68,9 +68,7 @@ def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
     n_categories = shape[-1]
     if given.dtype == np.bool_:
         if given.shape[-1:] != (n_categories,):
-            raise InputError(
-                f"allowed has shape {given.shape}; expected True or False for {n_categories} categories."
-            )
+            raise InputError(f"allowed has shape {given.shape}; expected True or False for each of {n_categories}.")
         try:
             mask = np.broadcast_to(given, shape)
         except ValueError as error:
@@ -81,9 +79,7 @@ def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
         chosen = given.astype(np.int64)
         wrong = chosen[(chosen < 0) | (chosen >= n_categories)]
         if len(wrong):
-            raise InputError(
-                f"allowed holds {wrong[0]}; there are {n_categories} categories (0 to {n_categories - 1})."
-            )
+            raise InputError(f"allowed holds {wrong[0]}; categories are 0 to {n_categories - 1}.")
         mask = np.broadcast_to(np.isin(np.arange(n_categories), chosen), shape)
     if not mask.any(axis=-1).all():
         raise InputError("allowed forbids every category; at least one must be allowed.")
