@@ -11,7 +11,7 @@ from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.problem import Problem
 
 CLOSE = 2.0**-51  # vectors that move by less, relative to themselves, have been solved
-SWEEPS = 10_000
+SWEEPS = 3_000
 RIVALS = 1024  # states, the most visited ones, that may take over from others
 
 
@@ -21,13 +21,15 @@ class Controller:
 
     `vectors[n, M]` is what each state brings each type, `categories[n]` what it recommends, `after[n, 2]` where it
     goes on; users start at the state `start`. Its vectors are alpha vectors: following the best of them at every step
-    brings at least as much as the controller does.
+    brings at least as much as the controller does. `solved` tells that the vectors belong to the states, to the last
+    digits.
     """
 
     vectors: Floats
     categories: Integers
     after: Integers
     start: int
+    solved: bool = True
 
     def used(self) -> Self:
         """Without the states that nobody comes to."""
@@ -56,11 +58,11 @@ class Controller:
         a = self.categories
         return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY]
 
-    def solved(self, instance: Instance) -> Self:
+    def solve(self, instance: Instance) -> Self:
         """With the vectors that its states have if users behave as `instance` says."""
         vectors = self.vectors.copy()
-        solve(*self.rates(instance), self.after, vectors, CLOSE, SWEEPS)
-        return replace(self, vectors=vectors)
+        sweeps = solve(*self.rates(instance), self.after, vectors, CLOSE, SWEEPS)
+        return replace(self, vectors=vectors, solved=sweeps < SWEEPS)
 
     def promise(self, problem: Problem) -> float:
         """What it brings to a user of the prior."""
@@ -87,4 +89,4 @@ class Controller:
         target[dropped] = heir[dropped]
         while (target[target] != target).any():
             target = target[target]
-        return self.redirected(target).used().solved(problem.instance)
+        return self.redirected(target).used().solve(problem.instance)

@@ -20,8 +20,8 @@ from departing.kernels.search import (
     REPEAT_AFTER_STAY,
     VECTORS,
 )
-from departing.model.instance import Floats
 from departing.model.counts import Integers
+from departing.model.instance import Floats
 from departing.planning.controller import Controller
 from departing.planning.memory import MEMORY, grown, nbytes
 from departing.planning.problem import Clock, Problem
@@ -165,14 +165,14 @@ class Search:
             repeats = (form == ALWAYS) | (form == repeating)
             after[repeats, o] = renewed[repeats, o] = own[repeats]
         categories = problem.categories[floors.category[:n]]
-        short = Controller(floors.vector[:n], categories, renewed, root).used().solved(problem.instance)
+        short = Controller(floors.vector[:n], categories, renewed, root).used().solve(problem.instance)
         least = self.upper + 2 * self.tolerance - gap
-        if short.promise(problem) < min(least, self.lower):
-            long = Controller(floors.vector[:n], categories, after, root).used().solved(problem.instance)
-            if long.promise(problem) > short.promise(problem) + 0.1 * gap:
+        if not short.solved or short.promise(problem) < min(least, self.lower):
+            long = Controller(floors.vector[:n], categories, after, root).used().solve(problem.instance)
+            if not short.solved or long.promise(problem) > short.promise(problem) + 0.1 * gap:
                 return long
         shorter = short.pruned(problem, SPARE * gap)
-        return shorter if shorter.promise(problem) >= least else short
+        return shorter if shorter.solved and shorter.promise(problem) >= least else short
 
     def _renewed(self, after: Integers) -> Integers:
         """`after[n, 2]` with the newest vectors in the place of those that bring no more to those who arrive."""
@@ -180,7 +180,7 @@ class Search:
         newest = np.where(floors.newer[:n] < 0, np.arange(n), floors.newer[:n])
         while (newest[newest] != newest).any():
             newest = newest[newest]
-        weights = self.nodes.weights[floors.node[:n]]
+        weights = self.nodes.weights[np.maximum(floors.node[:n], 0)]
         renewed = after.copy()
         for o, go in enumerate((self.model.click, self.model.stay)):
             arriving = weights * go[floors.category[:n]]

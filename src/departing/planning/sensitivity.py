@@ -82,7 +82,7 @@ def worth(plan: "Plan", instance: Instance) -> float:
         return evaluate(instance, plan.policy).value
     assert isinstance(plan.proof, SearchProof)
     prior = instance.prior / instance.prior.sum()
-    return float(plan.proof.controller.solved(instance).vectors[plan.proof.controller.start] @ prior)
+    return float(plan.proof.controller.solve(instance).vectors[plan.proof.controller.start] @ prior)
 
 
 def first_choices(plan: "Plan") -> tuple[int, int, int]:
