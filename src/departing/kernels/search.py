@@ -19,8 +19,8 @@ from departing.kernels.random import mix
 # Ways of going on after category a: another vector after each outcome, or a again and again.
 BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 # Positions in `Graph.size`.
-NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST = range(11)
-SIZES = 11
+NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST, TRIALS = range(12)
+SIZES = 12
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
 QUICK = 3  # passes of pricing for a new node
 NEWS = 0.1  # of the gap at a node: a vector that improves on the last by less is not made
@@ -147,7 +147,7 @@ def add_vector(floors, size, vector, category, after_click, after_stay, form):  
         return -1
     for x in range(len(vector)):
         floors.vector[n, x] = vector[x]
-    floors.category[n], floors.form[n], floors.newer[n] = category, form, -1
+    floors.category[n], floors.form[n], floors.newer[n], floors.node[n] = category, form, -1, -1
     floors.after[n, 0], floors.after[n, 1] = after_click, after_stay
     size[VECTORS] = n + 1
     return n

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from departing.kernels import search as kernels
 from departing.kernels.ceiling import RANGES, Bench, Points, edge
+from departing.kernels.practice import practise
 from departing.kernels.search import (
     ALWAYS,
     COLUMNS,
@@ -30,6 +31,9 @@ GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
 EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
 POOL = 4096
+PRACTISE_AT = 1500  # expanded nodes: the first time, and then whenever they have doubled
+WALKS, WALK = 20, 200  # so many walks at a time, of so many steps at most
+WORTH_PRACTISING = 0.02  # of the gap
 SPARE = 0.02  # of the gap may be given up for a shorter controller
 CHUNK = 64  # nodes expanded between two looks at the clock, at least
 Progress = Callable[[float, float], None]
@@ -43,6 +47,7 @@ class Search:
         self.problem = problem
         self._progress = progress
         self._stuck = False
+        self._practise_at = PRACTISE_AT
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
         self.model = kernels.Model(problem.reward, problem.click, problem.stay)
         self.edges = _solve_edges(problem, EDGE_TOLERANCE * problem.known) if n_types <= EDGES else []
@@ -124,6 +129,9 @@ class Search:
             kernels.rounds(
                 self.model, self.nodes, self.points, self.floors, self._room, self._bench, self.size, wanted, most
             )
+            if self.expanded >= self._practise_at and not self.size[FULL]:
+                self._practise(clock)
+                self._practise_at = 2 * self.expanded
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
             if self.size[FULL]:
@@ -133,6 +141,22 @@ class Search:
                 self._grow()
             elif before == (int(self.size[EXPANDED]), self.upper, self.lower):
                 self._stuck = True
+                return
+
+    def _practise(self, clock: Clock) -> None:
+        """Raise the floor far from the root, as long as that closes a good part of the gap."""
+        prior, size = self.problem.prior, self.size
+        beliefs = np.empty((WALK, len(prior)))
+        while not clock.over and not size[FULL]:
+            gap = self.upper - self.lower
+            vector = practise(
+                self.model, self.floors, self._bench, self._room, size, prior, beliefs, 1e-3 * gap, WALKS
+            )
+            value = float(self.floors.vector[vector] @ prior)
+            gained = value - self.lower
+            if gained > 0:
+                self.nodes.floor[0], self.nodes.lower[0] = vector, value
+            if gained < WORTH_PRACTISING * gap:
                 return
 
     def can_go_on(self, gap: float) -> bool:
@@ -186,7 +210,7 @@ class Search:
             arriving = weights * go[floors.category[:n]]
             new = newest[after[:, o]]
             gained = ((floors.vector[new] - floors.vector[after[:, o]]) * arriving).sum(axis=1)
-            as_good = gained >= -1e-12 * (floors.vector[new] * arriving).sum(axis=1)
+            as_good = (gained >= -1e-12 * (floors.vector[new] * arriving).sum(axis=1)) & (floors.node[:n] >= 0)
             renewed[as_good, o] = new[as_good]
         return renewed
 

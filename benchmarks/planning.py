@@ -1,0 +1,114 @@
+"""Planning to a gap, beside what SARSOP reached on the same instances, and recommending in batches."""
+
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import departing as dp
+from benchmarks.common import Row, cpu_seconds
+from benchmarks.recorded import SARSOP, meets, recorded, sure
+
+ROWS = 10**6
+
+# what, instance, gap, limit in seconds, SARSOP's bracket or time where it is known
+TARGETS = [
+    *((f"a{s}", 1e-9, 1e-3) for s in (0,)),
+    *((f"{family}{s}", 1e-6, 0.01) for family in "bcd" for s in range(3)),
+    *((f"e{s}", gap, limit) for gap, limit in ((1e-3, 0.01), (1e-6, 0.1)) for s in range(3)),
+    *((f"f{s}", gap, limit) for gap, limit in ((1e-3, 0.05), (1e-6, 2.5)) for s in range(3)),
+    *((f"g{s}", gap, limit) for gap, limit in ((0.05, 1.2), (1e-3, 25.0)) for s in range(3)),
+    *((f"h{s}", 1e-6, 0.02) for s in range(3)),
+]
+MORE = [
+    *((f"specialists M = K = {m}, seed {s}", ("specialists", m, s), gap, limit)
+      for m, gap, limit in ((4, 1e-6, 0.1), (6, 1e-6, 20.0), (8, 1e-4, 1.5)) for s in range(3)),
+    *((f"sure departure, M = {m}, K = {k}, seed {s}", ("sure", m, k, s), 1e-6, limit)
+      for m, k, limit in ((100, 10, 0.01), (60, 60, 0.4), (10, 100, 0.1)) for s in range(3)),
+]  # fmt: skip
+STAYS = [((5, 5, 0), 0.03), ((5, 5, 1), 0.03), ((10, 20, 0), 6.0), ((10, 20, 1), 6.0)]
+
+
+def _instance(key):
+    if key[0] == "sure":
+        return sure(*key[1:])
+    return dp.random_instance("specialists", key[1], key[1], seed=key[2])
+
+
+def _timed(instance, gap, limit):
+    repeats = 7 if limit < 0.5 else 3 if limit < 3 else 1
+    plan = dp.plan(instance, gap, seconds=max(2 * limit, 1))
+    return plan, cpu_seconds(lambda: dp.plan(instance, gap, seconds=max(2 * limit, 1)), repeats=repeats)[0]
+
+
+def _row(what, instance, gap, limit, note=""):
+    plan, seconds = _timed(instance, gap, limit)
+    reached = seconds if plan.gap <= gap else float("inf")
+    bracket = f"[{plan.lower:.6f}, {plan.upper:.6f}]"
+    return plan, Row(f"{what} to {gap:g}", reached, "s", limit, at_least=False, note=f"{bracket}{note}")
+
+
+def rows():
+    found = [_compiling()]
+    for name, gap, limit in TARGETS:
+        plan, row = _row(name, recorded(name), gap, limit, _beside(name))
+        found.append(row)
+        if name in SARSOP:
+            assert meets(name, plan), f"{name}: {plan} misses SARSOP's bracket"
+    found += [_row(what, _instance(key), gap, limit)[1] for what, key, gap, limit in MORE]
+    for (m, k, seed), limit in STAYS:
+        instance = dp.random_instance("sticky", m, k, seed=seed)
+        plan = dp.plan(instance, 1e-6, seconds=12)
+        what = f"long stays, M = {m}, K = {k}, seed {seed}, after 12 s"
+        found.append(Row(what, plan.gap, "gap", limit, at_least=False, note=f"[{plan.lower:.4f}, {plan.upper:.4f}]"))
+    return found + _recommending() + [_memory()]
+
+
+def _beside(name):
+    if name not in SARSOP:
+        return ""
+    lower, upper = SARSOP[name]
+    return f", SARSOP in 20 s [{lower:g}, {upper:g}]"
+
+
+def _recommending():
+    rng = np.random.default_rng(0)
+    found = []
+    plan = dp.plan(recorded("e1"))
+    counts = np.zeros((ROWS, 5, 4), np.int64)
+    counts[..., :2] = rng.integers(0, 4, (ROWS, 5, 2))
+    (seconds,) = cpu_seconds(lambda: plan.policy.recommend(counts), repeats=3)
+    what = f"recommend, {len(plan.policy.vectors)} alpha vectors, M = 5"
+    found.append(Row(what, ROWS / seconds / 1e6, "M rows/s", 1))
+    table = dp.Table(np.unique(counts[:5000], axis=0), np.zeros(len(np.unique(counts[:5000], axis=0)), int), dp.Fixed(0))
+    (seconds,) = cpu_seconds(lambda: table.recommend(counts), repeats=3)
+    found.append(Row(f"recommend, a table of {len(table.counts)} counts, K = 5", ROWS / seconds / 1e6, "M rows/s", 5))
+    return found
+
+
+def _fresh(code, **environment):
+    """What a fresh process prints."""
+    import os
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    return result.stdout.strip()
+
+
+def _compiling():
+    code = "import departing as dp; dp.plan(dp.random_instance('uniform', 3, 3, seed=3002))"
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        _fresh(code, NUMBA_CACHE_DIR=folder)
+        return Row("first plan with a cold cache", time.perf_counter() - started, "s", 30, at_least=False)
+
+
+def _memory():
+    code = (
+        "import resource, departing as dp; dp.plan(dp.random_instance('sticky', 10, 20, seed=1), 1e-6, seconds=30);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    return Row("memory of 30 s of search, M = 10, K = 20", float(_fresh(code)) / 1e6, "GB", 2, at_least=False)

@@ -1,0 +1,90 @@
+"""Practice: walk through beliefs as a user would, and improve the floor on the way back.
+
+The search expands counts near the root. Users who stay long go far beyond; vectors made at beliefs they come to raise
+the floor of all that leads there.
+"""
+
+from numba import uint64
+
+from departing.kernels.compiling import inner, search_kernel
+from departing.kernels.random import GOLDEN, mix
+from departing.kernels.search import FLOORS, FULL, TRIALS, add_vector, backed_up, best_floor, brings, show_vector
+
+
+@inner
+def _go_on(model, belief, a, u):  # type: ignore[no-untyped-def]
+    """Move `belief` on by one step of category a, whose outcome u in [0, 1) decides; whether the user is still here."""
+    click, stay = 0.0, 0.0
+    for x in range(len(belief)):
+        click += belief[x] * model.click[a, x]
+        stay += belief[x] * model.stay[a, x]
+    if u >= click + stay:
+        return False
+    for x in range(len(belief)):
+        if u < click:
+            belief[x] *= model.click[a, x] / click
+        else:
+            belief[x] *= model.stay[a, x] / stay
+    return True
+
+
+@inner
+def _improve(model, floors, bench, room, size, belief, known, news):  # type: ignore[no-untyped-def]
+    """A vector for `belief` from the best category and the best vectors after it, if it beats `known` by `news`."""
+    best, most, one, two = -1, 0.0, -1, -1
+    for a in range(len(model.reward)):
+        value = 0.0
+        for x in range(len(belief)):
+            value += belief[x] * model.reward[a, x]
+            room.one[x] = belief[x] * model.click[a, x]
+            room.two[x] = belief[x] * model.stay[a, x]
+        after_click, brought = best_floor(room.one, floors, size[FLOORS], known, bench)
+        value += brought
+        after_stay, brought = best_floor(room.two, floors, size[FLOORS], known, bench)
+        value += brought
+        if value > most:
+            best, most, one, two = a, value, after_click, after_stay
+    form, most = -1, brings(floors, known, belief) + news
+    for f in range(3):
+        value = 0.0
+        for x in range(len(belief)):
+            value += belief[x] * backed_up(model, floors, best, one, two, f, x)
+        if value > most:
+            form, most = f, value
+    if form < 0:
+        return
+    for x in range(len(belief)):
+        room.one[x] = backed_up(model, floors, best, one, two, form, x)
+    v = add_vector(floors, size, room.one, best, one, two, form)
+    if v >= 0:
+        show_vector(floors, size, v, -1)
+
+
+@search_kernel
+def practise(model, floors, bench, room, size, prior, beliefs, news, most):  # type: ignore[no-untyped-def]
+    """`most` walks of at most `len(beliefs)` steps from the prior, and an improvement by at least `news` on each step
+    of the way back; the best vector at the prior."""
+    for _ in range(most):
+        n, known = 0, 0
+        for x in range(len(prior)):
+            beliefs[0, x] = prior[x]
+        while n < len(beliefs):
+            known, _ = best_floor(beliefs[n], floors, size[FLOORS], known, bench)
+            n += 1
+            if n == len(beliefs):
+                break
+            for x in range(len(prior)):
+                beliefs[n, x] = beliefs[n - 1, x]
+            size[TRIALS] += 1
+            u = (mix(uint64(size[TRIALS]) * uint64(GOLDEN)) >> uint64(11)) * 2.0**-53
+            if not _go_on(model, beliefs[n], floors.category[known], u):
+                break
+        for i in range(n - 1, -1, -1):
+            known, _ = best_floor(beliefs[i], floors, size[FLOORS], known, bench)
+            _improve(model, floors, bench, room, size, beliefs[i], known, news)
+            if size[FULL]:
+                return known
+    known, _ = best_floor(prior, floors, size[FLOORS], known, bench)
+    return known
+
+
