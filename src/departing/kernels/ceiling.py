@@ -12,6 +12,8 @@ import numpy as np
 from departing.kernels.compiling import inner, kernel, loose, part
 
 RANGES = 16  # a scan brings the best of each of so many ranges
+SHORT = 12  # points of the pool that are tried before all are priced again
+NEAR = 0.3  # of the least reduced cost: worth a place on the short list
 SMALLEST = 1e-9  # pivots below this are not made
 ROUNDS = 200  # of pricing at most
 CORNER = -1  # the node of a point that is none
@@ -43,6 +45,7 @@ class Bench(NamedTuple):
     buffer: np.ndarray  # [P or A]
     found: np.ndarray  # [RANGES] columns
     reduced: np.ndarray  # [RANGES] their reduced costs
+    short: np.ndarray  # [SHORT] places in the pool
     pool: np.ndarray  # [B] points to try first
     columns: np.ndarray  # [M, B] the pool's points
     values: np.ndarray  # [B] of the pool's points
@@ -95,13 +98,32 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
 
 
 @loose
-def _cheapest(columns, values, n, price, kept, n_kept, buffer):  # type: ignore[no-untyped-def]
-    """The column with the least `value - price · column`, and that."""
+def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short):  # type: ignore[no-untyped-def]
+    """Some columns with `value - price · column` below `-tolerance` and near the least; how many."""
     _reduced_costs(columns, values, n, price, kept, n_kept, 0.0, buffer)
-    best, least = -1, 0.0
+    least = 0.0
     for i in range(n):
-        if buffer[i] < least:
-            best, least = i, buffer[i]
+        least = min(least, buffer[i])
+    limit = min(-tolerance, NEAR * least)
+    count = 0
+    for i in range(n):
+        if buffer[i] < limit and count < len(short):
+            short[count] = i
+            count += 1
+    return count
+
+
+@inner
+def _cheapest(columns, values, short, count, price, kept, n_kept, tolerance):  # type: ignore[no-untyped-def]
+    """The column of a short list with the least `value - price · column`, and that; -1 if above `-tolerance`."""
+    best, least = -1, -tolerance
+    for i in range(count):
+        j = short[i]
+        cost = values[j]
+        for k in range(n_kept):
+            cost -= price[kept[k]] * columns[kept[k], j]
+        if cost < least:
+            best, least = j, cost
     return best, least
 
 
@@ -148,10 +170,28 @@ def _price(bench, n_kept):  # type: ignore[no-untyped-def]
 
 @part
 def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
-    """Bring points of the pool into the basis until none is worth it."""
+    """Bring points of the pool into the basis until none is worth it, those of a short list first."""
+    count = 0
     for _ in range(most):
-        j, reduced = _cheapest(bench.columns, bench.values, n_pool, bench.price, bench.kept, n_kept, bench.buffer)
-        if reduced >= -tolerance:
+        j, reduced = _cheapest(
+            bench.columns, bench.values, bench.short, count, bench.price, bench.kept, n_kept, tolerance
+        )
+        if j < 0:
+            count = _shortlist(
+                bench.columns,
+                bench.values,
+                n_pool,
+                bench.price,
+                bench.kept,
+                n_kept,
+                tolerance,
+                bench.buffer,
+                bench.short,
+            )
+            j, reduced = _cheapest(
+                bench.columns, bench.values, bench.short, count, bench.price, bench.kept, n_kept, tolerance
+            )
+        if j < 0:
             break
         p = bench.pool[j]
         leaving = _leaving(bench.inverse, points.at[p], bench.kept, n_kept, bench.level, bench.column)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.kernels import search as kernels
-from departing.kernels.ceiling import RANGES, Bench, Points, edge
+from departing.kernels.ceiling import RANGES, SHORT, Bench, Points, edge
 from departing.kernels.practice import practise
 from departing.kernels.search import (
     ALWAYS,
@@ -321,6 +321,7 @@ def _bench(n_types: int, points: int, vectors: int, seen: Array | None = None) -
         buffer=np.empty(max(points, vectors, POOL)),
         found=np.empty(RANGES, np.int64),
         reduced=np.empty(RANGES),
+        short=np.empty(SHORT, np.int64),
         pool=np.empty(POOL, np.int64),
         columns=np.empty((n_types, POOL)),
         values=np.empty(POOL),
