@@ -82,7 +82,9 @@ def _recommending():
     (seconds,) = cpu_seconds(lambda: plan.policy.recommend(counts), repeats=3)
     what = f"recommend, {len(plan.policy.vectors)} alpha vectors, M = 5"
     found.append(Row(what, ROWS / seconds / 1e6, "M rows/s", 1))
-    table = dp.Table(np.unique(counts[:5000], axis=0), np.zeros(len(np.unique(counts[:5000], axis=0)), int), dp.Fixed(0))
+    table = dp.Table(
+        np.unique(counts[:5000], axis=0), np.zeros(len(np.unique(counts[:5000], axis=0)), int), dp.Fixed(0)
+    )
     (seconds,) = cpu_seconds(lambda: table.recommend(counts), repeats=3)
     found.append(Row(f"recommend, a table of {len(table.counts)} counts, K = 5", ROWS / seconds / 1e6, "M rows/s", 5))
     return found

@@ -12,6 +12,7 @@ import numpy as np
 from departing.kernels.compiling import inner, kernel, loose, part
 
 RANGES = 16  # a scan brings the best of each of so many ranges
+NARROWEST = 64  # columns of a range at least
 SHORT = 12  # points of the pool that are tried before all are priced again
 NEAR = 0.3  # of the least reduced cost: worth a place on the short list
 SMALLEST = 1e-9  # pivots below this are not made
@@ -56,21 +57,23 @@ class Bench(NamedTuple):
 
 
 @part
-def _reduced_costs(columns, values, n, price, kept, n_kept, limit, buffer):  # type: ignore[no-untyped-def]
-    """`value - price · column - limit` of n columns, four types at a time: compiled to vector instructions."""
-    for i in range(n):
-        buffer[i] = values[i] - limit
+def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buffer):  # type: ignore[no-untyped-def]
+    """`value - price · column - limit` of some columns, four types at a time: compiled to vector instructions."""
+    size, here = stop - start, values[start:stop]
+    for i in range(size):
+        buffer[i] = here[i] - limit
     k = 0
     while k + 3 < n_kept:
         x, y, z, t = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
-        row_x, row_y, row_z, row_t = columns[x], columns[y], columns[z], columns[t]
+        row_x, row_y = columns[x, start:stop], columns[y, start:stop]
+        row_z, row_t = columns[z, start:stop], columns[t, start:stop]
         at_x, at_y, at_z, at_t = price[x], price[y], price[z], price[t]
-        for i in range(n):
+        for i in range(size):
             buffer[i] = buffer[i] - at_x * row_x[i] - at_y * row_y[i] - at_z * row_z[i] - at_t * row_t[i]
         k += 4
     while k < n_kept:
-        row, at = columns[kept[k]], price[kept[k]]
-        for i in range(n):
+        row, at = columns[kept[k], start:stop], price[kept[k]]
+        for i in range(size):
             buffer[i] -= at * row[i]
         k += 1
 
@@ -81,26 +84,27 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
 
     Sums of what is below the limit, which are vector instructions, tell which ranges have something to find.
     """
-    _reduced_costs(columns, values, n, price, kept, n_kept, limit, buffer)
-    width = (n + RANGES - 1) // RANGES
+    width = max((n + RANGES - 1) // RANGES, NARROWEST)
     for r in range(RANGES):
-        start, stop = r * width, min(n, (r + 1) * width)
+        start, stop = min(n, r * width), min(n, (r + 1) * width)
+        size = stop - start
+        _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buffer)
         below = 0.0
-        for i in range(start, stop):
+        for i in range(size):
             below += min(buffer[i], 0.0)
         found[r], reduced[r] = -1, np.inf
         if below < 0:
-            least, where = buffer[start], start
-            for i in range(start + 1, stop):
+            least, where = buffer[0], 0
+            for i in range(1, size):
                 if buffer[i] < least:
                     least, where = buffer[i], i
-            found[r], reduced[r] = where, least + limit
+            found[r], reduced[r] = start + where, least + limit
 
 
 @loose
 def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short):  # type: ignore[no-untyped-def]
     """Some columns with `value - price · column` below `-tolerance` and near the least; how many."""
-    _reduced_costs(columns, values, n, price, kept, n_kept, 0.0, buffer)
+    _reduced_costs(columns, values, 0, n, price, kept, n_kept, 0.0, buffer)
     least = 0.0
     for i in range(n):
         least = min(least, buffer[i])

@@ -86,5 +86,3 @@ def practise(model, floors, bench, room, size, prior, beliefs, news, most):  # t
                 return known
     known, _ = best_floor(prior, floors, size[FLOORS], known, bench)
     return known
-
-
