@@ -13,7 +13,7 @@ from departing.kernels.search import FLOORS, FULL, TRIALS, add_vector, backed_up
 
 @inner
 def _go_on(model, belief, a, u):  # type: ignore[no-untyped-def]
-    """Move `belief` on by one step of category a, whose outcome u in [0, 1) decides; whether the user is still here."""
+    """Move `belief` on by a step of category a with an outcome that u in [0, 1) decides; whether anyone is left."""
     click, stay = 0.0, 0.0
     for x in range(len(belief)):
         click += belief[x] * model.click[a, x]

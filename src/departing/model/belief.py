@@ -11,11 +11,16 @@ IMPOSSIBLE = -1e290  # stands for the logarithm of 0, so that 0 times it is 0
 _FLOOR = -1e300
 
 
-def log_weights(instance: Instance, counts: Integers) -> Floats:
-    """`log(prior · Π chances^counts)`, `[..., M]`; below `IMPOSSIBLE` where the type cannot have done this."""
+def log_rates(instance: Instance) -> tuple[Floats, Floats]:
+    """The logarithms of the prior, `[M]`, and of the chances, `[4 K, M]`, finite also where they are of 0."""
     with np.errstate(divide="ignore"):
         prior = np.maximum(np.log(instance.prior), _FLOOR)
-    chances = np.maximum(instance.log_chances, _FLOOR).reshape(-1, instance.n_types)
+    return prior, np.maximum(instance.log_chances, _FLOOR).reshape(-1, instance.n_types)
+
+
+def log_weights(instance: Instance, counts: Integers) -> Floats:
+    """`log(prior · Π chances^counts)`, `[..., M]`; below `IMPOSSIBLE` where the type cannot have done this."""
+    prior, chances = log_rates(instance)
     flat = flat_rows(counts).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.asarray(flat @ chances + prior)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.choose import best_vectors
+from departing.kernels.choose import best_by_counts, best_vectors
 from departing.model.arguments import check_instance
-from departing.model.belief import log_weights, posterior
-from departing.model.counts import Integers, as_counts
+from departing.model.belief import IMPOSSIBLE, log_rates, log_weights, posterior
+from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.files import Saved
@@ -55,17 +55,22 @@ class Alpha(Saved):
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
         """The category of the best vector; if it is not allowed, the best allowed one for this step alone."""
         given = as_counts(counts, self.instance.n_categories, "the policy's instance")
-        chosen = np.asarray(self.categories[self._best(self._believe(given))])
-        return choose_allowed(chosen, given, allowed, self._instead)
+        return choose_allowed(self._choose(given), given, allowed, self._instead)
+
+    def _choose(self, counts: Integers) -> Integers:
+        flat = flat_rows(counts)
+        rows = np.ascontiguousarray(flat.reshape(-1, flat.shape[-1]))
+        log_prior, log_chances = log_rates(self.instance)
+        best = best_by_counts(rows, log_chances, log_prior, self.instance.prior, IMPOSSIBLE, self.vectors)
+        return np.asarray(self.categories[best].reshape(counts.shape[:-2]))
 
     def _believe(self, counts: Integers) -> Floats:
         return posterior(log_weights(self.instance, counts), self.instance.prior)
 
     def _best(self, weights: Floats) -> Integers:
         """The index of the best vector at `weights[..., M]`."""
-        chosen = np.empty(weights.shape[:-1], np.int64)
-        best_vectors(np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]).T), self.vectors, chosen.reshape(-1))
-        return chosen
+        rows = np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]))
+        return np.asarray(best_vectors(rows, self.vectors).reshape(weights.shape[:-1]))
 
     def value(self, weights: Floats) -> Floats:
         """What the best vector promises at `weights[..., M]`."""
@@ -91,7 +96,7 @@ class Alpha(Saved):
         if instance != self.instance:
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
-        categories = self.categories[self._best(beliefs)]
+        categories = self._choose(counts)
         floor = np.maximum(beliefs, np.where(self.instance.prior > 0, 1e-300, 0.0))
         evidence = np.empty_like(beliefs)
         for a in np.unique(categories):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts, gone, merge, row_keys, steps
+from departing.kernels.lookup import enter, look_up
+from departing.model.counts import Integers, as_counts, flat_rows, gone, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved, to_document
@@ -42,19 +43,17 @@ class Table(Saved):
         self.counts = rows
         self.categories = np.array(chosen, np.int64)
         self.fallback = fallback
-        self._seed = self._find_seed()
-        keys = row_keys(rows, self._seed)
-        self._order = np.argsort(keys)
-        self._sorted = keys[self._order]
+        self._check_distinct()
+        self._factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1] * 4, np.uint64)
+        self._slots = np.full(1 << (2 * len(rows) + 1).bit_length(), -1, np.int64)
+        enter(flat_rows(rows), self._factors, self._slots)
         for array in (self.counts, self.categories):
             array.setflags(write=False)
 
-    def _find_seed(self) -> int:
-        """A seed under which the table's counts have distinct keys."""
+    def _check_distinct(self) -> None:
         distinct, _ = merge(self.counts, np.ones(len(self.counts), np.int64))
         if len(distinct) != len(self.counts):
             raise InputError("counts hold the same counts twice; every counts may have one category only.")
-        return next(s for s in range(1000) if len(np.unique(row_keys(distinct, s))) == len(distinct))
 
     @cached_property
     def depth(self) -> int:
@@ -84,9 +83,8 @@ class Table(Saved):
             return np.full(len(rows), -1, np.int64)
         if rows.shape[1] != self.counts.shape[1]:
             raise InputError(f"counts have {rows.shape[1]} categories; the table has {self.counts.shape[1]}.")
-        at = np.searchsorted(self._sorted, row_keys(rows, self._seed))
-        entry = self._order[np.minimum(at, len(self._order) - 1)]
-        return np.where((self.counts[entry] == rows).all(axis=(1, 2)), entry, -1)
+        flat = np.ascontiguousarray(flat_rows(rows))
+        return np.asarray(look_up(flat, flat_rows(self.counts), self._factors, self._slots))
 
     def unsettled(self, counts: Integers, instance: Instance) -> Floats:
         """What the fallback tells of counts that are deeper than the table, one elsewhere."""
