@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import departing as dp
 from departing.cli import app
-from departing.model.examples import blog
+from departing.model.examples import blog, magazine
 
 COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
 
@@ -49,6 +49,40 @@ def test_policies_are_evaluated():
     assert [row["policy"] for row in rows] == ["always economics", "always sports", "greedy"]
     assert rows[0]["lower"] <= 0.6333333333333333 <= rows[0]["upper"]
     assert sum(values("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]) == pytest.approx(1)
+
+
+def test_plans_are_made_shown_and_saved(tmp_path):
+    text = told("plan", "blog", "--verify")
+    assert "sports × 6, then economics" in text
+    assert "N* = 5.801" in text
+    assert "cost of myopia" in text
+    assert "do not hold" not in text
+    dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]]).save(tmp_path / "three.toml")
+    assert "category 0 × 1, category 2 × 1, then category 1" in told("plan", tmp_path / "three.toml")
+    magazine().save(tmp_path / "magazine.toml")
+    arguments = ["plan", tmp_path / "magazine.toml", "--gap", "1e-4"]
+    text = told(
+        *arguments, "--sensitivity", 0.05, "--verify", "--save", tmp_path / "p.json", "--picture", tmp_path / "p.png"
+    )
+    assert "first → music" in text
+    assert "no click, stays → news  29% of users" in text
+    assert "lost by keeping the plan" in text
+    assert "alpha vectors" in text
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    saved = values("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--tolerance", "1e-4")["policies"][0]
+    plan = values(*arguments)
+    assert saved["upper"] >= plan["lower"]
+    assert plan["upper"] - plan["lower"] <= 1e-4
+    assert plan["first"]["category"] == "music"
+    assert [then["after"] for then in plan["first"]["then"]] == ["click", "stay"]
+    assert [rival["policy"] for rival in plan["myopia"]] == ["greedy", "always news"]
+    checked = values(*arguments, "--verify", "--sensitivity", 0.1)
+    assert checked["verified"] is True
+    assert len(checked["sensitivity"]["shifts"]) == 10 + 10 + 11
+    masked = values(*arguments, "--allowed", "news, 1")
+    assert masked["allowed"] == ["news", "sport"]
+    assert masked["upper"] < plan["lower"]
+    assert "was not reached" in told("plan", tmp_path / "magazine.toml", "--gap", "1e-8", "--seconds", "1e-3")
 
 
 def test_users_are_simulated(tmp_path):
@@ -115,6 +149,14 @@ def test_help_and_version_are_there():
         (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
         (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
         (["quickstart", "--out", "/nowhere/a.html"], "Cannot write"),
+        (["plan", "blog", "--gap", "0"], "gap is 0.0; expected a number above 0"),
+        (["plan", "blog", "--seconds", "-1"], "seconds is -1.0"),
+        (["plan", "blog", "--method", "magic"], "method is 'magic'; allowed are auto, closed-form, lattice, search"),
+        (["plan", "blog", "--allowed", "golf"], "There is no category 'golf'"),
+        (["plan", "blog", "--depth", "0"], "depth is 0"),
+        (["plan", "blog", "--sensitivity", "2"], "by is 2.0"),
+        (["plan", "blog", "--save", "a.txt"], "'a.txt' ends in '.txt'"),
+        (["plan", "blog", "--picture", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
         (["simulate", "blog"], "Missing argument"),
         (["simulate", "blog", "greedy", "--seed", "x"], "--seed"),
         (["conquer"], "No such command"),

@@ -324,6 +324,7 @@ def plan(
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
     from departing.model.arguments import as_whole
+    from departing.model.files import ENDINGS, suffix_of
     from departing.planning.myopia import rivals
     from departing.planning.outline import is_plain
     from departing.planning.plan import plan as plan_policy
@@ -332,6 +333,12 @@ def plan(
     found = _load(file)
     only = None if allowed is None else [found.category(name.strip()) for name in allowed.split(",")]
     depth = as_whole("depth", depth, 1, 10)
+    if save is not None:  # a wrong ending is told before the work, not after
+        suffix_of(save, ENDINGS)
+    if picture is not None:
+        from departing.planning import picture as pictures
+
+        suffix_of(picture, pictures.ENDINGS)
     with _bracket_progress(as_json) as progress:
         made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
         held = rivals(made)

@@ -17,10 +17,10 @@ def _slot(row, factors, mask):  # type: ignore[no-untyped-def]
 
 @kernel
 def _same(one, two):  # type: ignore[no-untyped-def]
+    same = True
     for j in range(len(one)):
-        if one[j] != two[j]:
-            return False
-    return True
+        same &= one[j] == two[j]
+    return same
 
 
 @kernel

@@ -16,6 +16,9 @@ from departing.model.errors import InputError
 VERSION = 1
 
 
+ENDINGS = (".toml", ".json")  # of documents
+
+
 def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     """The ending of `path`, one of `allowed`.
 
@@ -64,7 +67,7 @@ def _umask() -> int:
 
 def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, Any]) -> None:
     """Write `document` with its `format` and `version` in front."""
-    suffix = suffix_of(path, (".toml", ".json"))
+    suffix = suffix_of(path, ENDINGS)
     headed = {"format": f"departing-{kind}", "version": VERSION, **document}
     text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
     with replacing(path) as part:
@@ -73,7 +76,7 @@ def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, 
 
 def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a document of `kind`; a file written by hand may leave out `format` and `version`."""
-    suffix = suffix_of(path, (".toml", ".json"))
+    suffix = suffix_of(path, ENDINGS)
     name = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def rivals(plan: "Plan", nodes: int = NODES) -> tuple[Rival, ...]:
         policies.insert(0, Greedy(instance))
     found = []
     for policy in policies:
-        value = evaluate(instance, policy, max(plan.gap, 1e-6 * plan.upper), nodes // instance.n_categories + 1)
+        value = evaluate(instance, policy, max(0.1 * plan.gap, 1e-8 * plan.upper), nodes // instance.n_categories + 1)
         loss = Bracket(max(plan.lower - value.upper, 0.0), max(plan.upper - value.lower, 0.0))
         found.append(Rival(policy, value, loss))
     return tuple(found)

@@ -242,9 +242,10 @@ def plan_table(plan: Plan, held: tuple[Rival, ...]) -> RichTable:
     table.add_row("clicks per user", bracket(plan.lower, plan.upper))
     table.add_row("guaranteed by this policy", f"{plan.lower:.12g}")
     table.add_row("no policy brings more than", f"{plan.upper:.12g}")
-    table.add_row("gap", significant(plan.gap))
+    table.add_row("gap", significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12")
     table.add_row("method", plan.method)
-    table.add_row("time", f"{plan.seconds:.3g} s")
+    if plan.seconds >= 0.1:
+        table.add_row("time", f"{plan.seconds:.3g} s")
     table.add_section()
     table.add_row("[bold]cost of myopia", "[bold]loses")
     for rival in held:
