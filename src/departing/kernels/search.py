@@ -22,7 +22,8 @@ BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST, TRIALS = range(12)
 SIZES = 12
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
-QUICK = 3  # passes of pricing for a new node
+QUICK = 3  # passes of pricing for a new node, or just one while the tolerance is
+COARSE = 1e-4
 NEWS = 0.1  # of the gap at a node: a vector that improves on the last by less is not made
 WORTH = 0.02  # of the root's gap: a point that improves its cover by less is not looked at by scans
 
@@ -261,7 +262,8 @@ def find_node(nodes, points, floors, room, bench, size, weights, key, depth, kno
         nodes.floor[n], nodes.lower[n] = best_floor(nodes.weights[n], floors, size[FLOORS], known, bench)
         for x in range(len(weights)):
             room.two[x] = weights[x] / mass
-        value, slack, count = cover(room.two, points, size[COLUMNS], bench, n_pool, tolerance, QUICK)
+        passes = QUICK if tolerance < COARSE else 1
+        value, slack, count = cover(room.two, points, size[COLUMNS], bench, n_pool, tolerance, passes)
         _keep_cover(nodes, n, bench, count, slack)
         nodes.upper[n] = max(value * mass, nodes.lower[n])
     return n

@@ -140,6 +140,8 @@ def _compile(method: str) -> None:
     small = Problem.of(Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5))
     if method != "closed-form":
         _solve(method, small, 1e-3, Clock(60.0), None)
+    if method == "search":
+        Search(small).practise(Clock(60.0))
 
 
 def _positive(name: str, value: float) -> float:

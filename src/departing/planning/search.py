@@ -31,9 +31,10 @@ GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
 EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
 POOL = 4096
-PRACTISE_AT = 1500  # expanded nodes: the first time, and then whenever they have doubled
+PRACTISE_AT = 1500  # expanded nodes: the first time, and then whenever there are so many times as many,
+OFTEN, SELDOM = 1.2, 2.0  # if the last time was worth it or not
 WALKS, WALK = 20, 200  # so many walks at a time, of so many steps at most
-WORTH_PRACTISING = 0.02  # of the gap
+WORTH_PRACTISING = 0.01  # of the gap
 SPARE = 0.02  # of the gap may be given up for a shorter controller
 CHUNK = 64  # nodes expanded between two looks at the clock, at least
 Progress = Callable[[float, float], None]
@@ -130,8 +131,7 @@ class Search:
                 self.model, self.nodes, self.points, self.floors, self._room, self._bench, self.size, wanted, most
             )
             if self.expanded >= self._practise_at and not self.size[FULL]:
-                self._practise(clock)
-                self._practise_at = 2 * self.expanded
+                self._practise_at = int(self.expanded * (OFTEN if self.practise(clock) else SELDOM))
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
             if self.size[FULL]:
@@ -143,8 +143,9 @@ class Search:
                 self._stuck = True
                 return
 
-    def _practise(self, clock: Clock) -> None:
-        """Raise the floor far from the root, as long as that closes a good part of the gap."""
+    def practise(self, clock: Clock) -> bool:
+        """Raise the floor far from the root, as long as that closes a good part of the gap; whether it ever did."""
+        paid = False
         prior, size = self.problem.prior, self.size
         beliefs = np.empty((WALK, len(prior)))
         while not clock.over and not size[FULL]:
@@ -157,7 +158,9 @@ class Search:
             if gained > 0:
                 self.nodes.floor[0], self.nodes.lower[0] = vector, value
             if gained < WORTH_PRACTISING * gap:
-                return
+                break
+            paid = True
+        return paid
 
     def can_go_on(self, gap: float) -> bool:
         """Whether a run for half this gap could still do something."""
