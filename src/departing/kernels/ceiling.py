@@ -235,7 +235,7 @@ def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: 
     return n_pool
 
 
-@part
+@inner
 def _gather(points, bench, start, stop):  # type: ignore[no-untyped-def]
     """Copy points of the pool into columns."""
     for i in range(start, stop):
@@ -281,7 +281,7 @@ def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):  # type:
     return _read_off(belief, points, bench, n_kept)
 
 
-@part
+@inner
 def _read_off(belief, points, bench, n_kept):  # type: ignore[no-untyped-def]
     """The multipliers of the basis, refined once if rounding has left its mark."""
     rest = bench.row

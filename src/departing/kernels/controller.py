@@ -41,7 +41,8 @@ def visits(click, stay, after, start, weights, close, most):  # type: ignore[no-
     """How often every state is visited by each type, `[n, M]`, when `weights[M]` start at the state `start`."""
     n, n_types = click.shape
     total, now, then = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
-    now[start] = weights
+    for x in range(n_types):
+        now[start, x] = weights[x]
     for _ in range(most):
         left = 0.0
         for v in range(n - 1, -1, -1):  # states mostly go on to earlier ones, so that one sweep does nearly all

@@ -87,7 +87,7 @@ class Room(NamedTuple):
     two: np.ndarray  # [M]
 
 
-@part
+@inner
 def find_slot(table, keys, key):  # type: ignore[no-untyped-def]
     """Where `key` stands in the table, or the empty place for it."""
     mask = uint64(len(table) - 1)
@@ -191,7 +191,7 @@ def show_point(points, size, p):  # type: ignore[no-untyped-def]
     size[COLUMNS] = s + 1
 
 
-@part
+@inner
 def _pool_from(nodes, n, n_types, bench, stamp, n_pool):  # type: ignore[no-untyped-def]
     """Add the points of a node's cover, but for corners, to the pool."""
     for j in range(nodes.n_cover[n]):
@@ -203,7 +203,7 @@ def _pool_from(nodes, n, n_types, bench, stamp, n_pool):  # type: ignore[no-unty
     return n_pool
 
 
-@part
+@inner
 def _pool(nodes, points, size, bench, n, a, o):  # type: ignore[no-untyped-def]
     """Points likely to cover the child of node n after outcome o of category a: of n, its siblings and cousins."""
     n_types, n_categories = points.at.shape[1], nodes.child.shape[1]
@@ -223,7 +223,7 @@ def _pool(nodes, points, size, bench, n, a, o):  # type: ignore[no-untyped-def]
     return n_pool
 
 
-@part
+@inner
 def _keep_cover(nodes, n, bench, count, slack):  # type: ignore[no-untyped-def]
     nodes.n_cover[n], nodes.slack[n] = count, slack
     for j in range(count):
@@ -239,7 +239,7 @@ def covered(nodes, points, n):  # type: ignore[no-untyped-def]
     return total * nodes.mass[n]
 
 
-@part
+@inner
 def find_node(nodes, points, floors, room, bench, size, weights, key, depth, known, n_pool, tolerance):  # type: ignore[no-untyped-def]
     """The node with this key, made with its bounds if it is new; -1 where there is no room."""
     slot = find_slot(room.table, nodes.key, key)
@@ -269,7 +269,7 @@ def find_node(nodes, points, floors, room, bench, size, weights, key, depth, kno
     return n
 
 
-@part
+@inner
 def _ask(model, nodes, points, floors, room, bench, size, n, a, tolerance):  # type: ignore[no-untyped-def]
     """Find the children of node n under category a; whether there was room."""
     e = nodes.opened[n]
@@ -392,7 +392,7 @@ def backed_up(model, floors, a, one, two, form, x):  # type: ignore[no-untyped-d
     return (r + c * floors.vector[one, x]) / (1 - s)
 
 
-@part
+@inner
 def resolve(nodes, points, floors, room, bench, size, n, tolerance):  # type: ignore[no-untyped-def]
     """Fresh bounds for a node that is not expanded."""
     mass = nodes.mass[n]
@@ -409,7 +409,7 @@ def resolve(nodes, points, floors, room, bench, size, n, tolerance):  # type: ig
     nodes.upper[n] = max(min(nodes.upper[n], ceiling * mass), nodes.lower[n])
 
 
-@part
+@inner
 def open_node(nodes, points, room, size, n):  # type: ignore[no-untyped-def]
     """Expand a node: ceilings by category from its cover, and a new point."""
     e = size[EXPANDED]
@@ -447,7 +447,7 @@ def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, 
         nodes.upper[n] = max(min(nodes.upper[n], covered(nodes, points, n)), nodes.lower[n])
 
 
-@part
+@inner
 def _follow_best(nodes, room):  # type: ignore[no-untyped-def]
     """Push the number of paths down the best categories from the root; how many nodes were reached, by depth."""
     room.reached[0] = 0
@@ -500,7 +500,7 @@ def one_round(model, nodes, points, floors, room, bench, size, root_gap):  # typ
             break
 
 
-@part
+@inner
 def _by_depth(nodes, size, starts, order):  # type: ignore[no-untyped-def]
     """All nodes in the order of their depth; how many there are."""
     for d in range(size[DEEPEST] + 2):
