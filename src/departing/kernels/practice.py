@@ -8,7 +8,7 @@ from numba import uint64
 
 from departing.kernels.compiling import inner, search_kernel
 from departing.kernels.random import GOLDEN, mix
-from departing.kernels.search import FLOORS, FULL, TRIALS, add_vector, backed_up, best_floor, brings, show_vector
+from departing.kernels.search import FLOORS, FULL, TRIALS, back_up, best_floor, brings, show_vector
 
 
 @inner
@@ -44,18 +44,8 @@ def _improve(model, floors, bench, room, size, belief, known, news):  # type: ig
         value += brought
         if value > most:
             best, most, one, two = a, value, after_click, after_stay
-    form, most = -1, brings(floors, known, belief) + news
-    for f in range(3):
-        value = 0.0
-        for x in range(len(belief)):
-            value += belief[x] * backed_up(model, floors, best, one, two, f, x)
-        if value > most:
-            form, most = f, value
-    if form < 0:
-        return
-    for x in range(len(belief)):
-        room.one[x] = backed_up(model, floors, best, one, two, form, x)
-    v = add_vector(floors, size, room.one, best, one, two, form)
+    least = brings(floors, known, belief) + news
+    v = back_up(model, floors, size, room.one, belief, best, one, two, least)
     if v >= 0:
         show_vector(floors, size, v, -1)
 

@@ -360,25 +360,34 @@ def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untype
 
 @inner
 def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-untyped-def]
-    """Make a vector for node n from category a and its children's vectors, in the best of three forms."""
-    weights = nodes.weights[n]
+    """Make a vector for node n from category a and its children's vectors, if it brings more than the last."""
     one, two = nodes.floor[nodes.child[e, a, 0]], nodes.floor[nodes.child[e, a, 1]]
-    form, most = -1, brings(floors, nodes.floor[n], weights)
+    least = brings(floors, nodes.floor[n], nodes.weights[n])
+    v = back_up(model, floors, size, room.one, nodes.weights[n], a, one, two, least)
+    if v >= 0:
+        floors.node[v] = n
+        nodes.floor[n], nodes.slot[n] = v, show_vector(floors, size, v, nodes.slot[n])
+        nodes.lower[n] = max(nodes.lower[n], brings(floors, v, nodes.weights[n]))
+
+
+@inner
+def back_up(model, floors, size, row, weights, a, one, two, least):  # type: ignore[no-untyped-def]
+    """A new vector: category a, then `one` after a click and `two` after a stay, or a again after either.
+
+    The form that brings most at `weights`; -1 if that is not more than `least`, or there is no room.
+    """
+    form = -1
     for f in range(3):
         value = 0.0
         for x in range(len(weights)):
             value += weights[x] * backed_up(model, floors, a, one, two, f, x)
-        if value > most:
-            form, most = f, value
+        if value > least:
+            form, least = f, value
     if form < 0:
-        return
+        return -1
     for x in range(len(weights)):
-        room.one[x] = backed_up(model, floors, a, one, two, form, x)
-    v = add_vector(floors, size, room.one, a, one, two, form)
-    if v >= 0:
-        floors.node[v] = n
-        nodes.floor[n], nodes.slot[n] = v, show_vector(floors, size, v, nodes.slot[n])
-        nodes.lower[n] = max(nodes.lower[n], most)
+        row[x] = backed_up(model, floors, a, one, two, form, x)
+    return add_vector(floors, size, row, a, one, two, form)
 
 
 @inner

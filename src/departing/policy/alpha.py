@@ -15,8 +15,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.files import Saved
 from departing.policy.protocol import Allowed, Mask, as_categories, check_range, choose_allowed
-
-HOPELESS = 1e90  # the rivalry where a type may be better off with another category
+from departing.policy.settling import HOPELESS, change_bounds
 
 
 class Alpha(Saved):
@@ -97,13 +96,7 @@ class Alpha(Saved):
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
         categories = self._choose(counts)
-        floor = np.maximum(beliefs, np.where(self.instance.prior > 0, 1e-300, 0.0))
-        evidence = np.empty_like(beliefs)
-        for a in np.unique(categories):
-            rows = categories == a
-            evidence[rows] = floor[rows] @ self._rivalry[a].T
-        bounds = np.divide(evidence, beliefs, out=np.ones_like(beliefs), where=beliefs > 1e-200)
-        return np.minimum(1.0, bounds * (1 + 1e-6))  # the factor covers the rounding of beliefs
+        return change_bounds(beliefs, self.instance.prior, categories, self._rivalry)
 
     @cached_property
     def _rivalry(self) -> Floats:

@@ -14,9 +14,9 @@ from departing.model.counts import Integers, as_counts
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
 from departing.policy.protocol import Allowed, Mask, choose_allowed
+from departing.policy.settling import HOPELESS, change_bounds
 
 TIE = 1e-12
-HOPELESS = 1e90  # the rivalry where a category is not the best of its type
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,7 @@ class Greedy(Saved):
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
         categories = self._choose(beliefs)
-        floor = np.maximum(beliefs, np.where(self.instance.prior > 0, 1e-300, 0.0))  # a belief may underflow to 0
-        evidence = np.empty_like(beliefs)
-        for a in np.unique(categories):
-            rows = categories == a
-            evidence[rows] = floor[rows] @ self._rivalry[a].T
-        bounds = np.divide(evidence, beliefs, out=np.ones_like(beliefs), where=beliefs > 1e-200)
-        return np.minimum(1.0, bounds * (1 + 1e-6))  # the factor covers the rounding of beliefs
+        return change_bounds(beliefs, self.instance.prior, categories, self._rivalry)
 
     @cached_property
     def _rivalry(self) -> Floats:
