@@ -45,7 +45,7 @@ def test_best_vectors_are_the_best(types, vectors, beliefs):
 def test_covers_are_what_a_linear_programme_says():
     """Covers kept by a search are feasible, and as cheap as scipy's optimum when they are made anew."""
     problem = Problem.of(dp.random_instance("uniform", 5, 5, seed=4000))
-    search = Search(problem)
+    search = Search(problem, Clock(60))
     search.run(1e-3, Clock(10))
     points, nodes = search.points, search.nodes
     shown = points.owner[: int(search.size[COLUMNS])]
@@ -63,7 +63,7 @@ def test_covers_are_what_a_linear_programme_says():
 def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
     instance = dp.random_instance("specialists", 2, 3, seed=2)
     problem = Problem.of(instance)
-    _, _, value, by_category, _ = Search(problem).edges[0]
+    _, _, value, by_category, _ = Search(problem, Clock(60)).edges[0]
     grid = edge_grid()
     beliefs = np.stack([grid, 1 - grid], axis=1)
     twin = beliefs @ problem.best

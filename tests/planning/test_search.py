@@ -64,7 +64,7 @@ def test_more_time_makes_the_bracket_narrower_and_none_is_bare():
 
 def test_a_search_can_go_on_where_it_stopped():
     problem = Problem.of(dp.random_instance("uniform", 5, 5, seed=4001))
-    search = Search(problem)
+    search = Search(problem, Clock(60))
     search.run(1e-2, Clock(10))
     first = (search.lower, search.upper)
     controller = search.controller(1e-2)

@@ -141,7 +141,7 @@ def _compile(method: str) -> None:
     if method != "closed-form":
         _solve(method, small, 1e-3, Clock(60.0), None)
     if method == "search":
-        Search(small).practise(Clock(60.0))
+        Search(small, Clock(60.0)).practise(Clock(60.0))
 
 
 def _positive(name: str, value: float) -> float:
@@ -195,7 +195,7 @@ def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | No
 
 
 def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
-    search = Search(problem, progress)
+    search = Search(problem, clock, progress)
     wanted = NARROWER * gap
     while True:
         search.run(wanted, clock)

@@ -31,12 +31,15 @@ GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
 EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
 POOL = 4096
-PRACTISE_AT = 1500  # expanded nodes: the first time, and then whenever there are so many times as many,
+PRACTISE_AT = (
+    1500  # expanded nodes, or a fifth of the time: the first time; then when there are so many times as many,
+)
 OFTEN, SELDOM = 1.2, 2.0  # if the last time was worth it or not
 WALKS, WALK = 20, 200  # so many walks at a time, of so many steps at most
 WORTH_PRACTISING = 0.01  # of the gap
 SPARE = 0.02  # of the gap may be given up for a shorter controller
-CHUNK = 64  # nodes expanded between two looks at the clock, at least
+LOOK = 0.1  # seconds, about, between two looks at the clock
+PACE = 5e-3  # seconds for a node, until that is known
 Progress = Callable[[float, float], None]
 Array = npt.NDArray[np.generic]
 
@@ -44,14 +47,15 @@ Array = npt.NDArray[np.generic]
 class Search:
     """The state of a search. `run` makes the bracket narrower, and can be called again."""
 
-    def __init__(self, problem: Problem, progress: Progress | None = None) -> None:
+    def __init__(self, problem: Problem, clock: Clock, progress: Progress | None = None) -> None:
         self.problem = problem
         self._progress = progress
         self._stuck = False
         self._practise_at = PRACTISE_AT
+        self._pace = PACE
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
         self.model = kernels.Model(problem.reward, problem.click, problem.stay)
-        self.edges = _solve_edges(problem, EDGE_TOLERANCE * problem.known) if n_types <= EDGES else []
+        self.edges = _solve_edges(problem, clock) if n_types <= EDGES else []
         shown = sum(int(keep.sum()) for *_, keep in self.edges)
         self.size = np.zeros(kernels.SIZES, np.int64)
         room = 1024
@@ -126,12 +130,15 @@ class Search:
             if self.upper - self.lower <= wanted:
                 return
             before = (int(self.size[EXPANDED]), self.upper, self.lower)
-            most = CHUNK + int(self.size[EXPANDED]) // 16
+            most = max(min(int(LOOK / self._pace), self._practise_at - self.expanded), 1)
+            started = clock.passed
             kernels.rounds(
                 self.model, self.nodes, self.points, self.floors, self._room, self._bench, self.size, wanted, most
             )
-            if self.expanded >= self._practise_at and not self.size[FULL]:
-                self._practise_at = int(self.expanded * (OFTEN if self.practise(clock) else SELDOM))
+            self._pace = max((clock.passed - started) / max(self.expanded - before[0], 1), 1e-6)
+            slow = self._practise_at == PRACTISE_AT and clock.passed > clock.seconds / 5
+            if (slow or self.expanded >= self._practise_at) and not self.size[FULL]:
+                self._practise_at = int(self.expanded * (OFTEN if self.practise(clock) else SELDOM)) + 1
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
             if self.size[FULL]:
@@ -345,26 +352,20 @@ def edge_grid() -> Floats:
 Edge = tuple[int, int, Floats, Floats, npt.NDArray[np.bool_]]
 
 
-def _solve_edges(problem: Problem, tolerance: float) -> list[Edge]:
-    """Every pair of types: ceilings on the grid, ceilings by category, and which points to keep."""
+def _solve_edges(problem: Problem, clock: Clock) -> list[Edge]:
+    """Pairs of types: ceilings on the grid, ceilings by category, and which points to keep.
+
+    The most likely pairs come first, and at most half of the time is spent.
+    """
     grid, found = edge_grid(), []
-    n_types, n_categories = problem.instance.n_types, len(problem.categories)
-    for x in range(n_types):
-        for y in range(x + 1, n_types):
-            value, by_category = np.empty(len(grid)), np.empty((len(grid), n_categories))
-            keep = np.empty(len(grid), np.bool_)
-            edge(
-                problem.reward,
-                problem.click,
-                problem.stay,
-                problem.best,
-                x,
-                y,
-                grid,
-                tolerance,
-                value,
-                by_category,
-                keep,
-            )
-            found.append((x, y, value, by_category, keep))
+    rates = (problem.reward, problem.click, problem.stay, problem.best)
+    likely = np.argsort(-problem.prior, kind="stable").tolist()
+    pairs = [sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]]
+    for x, y in pairs:
+        value, by_category = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))
+        keep = np.empty(len(grid), np.bool_)
+        edge(*rates, x, y, grid, EDGE_TOLERANCE * problem.known, value, by_category, keep)
+        found.append((x, y, value, by_category, keep))
+        if clock.passed > clock.seconds / 2:
+            break
     return found
