@@ -365,7 +365,10 @@ def plan(
         console.print(made.reason, markup=False)
         console.print(tables.plan_table(made, held))
         if made.gap > gap:
-            console.print(f"The gap of {gap:g} was not reached; more --seconds may help.", markup=False)
+            console.print(
+                f"The gap of {gap:g} was not reached in the time given, or is finer than rounding allows.",
+                markup=False,
+            )
         if shifted is not None:
             console.print(tables.sensitivity_table(shifted, made))
         if checked is not None:

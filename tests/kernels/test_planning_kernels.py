@@ -86,10 +86,11 @@ def test_controllers_are_linear_equations(seed):
     after[rng.integers(0, n, 8), 0] = np.arange(8)
     after[:5] = np.arange(5)[:, None]  # states that go on to themselves
     reward, click, stay = rng.uniform(0.1, 0.4, (3, n, types))
+    leave = 1 - click - stay
     vectors = np.zeros((n, types))
-    solve(reward, click, stay, after, vectors, 1e-15, 10_000)
+    solve(reward, click, stay, leave, after, vectors, 1e-15, 10_000)
     weights = rng.dirichlet(np.ones(types))
-    seen = visits(click, stay, after, 7, weights, 1e-15, 10_000)
+    seen = visits(click, stay, leave, after, 7, weights, 1e-15, 10_000)
     for x in range(types):
         moves = np.zeros((n, n))
         for v in range(n):

@@ -84,7 +84,7 @@ def test_dominated_categories_are_dropped_and_equal_ones_kept_once():
 def test_a_wrong_lattice_is_found_out():
     instance = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
     plan = dp.plan(instance)
-    assert not plan.proof.verify(plan.lower + 1e-3, plan.upper).holds
-    assert not plan.proof.verify(plan.lower, plan.lower - 1e-3).holds
+    assert not plan.proof.verify(plan.policy, plan.lower + 1e-3, plan.upper).holds
+    assert not plan.proof.verify(plan.policy, plan.lower, plan.lower - 1e-3).holds
     plan.proof.lattice.steps.gained[3] -= 0.01
     assert not plan.verify()

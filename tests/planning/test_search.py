@@ -99,8 +99,8 @@ def test_a_wrong_proof_is_found_out(what):
 
 def test_claims_beyond_the_proof_are_found_out():
     plan = dp.plan(magazine(), gap=1e-4)
-    assert not plan.proof.verify(plan.lower + 1e-6, plan.upper)
-    assert not plan.proof.verify(plan.lower, plan.upper - 1e-6)
+    assert not plan.proof.verify(plan.policy, plan.lower + 1e-6, plan.upper)
+    assert not plan.proof.verify(plan.policy, plan.lower, plan.upper - 1e-6)
 
 
 def test_a_cover_that_leans_on_itself_is_found_out():

@@ -6,11 +6,11 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def solve(reward, click, stay, after, vectors, close, most):  # type: ignore[no-untyped-def]
+def solve(reward, click, stay, leave, after, vectors, close, most):  # type: ignore[no-untyped-def]
     """What every state brings each type, `vectors[n, M]`: sweeps from the first state on, until nothing moves by more
     than `close` of itself; the number of sweeps.
 
-    `reward`, `click` and `stay` are `[n, M]`, the rates of the category of each state.
+    `reward`, `click`, `stay` and `leave` are `[n, M]`, the rates of the category of each state.
     """
     n, n_types = vectors.shape
     for sweep in range(most):
@@ -18,15 +18,13 @@ def solve(reward, click, stay, after, vectors, close, most):  # type: ignore[no-
         for v in range(n):
             one, two = after[v, 0], after[v, 1]
             for x in range(n_types):
-                value, left = reward[v, x], 1.0
-                if one == v:
-                    left -= click[v, x]
-                else:
+                value, left = reward[v, x], leave[v, x]  # left: the chance not to come to this state again at once
+                if one != v:
                     value += click[v, x] * vectors[one, x]
-                if two == v:
-                    left -= stay[v, x]
-                else:
+                    left += click[v, x]
+                if two != v:
                     value += stay[v, x] * vectors[two, x]
+                    left += stay[v, x]
                 value /= left
                 if abs(value - vectors[v, x]) > close * value:
                     moved = True
@@ -37,7 +35,7 @@ def solve(reward, click, stay, after, vectors, close, most):  # type: ignore[no-
 
 
 @kernel
-def visits(click, stay, after, start, weights, close, most):  # type: ignore[no-untyped-def]
+def visits(click, stay, leave, after, start, weights, close, most):  # type: ignore[no-untyped-def]
     """How often every state is visited by each type, `[n, M]`, when `weights[M]` start at the state `start`."""
     n, n_types = click.shape
     total, now, then = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
@@ -52,7 +50,7 @@ def visits(click, stay, after, start, weights, close, most):  # type: ignore[no-
                 if here == 0:
                     continue
                 now[v, x] = 0.0
-                here /= 1.0 - (click[v, x] if one == v else 0.0) - (stay[v, x] if two == v else 0.0)
+                here /= leave[v, x] + (0.0 if one == v else click[v, x]) + (0.0 if two == v else stay[v, x])
                 total[v, x] += here
                 for o in range(2):
                     to, flow = after[v, o], here * (stay[v, x] if o else click[v, x])

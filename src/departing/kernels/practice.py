@@ -44,6 +44,8 @@ def _improve(model, floors, bench, room, size, belief, known, news):  # type: ig
         value += brought
         if value > most:
             best, most, one, two = a, value, after_click, after_stay
+    if best < 0:  # nothing brings anything here
+        return
     least = brings(floors, known, belief) + news
     v = back_up(model, floors, size, room.one, belief, best, one, two, least)
     if v >= 0:

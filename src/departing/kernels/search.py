@@ -22,6 +22,7 @@ BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST, TRIALS = range(12)
 SIZES = 12
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
+LIGHTEST = 1e-200  # nodes of less mass are not expanded: their children's weights may have lost digits
 QUICK = 3  # passes of pricing for a new node, or just one while the tolerance is
 COARSE = 1e-4
 NEWS = 0.1  # of the gap at a node: a vector that improves on the last by less is not made
@@ -29,11 +30,12 @@ WORTH = 0.02  # of the root's gap: a point that improves its cover by less is no
 
 
 class Model(NamedTuple):
-    """All that planning needs of an instance, each `[K, M]`: the reward, and the chance of going on either way."""
+    """All that planning needs of an instance, each `[K, M]`: the reward, and the chances of going on and leaving."""
 
     reward: np.ndarray
     click: np.ndarray
     stay: np.ndarray
+    leave: np.ndarray
 
 
 class Floors(NamedTuple):
@@ -397,8 +399,8 @@ def backed_up(model, floors, a, one, two, form, x):  # type: ignore[no-untyped-d
     if form == BOTH:
         return r + c * floors.vector[one, x] + s * floors.vector[two, x]
     if form == REPEAT_AFTER_CLICK:
-        return (r + s * floors.vector[two, x]) / (1 - c)
-    return (r + c * floors.vector[one, x]) / (1 - s)
+        return (r + s * floors.vector[two, x]) / (model.leave[a, x] + s)
+    return (r + c * floors.vector[one, x]) / (model.leave[a, x] + c)
 
 
 @inner
@@ -448,7 +450,7 @@ def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, 
         gap = nodes.upper[n] - nodes.lower[n]
         resolve(nodes, points, floors, room, bench, size, n, tolerance)
         left = nodes.upper[n] - nodes.lower[n]
-        if left > 0.3 * gap and left > 1e-13 * nodes.lower[n]:
+        if left > 0.3 * gap and left > 1e-13 * nodes.lower[n] and nodes.mass[n] > LIGHTEST:
             open_node(nodes, points, room, size, n)
     if nodes.opened[n] >= 0:
         backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_gap)

@@ -78,7 +78,8 @@ def switching_time(instance: Instance, first: int, x: int) -> float:
         ratio = (math.log(now) - math.log(later)) + (math.log(-math.log(p2y)) - math.log(-math.log(p2x)))
     if p2x == p2y:  # switching brings a constant times the same power: always or never
         return math.inf if ratio > 0 else 0.0
-    return max(0.0, ratio / math.log1p((p2x - p2y) / p2y))
+    apart = math.log1p((p2x - p2y) / p2y) if p2x < 2 * p2y else math.log(p2x) - math.log(p2y)
+    return max(0.0, ratio / apart)
 
 
 def best_for_all(problem: Problem) -> int | None:

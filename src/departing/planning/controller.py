@@ -31,6 +31,12 @@ class Controller:
     start: int
     solved: bool = True
 
+    @classmethod
+    def of(cls, category: int, instance: Instance) -> Self:
+        """The controller of one state, one category for ever."""
+        vectors = instance.fixed_values[[category]]
+        return cls(vectors, np.array([category]), np.zeros((1, 2), np.int64), 0)
+
     def used(self) -> Self:
         """Without the states that nobody comes to."""
         used = np.zeros(len(self.vectors), bool)
@@ -53,10 +59,10 @@ class Controller:
         """With users who would come to state i sent to the state `to[i]`."""
         return replace(self, after=to[self.after], start=int(to[self.start]))
 
-    def rates(self, instance: Instance) -> tuple[Floats, Floats, Floats]:
-        """Reward, and the chances of going on after a click and after a stay, of each state: `[n, M]` each."""
+    def rates(self, instance: Instance) -> tuple[Floats, Floats, Floats, Floats]:
+        """Reward, and the chances of going on after a click, after a stay, and of leaving, by state: `[n, M]`."""
         a = self.categories
-        return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY]
+        return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY], instance.leave[a]
 
     def solve(self, instance: Instance) -> Self:
         """With the vectors that its states have if users behave as `instance` says."""
@@ -70,10 +76,10 @@ class Controller:
 
     def pruned(self, problem: Problem, spare: float) -> Self:
         """With few states: those are dropped whose users others can take over, at a loss of about `spare` in all."""
-        _, click, stay = self.rates(problem.instance)
-        seen = visits(click, stay, self.after, self.start, problem.prior, 1e-3 * spare, SWEEPS)
+        _, click, stay, leave = self.rates(problem.instance)
+        seen = visits(click, stay, leave, self.after, self.start, problem.prior, 1e-3 * spare, SWEEPS)
         loops = self.after == np.arange(len(self.after))[:, None]
-        arrived = seen * (1 - click * loops[:, :1] - stay * loops[:, 1:])  # for the first time, not by a loop
+        arrived = seen * (leave + click * ~loops[:, :1] + stay * ~loops[:, 1:])  # for the first time, not by a loop
         rivals = np.argsort(-arrived.sum(axis=1), kind="stable")[:RIVALS]
         rank = np.full(len(self.vectors), len(rivals))
         rank[rivals] = np.arange(len(rivals))

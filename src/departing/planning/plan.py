@@ -18,6 +18,7 @@ from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
 from departing.planning.closed_form import best_for_all, two_by_two
+from departing.planning.controller import Controller
 from departing.planning.lattice import Lattice
 from departing.planning.problem import Clock, Problem
 from departing.planning.proof import LatticeProof, Proof, SearchProof, TheoremProof, Verification
@@ -54,7 +55,7 @@ class Plan(Bracket):
 
     def verify(self) -> Verification:
         """Check the bracket again, from what was kept of the search and without searching."""
-        return self.proof.verify(self.lower, self.upper)
+        return self.proof.verify(self.policy, self.lower, self.upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a TOML or JSON file; `load_policy` reads it."""
@@ -173,7 +174,7 @@ def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress 
         found = evaluate(instance, Fixed(category))
         name = instance.categories[category]
         reason = f"{name} for ever is the best for every type, so knowing the type would not help."
-        return Fixed(category), found.lower, found.upper, reason, TheoremProof(problem, Fixed(category))
+        return Fixed(category), found.lower, found.upper, reason, TheoremProof(problem)
     solved = two_by_two(instance)
     policy, value = solved.best
     reason = f"The chances have a dominant {solved.structure}"
@@ -181,7 +182,7 @@ def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress 
         reason += f" with N* = {solved.n_star:.4g}"
     reason += f"; {len(solved.candidates)} candidates were compared."
     upper = max(candidate.upper for _, candidate in solved.candidates)
-    return policy, value.lower, upper, reason, TheoremProof(problem, policy)
+    return policy, value.lower, upper, reason, TheoremProof(problem)
 
 
 def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
@@ -191,7 +192,7 @@ def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | No
     found = evaluate(problem.instance, policy)
     upper = max(lattice.upper, found.upper)
     reason = f"{lattice.made:,} counts of clicks were looked at."
-    return policy, found.lower, upper, reason, LatticeProof(lattice, policy)
+    return policy, found.lower, upper, reason, LatticeProof(lattice)
 
 
 def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
@@ -205,10 +206,13 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
         if upper - lower <= gap or clock.over or not search.can_go_on(wanted):
             break
         wanted *= 0.7
+    best = Fixed(int(problem.categories[(problem.fixed @ problem.prior).argmax()]))
+    fixed = evaluate(problem.instance, best).lower
+    if fixed >= lower:  # also where rounding would take more from the promise than it is worth
+        controller, lower = Controller.of(best.category, problem.instance), fixed
     n = len(controller.vectors)
     if n == 1:
-        policy: Policy = Fixed(int(controller.categories[0]))
-        lower = max(lower, evaluate(problem.instance, policy).lower)
+        policy: Policy = best
     else:
         policy = Alpha(problem.instance, controller.vectors, controller.categories)
     reason = f"{search.expanded:,} counts were expanded, {n:,} ways of going on kept."

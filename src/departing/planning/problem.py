@@ -34,9 +34,10 @@ class Problem:
     def categories(self) -> Integers:
         """The categories left when the dominated ones are dropped."""
         allowed = np.array(self.allowed)
-        rates = np.stack([self.instance.click, *(self.instance.chances[:, o] for o in (CLICK, STAY))], axis=1)[
-            allowed
-        ]
+        chances = self.instance.chances
+        # The chance of leaving tells categories apart where the others round to 1.
+        compared = [self.instance.click, chances[:, CLICK], chances[:, STAY], -self.instance.leave]
+        rates = np.stack(compared, axis=1)[allowed]
         kept: list[int] = []
         for k, row in enumerate(rates):
             beaten = (rates >= row).all(axis=(1, 2))
@@ -61,6 +62,11 @@ class Problem:
         return np.ascontiguousarray(self.instance.chances[self.categories, STAY])
 
     @cached_property
+    def leave(self) -> Floats:
+        """The chance of departing, `[k, M]`."""
+        return np.ascontiguousarray(self.instance.leave[self.categories])
+
+    @cached_property
     def fixed(self) -> Floats:
         """Expected clicks of each category for ever, `[k, M]`."""
         return np.ascontiguousarray(self.instance.fixed_values[self.categories])
@@ -68,7 +74,7 @@ class Problem:
     @cached_property
     def best(self) -> Floats:
         """What each type would bring if it were known, `[M]`."""
-        return np.asarray(self.fixed.max(axis=0))
+        return np.asarray(self.instance.fixed_values[np.array(self.allowed)].max(axis=0))
 
     @cached_property
     def prior(self) -> Floats:
@@ -87,11 +93,13 @@ class Problem:
 
     def rounding(self, depth: int) -> float:
         """What rounding can do to one step of a bound, for a user and graphs of this depth."""
-        return float(ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + self.best.max()))
+        most = float(self.best[self.prior > 0].max())
+        return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + most)
 
     def tolerance(self, depth: int) -> float:
         """What rounding can do to a bound in all: `rounding` at every step a user may stay."""
-        return float(self.rounding(depth) * (self.prior @ self.stays))
+        with np.errstate(over="ignore"):
+            return float(self.rounding(depth) * (self.prior @ self.stays))
 
 
 @dataclass

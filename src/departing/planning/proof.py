@@ -6,17 +6,20 @@ The section Why the bracket can be trusted of docs/theory.md tells why these che
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.search import DEEPEST, EXPANDED, NODES, POINTS
+from departing.kernels.search import DEEPEST, NODES, POINTS
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats
 from departing.planning.controller import Controller
 from departing.planning.lattice import Lattice
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search, edge_grid
+from departing.policy.alpha import Alpha
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule
 
 TINY = 1e-290  # mass below which claims are not checked relative to it
@@ -59,8 +62,8 @@ class Proof(ABC):
     """What is kept to prove a bracket."""
 
     @abstractmethod
-    def verify(self, lower: float, upper: float) -> Verification:
-        """Check that `lower` is guaranteed and that `upper` bounds every policy."""
+    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
+        """Check that `policy` guarantees `lower` and that `upper` bounds every policy."""
 
 
 def _check(what: str, excess: Floats | float, unit: Floats | float = 1.0) -> Check:
@@ -72,13 +75,14 @@ def _check(what: str, excess: Floats | float, unit: Floats | float = 1.0) -> Che
 
 def _dropped(problem: Problem) -> Check:
     """Every allowed category that was left out is dominated by one that was not."""
-    chances = problem.instance.chances
+    chances, leave = problem.instance.chances, problem.instance.leave
     kept, missing = problem.categories, [a for a in problem.allowed if a not in problem.categories]
     excess = [
         min(
             max(
                 (problem.instance.click[a] - problem.instance.click[b]).max(),
                 (chances[a, [CLICK, STAY]] - chances[b, [CLICK, STAY]]).max(),
+                (leave[b] - leave[a]).max(),
             )
             for b in kept
         )
@@ -87,17 +91,23 @@ def _dropped(problem: Problem) -> Check:
     return _check("dominated categories", np.array(excess), 1e-300)
 
 
+def _schedule_value(problem: Problem, policy: Policy, lower: float, unit: float) -> Check:
+    """The schedule shows allowed categories only, and brings what is claimed."""
+    shown = policy.shown if isinstance(policy, Schedule) else np.array([-1])
+    if not np.isin(shown, problem.allowed).all():
+        return Check("value of the policy", 1, np.inf)
+    return _check("value of the policy", lower - evaluate(problem.instance, policy).upper, unit)
+
+
 @dataclass(frozen=True)
 class TheoremProof(Proof):
     """A closed form: the policy is evaluated again, and the bound confirmed by another method."""
 
     problem: Problem
-    policy: Schedule
 
-    def verify(self, lower: float, upper: float) -> Verification:
+    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the value of the policy, and the bound by another method."""
         problem = self.problem
-        found = evaluate(problem.instance, self.policy)
         unit = 1e-12 * max(1.0, upper)
         known = float(problem.prior @ problem.best)
         bound = known
@@ -106,7 +116,7 @@ class TheoremProof(Proof):
             lattice.run(1e-9 * max(1.0, upper), Clock(10.0))
             bound = lattice.lower  # no policy found by another method may surpass the bound
         checks = (
-            _check("value of the policy", lower - found.upper, unit),
+            _schedule_value(problem, policy, lower, unit),
             _check("bound on every policy", bound - upper, unit),
         )
         return Verification(checks, upper - lower)
@@ -117,37 +127,37 @@ class LatticeProof(Proof):
     """The counts of clicks that were looked at: every continuation is among them or cannot surpass the bound."""
 
     lattice: Lattice = field(repr=False)
-    policy: Schedule
 
-    def verify(self, lower: float, upper: float) -> Verification:
+    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the value of the walk, and every step that was not taken."""
         problem, steps, n = self.lattice.problem, self.lattice.steps, self.lattice.made
         parent, category, depth = steps.parent[:n], steps.category[:n], steps.depth[:n]
-        counts = np.zeros((n, len(problem.categories)), np.int64)
+        counts = np.zeros((n, len(problem.categories)), np.int32)
         weights = np.empty((n, problem.instance.n_types))
         weights[0] = problem.prior
-        for d in range(1, int(depth.max(initial=0)) + 1):
-            level = np.flatnonzero(depth == d)
+        order = np.argsort(depth, kind="stable")
+        ends = np.cumsum(np.bincount(depth))
+        for start, stop in pairwise(ends):  # one depth after the other, below the root
+            level = order[start:stop]
             counts[level] = counts[parent[level]]
             counts[level, category[level]] += 1
             weights[level] = weights[parent[level]] * problem.click[category[level]]
         gains = weights @ problem.reward.T
-        ceilings = gains + (weights[:, None, :] * problem.click) @ problem.best + steps.gained[:n, None]
+        ceilings = gains + weights @ (problem.click * problem.best).T + steps.gained[:n, None]
         unit = self.lattice.slack * max(1.0, upper)
-        open_steps = ceilings > upper
-        found = {tuple(row): i for i, row in enumerate(counts.tolist())}
-        short = [0.0]
-        for i, a in np.argwhere(open_steps):
+        found = {row.tobytes(): i for i, row in enumerate(counts)}
+        short = [-float(steps.gained[0])]
+        for i, a in np.argwhere(ceilings > upper):
             after = counts[i].copy()
             after[a] += 1
-            child = found.get(tuple(after.tolist()))
-            short.append(np.inf if child is None else steps.gained[i] + gains[i, a] - steps.gained[child])
-        value = evaluate(problem.instance, self.policy)
+            child = found.get(after.tobytes())
+            lost = np.inf if child is None else steps.gained[i] + gains[i, a] - steps.gained[child]
+            short.append(lost * (depth[i] + 1))  # each step of a walk may lose as much
         checks = (
             _dropped(problem),
             _check("counts are different", float(n - len(found))),
             _check("steps that were not taken", np.array(short), unit),
-            _check("value of the policy", lower - value.upper, unit),
+            _schedule_value(problem, policy, lower, unit),
         )
         return Verification(checks, 2 * unit)
 
@@ -159,7 +169,7 @@ class SearchProof(Proof):
     search: Search = field(repr=False)
     controller: Controller = field(repr=False)
 
-    def verify(self, lower: float, upper: float) -> Verification:
+    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every node, cover, point, edge and alpha vector."""
         search, problem = self.search, self.search.problem
         unit = problem.rounding(int(search.size[DEEPEST]))
@@ -170,9 +180,20 @@ class SearchProof(Proof):
             *_covers(search, unit),
             *_expanded(search, unit),
             _vectors(problem, self.controller, unit),
+            _follows(policy, self.controller),
             _root(search, self.controller, lower, upper),
         )
         return Verification(checks, search.tolerance)
+
+
+def _follows(policy: Policy, controller: Controller) -> Check:
+    """The policy goes by the controller's vectors."""
+    if isinstance(policy, Alpha):
+        same = np.array_equal(policy.vectors, controller.vectors)
+        same &= np.array_equal(policy.categories, controller.categories)
+    else:
+        same = len(controller.vectors) == 1 and policy == Fixed(int(controller.categories[0]))
+    return Check("vectors of the policy", len(controller.vectors), 0.0 if same else np.inf)
 
 
 def _root(search: Search, controller: Controller, lower: float, upper: float) -> Check:
@@ -194,8 +215,12 @@ def _corners(search: Search, unit: float) -> Check:
     allowed = np.array(problem.allowed)
     chances = problem.instance.chances[allowed]
     after = problem.instance.click[allowed] + (chances[:, CLICK] + chances[:, STAY]) * value
-    at = np.abs(search.points.at[: len(value)] - np.eye(len(value))).max()
-    return _check("types that are known", np.append((after - value).ravel(), at), unit)
+    by_category = search.points.by_category[: len(value)].T
+    kept = problem.reward + (problem.click + problem.stay) * value
+    at = np.where(search.points.at[: len(value)] == np.eye(len(value)), 0.0, np.inf)
+    here = problem.prior > 0  # nothing leans on types that do not occur
+    excess = np.concatenate([(after - value)[:, here].ravel(), (kept - by_category)[:, here].ravel(), at.ravel()])
+    return _check("types that are known", excess, unit)
 
 
 def _edges(search: Search, unit: float) -> tuple[Check, Check]:
@@ -241,8 +266,8 @@ def _cover_values(search: Search, rows: Integers) -> tuple[Floats, Floats, Float
     uncovered = np.maximum(rest, 0.0) @ search.problem.best
     values = (multiplier * points.value[chosen]).sum(axis=1)
     by_category = np.einsum("nj,nja->na", multiplier, points.by_category[chosen])
-    negative = (multiplier < 0).any(axis=1)
-    return np.where(negative, np.inf, values), by_category, uncovered
+    wrong = ((multiplier < 0) | (chosen < 0) | (chosen >= search.size[POINTS])).any(axis=1)
+    return np.where(wrong, np.inf, values), np.where(wrong[:, None], np.inf, by_category), uncovered
 
 
 def _covers(search: Search, unit: float) -> tuple[Check, Check]:
@@ -251,9 +276,13 @@ def _covers(search: Search, unit: float) -> tuple[Check, Check]:
     reach, claim = [np.zeros(0)], [np.zeros(0)]
     for part in _chunks(int(search.size[NODES])):
         rows = np.arange(part.start, part.stop)
-        rows = rows[nodes.mass[rows] > TINY]
+        light = nodes.mass[rows] <= TINY
+        reach.append(np.where(nodes.weights[rows[light]].sum(axis=1) > 2 * TINY, np.inf, 0.0))
+        rows = rows[~light]
         values, _, uncovered = _cover_values(search, rows)
         reach.append(uncovered - nodes.slack[rows])
+        total = nodes.weights[rows].sum(axis=1)
+        reach.append(np.where(np.abs(total - nodes.mass[rows]) > 1e-12 * total, np.inf, 0.0))
         leaf = nodes.opened[rows] < 0
         shown = nodes.upper[rows] / nodes.mass[rows]
         claim.append((values + nodes.slack[rows] - shown)[leaf])
@@ -292,19 +321,38 @@ def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
         used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
         later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
         places.append(np.where(later, np.inf, 0.0))  # a cover may lean on earlier points only
-    in_range = float(search.size[POINTS] > len(points.value) or search.size[EXPANDED] > len(nodes.point))
+    owned = sum(int(keep.sum()) for *_, keep in search.edges) + problem.instance.n_types
+    made = np.sort(nodes.point[nodes.opened[order]])
+    strange = not np.array_equal(made, np.arange(owned, int(search.size[POINTS])))  # a point that nothing stands for
     return (
-        _check("categories of expanded nodes", np.concatenate(categories), unit),
+        _check("categories of expanded nodes", np.concatenate(categories) * _longest_chain(search, order), unit),
         _check("expanded nodes", np.concatenate(tops), unit),
         _check("weights of children", np.concatenate(weights), unit),
-        _check("points made of nodes", np.append(np.concatenate(places), in_range), unit),
+        _check("points made of nodes", np.append(np.concatenate(places), np.inf if strange else 0.0), unit),
     )
+
+
+def _longest_chain(search: Search, order: Integers) -> int:
+    """How many claims by category may lean on each other one after the other; each adds its own rounding."""
+    nodes = search.nodes
+    leaning = order[(nodes.child[nodes.opened[order], :, 1] < 0).any(axis=1)]
+    used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[leaning][:, None]
+    cover = np.where(used, nodes.cover[leaning], 0)
+    point = nodes.point[nodes.opened[leaning]]
+    chain = np.ones(int(search.size[POINTS]), np.int64)
+    while True:
+        longer = 1 + chain[np.minimum(cover, len(chain) - 1)].max(axis=1, initial=0)
+        if (longer <= chain[point]).all() or chain.max() > len(chain):
+            return int(chain.max())
+        chain[point] = np.maximum(chain[point], longer)
 
 
 def _vectors(problem: Problem, controller: Controller, unit: float) -> Check:
     """Every alpha vector brings no more than one step of its category and the vectors it goes on with."""
-    reward, click, stay = controller.rates(problem.instance)
+    reward, click, stay, _ = controller.rates(problem.instance)
     one, two = controller.vectors[controller.after[:, 0]], controller.vectors[controller.after[:, 1]]
     excess = controller.vectors - (reward + click * one + stay * two)
     forbidden = ~np.isin(controller.categories, problem.allowed)
-    return _check("alpha vectors", np.append(excess.ravel(), np.where(forbidden, np.inf, 0)), unit)
+    return _check(
+        "alpha vectors", np.append(excess[:, problem.prior > 0].ravel(), np.where(forbidden, np.inf, 0)), unit
+    )

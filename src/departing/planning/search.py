@@ -54,7 +54,7 @@ class Search:
         self._practise_at = PRACTISE_AT
         self._pace = PACE
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
-        self.model = kernels.Model(problem.reward, problem.click, problem.stay)
+        self.model = kernels.Model(problem.reward, problem.click, problem.stay, problem.leave)
         self.edges = _solve_edges(problem, clock) if n_types <= EDGES else []
         shown = sum(int(keep.sum()) for *_, keep in self.edges)
         self.size = np.zeros(kernels.SIZES, np.int64)
@@ -359,7 +359,7 @@ def _solve_edges(problem: Problem, clock: Clock) -> list[Edge]:
     """
     grid, found = edge_grid(), []
     rates = (problem.reward, problem.click, problem.stay, problem.best)
-    likely = np.argsort(-problem.prior, kind="stable").tolist()
+    likely = [x for x in np.argsort(-problem.prior, kind="stable").tolist() if problem.prior[x] > 0]
     pairs = [sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]]
     for x, y in pairs:
         value, by_category = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))

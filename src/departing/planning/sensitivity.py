@@ -64,14 +64,14 @@ def sensitivity(
     from departing.planning.plan import plan as plan_again
 
     by = as_number("by", by, 0.0, 1.0)
-    if by == 0:
-        raise InputError(f"by is {by!r}; expected a share above 0, such as 0.05.")
+    if by in (0, 1):
+        raise InputError(f"by is {by!r}; expected a share above 0 and below 1, such as 0.05.")
     draws, rng = as_whole("draws", draws, 0), np.random.default_rng(as_seed(seed))
-    gap = max(plan.gap, 1e-3 * plan.upper) if gap is None else gap
+    gap = max(plan.gap, 1e-3 * plan.upper, 1e-300) if gap is None else gap
     shifts = []
     for field in FIELDS:
         for how, changed in _changes(plan.instance, field, by, draws, rng):
-            again = plan_again(changed, gap, max(plan.seconds, 0.5), allowed=plan.allowed)
+            again = plan_again(changed, gap, min(max(plan.seconds, 0.5), 2.0), allowed=plan.allowed)
             shifts.append(Shift(field, how, again.value, worth(plan, changed), first_choices(again)))
     return Sensitivity(by, first_choices(plan), tuple(shifts))
 
