@@ -101,6 +101,11 @@ def _load(name: str) -> "Instance":
     return Instance.load(name)
 
 
+def _label(text: str, words: str) -> str:
+    """A policy in words, with its file if it came from one."""
+    return f"{text}: {words}" if Path(text).suffix.lower() in (".toml", ".json") else words
+
+
 def _print_json(values: dict[str, Any]) -> None:
     print(json.dumps(values, allow_nan=False))
 
@@ -220,7 +225,10 @@ def evaluate(
     chosen = [parse_policy(text, found) for text in texts]
     most = None if nodes is None else _whole("nodes", nodes)
     with _progress("evaluating", None, as_json):
-        rows = [(describe(policy, found), evaluate_policy(found, policy, tolerance, most)) for policy in chosen]
+        rows = [
+            (_label(text, describe(policy, found)), evaluate_policy(found, policy, tolerance, most))
+            for text, policy in zip(texts, chosen, strict=True)
+        ]
     if as_json:
         _print_json({"policies": [evaluation_values(*row, distribution) for row in rows]})
         return
@@ -260,7 +268,7 @@ def simulate(
 
     found, n_users = _load(file), _whole("users", users)
     chosen = parse_policy(policy, found)
-    words = describe(chosen, found)
+    words = _label(policy, describe(chosen, found))
     normal_interval(0.0, 0.0, confidence)  # so that a wrong one is told before the work, not after
     if against is not None:
         for option, given in (
@@ -274,7 +282,7 @@ def simulate(
         rival = parse_policy(against, found)
         with _progress("comparing", n_users, as_json) as advance:
             result = compare(found, chosen, rival, n_users, seed, max_steps=max_steps, progress=advance)
-        names = (words, describe(rival, found))
+        names = (words, _label(against, describe(rival, found)))
         if as_json:
             _print_json(tables.comparison_values(*names, result, confidence))
         else:
@@ -313,7 +321,7 @@ def plan(
     allowed: Annotated[
         str | None, typer.Option(metavar="C,C,…", help="Recommend these categories only, by name or index.")
     ] = None,
-    depth: Annotated[int, typer.Option(help="How many of the first steps to show.")] = 4,
+    depth: Annotated[int, typer.Option(help="How many of the first steps the tree shows.")] = 4,
     sensitivity: Annotated[
         float | None, typer.Option(metavar="SHARE", help="Tell what happens if every entry is off by such a share.")
     ] = None,
@@ -331,7 +339,8 @@ def plan(
     from departing.report import tables
 
     found = _load(file)
-    only = None if allowed is None else [found.category(name.strip()) for name in allowed.split(",")]
+    names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
+    only = None if allowed is None else [found.category(name.strip()) for name in names]
     depth = as_whole("depth", depth, 1, 10)
     if save is not None:  # a wrong ending is told before the work, not after
         suffix_of(save, ENDINGS)
@@ -349,7 +358,7 @@ def plan(
     if picture is not None:
         made.picture(picture)
     if as_json:
-        values = tables.plan_values(made, held)
+        values = tables.plan_values(made, held, depth)
         if checked is not None:
             values["verified"] = checked.holds
         if shifted is not None:

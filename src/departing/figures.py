@@ -1,5 +1,6 @@
 """What all pictures share: colours, panels, text that fits, and figures as the bytes of a file."""
 
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 
@@ -29,7 +30,8 @@ _METADATA = {
 def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
     """The figure as SVG, PNG or PDF, without the date and other things that differ from run to run."""
     buffer = BytesIO()
-    with rc_context({"svg.hashsalt": "departing"}):
+    with rc_context({"svg.hashsalt": "departing"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in letters the font does not have
         _CANVASES[form](figure).print_figure(buffer, format=form, dpi=dpi, metadata=_METADATA[form])
     return buffer.getvalue()
 

@@ -15,7 +15,7 @@ def as_whole(field: str, value: float, least: int = 1, most: int | None = None) 
     if (not whole and not (isinstance(value, float) and value.is_integer())) or value < least:
         raise InputError(f"{field} is {value!r}; expected a whole number from {least}.")
     if most is not None and value > most:
-        raise InputError(f"{field} is {value!r:.40}; at most {most:.0e} are allowed.")
+        raise InputError(f"{field} is {value!r:.40}; at most {most:g} are allowed.")
     return int(value)
 
 

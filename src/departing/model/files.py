@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ VERSION = 1
 
 
 ENDINGS = (".toml", ".json")  # of documents
+_NUMBERS = re.compile(r"\[\n([-+.,\d\seE]*)\]")  # a list of numbers over many lines
 
 
 def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
@@ -70,6 +72,7 @@ def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, 
     suffix = suffix_of(path, ENDINGS)
     headed = {"format": f"departing-{kind}", "version": VERSION, **document}
     text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
+    text = _NUMBERS.sub(lambda row: "[" + ", ".join(row[1].replace(",", " ").split()) + "]", text)
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 

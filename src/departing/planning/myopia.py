@@ -7,6 +7,7 @@ import numpy as np
 
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import Evaluation, evaluate
+from departing.model.instance import Instance
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
@@ -29,17 +30,18 @@ class Rival:
 def rivals(plan: "Plan", nodes: int = NODES) -> tuple[Rival, ...]:
     """Greedy and the best fixed category, held against the plan, about `nodes` counts at most for greedy.
 
-    Only categories that the plan may recommend compete; greedy is left out where it is not free to choose.
+    Only categories that the plan may recommend compete.
     """
     instance = plan.instance
     fixed = np.array(plan.allowed)
     best = Fixed(int(fixed[(instance.fixed_values[fixed] @ instance.prior).argmax()]))
-    policies: list[Policy] = [best]
-    if len(fixed) == instance.n_categories:
-        policies.insert(0, Greedy(instance))
+    fields = (instance.click[fixed], instance.depart[fixed], instance.depart_on_click[fixed])
+    allowed = instance
+    if len(fixed) < instance.n_categories:
+        allowed = Instance(instance.prior, *fields, [instance.categories[a] for a in fixed], instance.types)
     found = []
-    for policy in policies:
-        value = evaluate(instance, policy, max(0.1 * plan.gap, 1e-8 * plan.upper), nodes // instance.n_categories + 1)
+    for where, policy in ((allowed, Greedy(allowed)), (instance, best)):
+        value = evaluate(where, policy, max(0.1 * plan.gap, 1e-8 * plan.upper), nodes // instance.n_categories + 1)
         loss = Bracket(max(plan.lower - value.upper, 0.0), max(plan.upper - value.lower, 0.0))
         found.append(Rival(policy, value, loss))
     return tuple(found)

@@ -365,8 +365,8 @@ def _title(figure: Figure, found: Plan, columns: Sequence[Column]) -> None:
     width = _inches(sheet)[0] - 2 * MARGIN
     _text(sheet, MARGIN, 0.78, shorten(_in_words(found), width, 12, "bold"), 12, ha="left", weight="bold")
     lower, upper = _clicks(found.lower), _clicks(found.upper)
-    best = f"best possible {upper}" if lower == upper else f"best possible: at most {upper}"
-    _text(sheet, MARGIN, 0.5, f"expected clicks per user: {lower} ({best})", 10, ha="left")
+    value = f"{lower} (best possible)" if lower == upper else f"at least {lower} (best possible: at most {upper})"
+    _text(sheet, MARGIN, 0.5, f"expected clicks per user: {value}", 10, ha="left")
     note = "Boxes: what is recommended, and the share of all users who get there."
     if not isinstance(found.policy, Schedule) and any(node.settled for column in columns for node in column.nodes):
         note += f" From here on: at least {percent(1 - SETTLED)} of them see nothing else."

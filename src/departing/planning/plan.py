@@ -98,7 +98,7 @@ def plan(
     - `search`: any instance;
     - `auto`: the first of these that applies.
 
-    With `allowed` only these categories are ever recommended: a list of indices, or True and False for each.
+    With `allowed` only these categories are ever recommended: names or indices, or True and False for each.
     `progress` is called now and then with the lower and the upper bound.
 
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
@@ -137,7 +137,7 @@ def _compile(method: str) -> None:
     if method == "lattice":
         say_if_compiling(walk, "the planner for sure departure", 5)
     if method == "search":
-        say_if_compiling(rounds, "the planner", 20)
+        say_if_compiling(rounds, "the planner", 30)
     small = Problem.of(Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5))
     if method != "closed-form":
         _solve(method, small, 1e-3, Clock(60.0), None)
@@ -146,9 +146,12 @@ def _compile(method: str) -> None:
 
 
 def _positive(name: str, value: float) -> float:
-    number = as_number(name, value, 0.0, np.inf)
+    try:
+        number = as_number(name, value, 0.0, np.inf)
+    except InputError:
+        number = 0.0
     if number == 0:
-        raise InputError(f"{name} is {value!r}; expected a number above 0.")
+        raise InputError(f"{name} is {value!r:.40}; expected a number above 0.")
     return number
 
 
@@ -191,7 +194,7 @@ def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | No
     policy = lattice.policy()
     found = evaluate(problem.instance, policy)
     upper = max(lattice.upper, found.upper)
-    reason = f"{lattice.made:,} counts of clicks were looked at."
+    reason = f"Counts of clicks looked at: {lattice.made:,}."
     return policy, found.lower, upper, reason, LatticeProof(lattice)
 
 
@@ -215,5 +218,5 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
         policy: Policy = best
     else:
         policy = Alpha(problem.instance, controller.vectors, controller.categories)
-    reason = f"{search.expanded:,} counts were expanded, {n:,} ways of going on kept."
+    reason = f"Counts expanded: {search.expanded:,}; ways of going on kept: {n:,}."
     return policy, lower, max(upper, lower), reason, SearchProof(search, controller)

@@ -1,5 +1,6 @@
 """What planning needs of an instance, and what all methods share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -26,6 +27,8 @@ class Problem:
     def of(cls, instance: Instance, allowed: Allowed = None) -> "Problem":
         """The problem with `allowed` categories, all if that is None."""
         every = np.arange(instance.n_categories)
+        if isinstance(allowed, Sequence) and any(isinstance(name, str) for name in allowed):
+            allowed = [instance.category(name) for name in allowed]
         if allowed is not None:
             every = every[as_allowed(allowed, (instance.n_categories,))]
         return cls(instance, tuple(int(a) for a in every))

@@ -171,6 +171,10 @@ class SearchProof(Proof):
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every node, cover, point, edge and alpha vector."""
+        with np.errstate(all="ignore"):  # what a wrong claim comes to is not a number, and found out
+            return self._verify(policy, lower, upper)
+
+    def _verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         search, problem = self.search, self.search.problem
         unit = problem.rounding(int(search.size[DEEPEST]))
         checks = (
@@ -339,7 +343,7 @@ def _longest_chain(search: Search, order: Integers) -> int:
     used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[leaning][:, None]
     cover = np.where(used, nodes.cover[leaning], 0)
     point = nodes.point[nodes.opened[leaning]]
-    chain = np.ones(int(search.size[POINTS]), np.int64)
+    chain = np.ones(len(search.points.value), np.int64)
     while True:
         longer = 1 + chain[np.minimum(cover, len(chain) - 1)].max(axis=1, initial=0)
         if (longer <= chain[point]).all() or chain.max() > len(chain):

@@ -31,13 +31,11 @@ GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
 EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
 POOL = 4096
-PRACTISE_AT = (
-    1500  # expanded nodes, or a fifth of the time: the first time; then when there are so many times as many,
-)
-OFTEN, SELDOM = 1.2, 2.0  # if the last time was worth it or not
+PRACTISE_AT = 1500  # expanded nodes, or a fifth of the time, before the first time
+OFTEN, SELDOM = 1.2, 2.0  # times as many nodes before the next, if the last was worth it or not
 WALKS, WALK = 20, 200  # so many walks at a time, of so many steps at most
 WORTH_PRACTISING = 0.01  # of the gap
-SPARE = 0.02  # of the gap may be given up for a shorter controller
+SPARE = (0.1, 0.02)  # of the gap may be given up for a shorter controller; the first that is enough
 LOOK = 0.1  # seconds, about, between two looks at the clock
 PACE = 5e-3  # seconds for a node, until that is known
 Progress = Callable[[float, float], None]
@@ -205,8 +203,11 @@ class Search:
             long = Controller(floors.vector[:n], categories, after, root).used().solve(problem.instance)
             if not short.solved or long.promise(problem) > short.promise(problem) + 0.1 * gap:
                 return long
-        shorter = short.pruned(problem, SPARE * gap)
-        return shorter if shorter.solved and shorter.promise(problem) >= least else short
+        for spare in SPARE:
+            shorter = short.pruned(problem, spare * gap)
+            if shorter.solved and shorter.promise(problem) >= least:
+                return shorter
+        return short
 
     def _renewed(self, after: Integers) -> Integers:
         """`after[n, 2]` with the newest vectors in the place of those that bring no more to those who arrive."""

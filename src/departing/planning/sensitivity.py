@@ -50,7 +50,9 @@ class Sensitivity:
     shifts: tuple[Shift, ...]
 
     def of(self, field: str) -> tuple[Shift, ...]:
-        """The shifts of one field."""
+        """The shifts of one field: click, depart or prior."""
+        if field not in FIELDS:
+            raise InputError(f"field is {field!r}; allowed are {', '.join(FIELDS)}.")
         return tuple(shift for shift in self.shifts if shift.field == field)
 
 

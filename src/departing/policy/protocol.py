@@ -64,7 +64,7 @@ def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
     try:
         given = np.asarray(allowed)
     except ValueError as error:
-        raise InputError(f"allowed is {allowed!r:.80}; expected categories, or True and False for each.") from error
+        raise InputError(f"allowed is {allowed!r:.80}; expected indices of categories, or True and False.") from error
     n_categories = shape[-1]
     if given.dtype == np.bool_:
         if given.shape[-1:] != (n_categories,):
@@ -75,7 +75,7 @@ def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
             raise InputError(f"allowed has shape {given.shape}; expected one that fits {shape}.") from error
     else:
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise InputError(f"allowed is {allowed!r:.80}; expected categories, or True and False for each.")
+            raise InputError(f"allowed is {allowed!r:.80}; expected indices of categories, or True and False.")
         chosen = given.astype(np.int64)
         wrong = chosen[(chosen < 0) | (chosen >= n_categories)]
         if len(wrong):

@@ -249,12 +249,15 @@ def plan_table(plan: Plan, held: tuple[Rival, ...]) -> RichTable:
     table.add_section()
     table.add_row("[bold]cost of myopia", "[bold]loses")
     for rival in held:
-        table.add_row(escape(describe(rival.policy, plan.instance)), _loss(rival.loss, plan))
+        table.add_row(escape(describe(rival.policy, plan.instance)), _loss(rival, plan))
     return table
 
 
-def _loss(loss: Bracket, plan: Plan) -> str:
+def _loss(rival: Rival, plan: Plan) -> str:
     """A loss with its share of the plan's value, as far as the bounds tell."""
+    loss = rival.loss
+    if rival.found.lower > plan.lower + 1e-9 * plan.upper:
+        return f"nothing: it brings {significant(rival.found.lower - plan.lower)} more than is guaranteed"
     if loss.upper <= max(plan.gap, 1e-12 * plan.upper):
         return "nothing" if plan.gap < 1e-6 * plan.upper else f"nothing, or up to {significant(loss.upper)}"
     whole = max(plan.upper, 1e-300)
@@ -289,7 +292,7 @@ def plan_tree(plan: Plan, depth: int = 4) -> RichTree:
     return tree
 
 
-def plan_values(plan: Plan, held: tuple[Rival, ...]) -> dict[str, Any]:
+def plan_values(plan: Plan, held: tuple[Rival, ...], depth: int) -> dict[str, Any]:
     """A plan as plain values."""
     return {
         "policy": plan.words(),
@@ -300,7 +303,7 @@ def plan_values(plan: Plan, held: tuple[Rival, ...]) -> dict[str, Any]:
         "reason": plan.reason,
         "seconds": plan.seconds,
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
-        "first": _branch_values(outline(plan), plan),
+        "first": _branch_values(outline(plan, depth), plan),
         "myopia": [
             {
                 "policy": describe(rival.policy, plan.instance),
