@@ -171,7 +171,7 @@ def test_the_title_tells_the_policy_and_the_bracket(plans):
     assert "Plan: sports × 6, then economics" in texts
     assert "expected clicks per user: 0.65029 (best possible)" in texts
     many = plans["many"]
-    bracket = f"expected clicks per user: {many.lower:.4f} (best possible: at most {many.upper:.4f})"
+    bracket = f"expected clicks per user: at least {many.lower:.4f} (best possible: at most {many.upper:.4f})"
     assert bracket in _texts(draw(many))
 
 

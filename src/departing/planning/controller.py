@@ -88,7 +88,7 @@ class Controller:
             np.arange(len(rivals))[None, :] >= rank[:, None]
         ] = -np.inf  # only those that see more users take over
         heir = rivals[brought.argmax(axis=1)]
-        loss = np.maximum((arrived * self.vectors).sum(axis=1) - brought.max(axis=1), 0.0)
+        loss = np.abs((arrived * self.vectors).sum(axis=1) - brought.max(axis=1))  # a gain would upset the others
         order = np.argsort(loss, kind="stable")
         dropped = order[np.cumsum(loss[order]) <= spare]
         target = np.arange(len(self.vectors))
