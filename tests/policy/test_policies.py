@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.model.examples import blog
+from departing.model.examples import blog, magazine
 from departing.policy.library import describe, parse_policy
 from departing.policy.protocol import recommended
 from strategies import Opaque
@@ -184,3 +184,30 @@ def test_what_is_not_an_instance_is_refused(wrong):
 def test_a_policy_for_other_categories_is_told_apart_from_the_instance():
     with pytest.raises(dp.InputError, match="counts have 2 categories; the policy's instance has 3"):
         dp.evaluate(blog(), dp.Greedy(dp.random_instance("uniform", 2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "categories", "match"),
+    [
+        ([[1, 2, 3], [1, 2]], [0, 1], "expected numbers in rows of equal length"),
+        ([[1, 2]], [0], "expected rows of 3, one a type"),
+        ([], [], "expected rows of 3"),
+        ([[1, 2, float("nan")]], [0], "not finite"),
+        ([[1, 2, 3]], [0, 1], "categories has 2 entries; expected 1"),
+        ([[1, 2, 3]], [3], "recommends category 3, but the instance has 3"),
+    ],
+)
+def test_wrong_alpha_vectors_are_refused(vectors, categories, match):
+    with pytest.raises(dp.InputError, match=match):
+        dp.Alpha(magazine(), vectors, categories)
+
+
+def test_an_alpha_policy_for_another_instance_tells_nothing_about_settling():
+    policy = dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2])
+    other = dp.random_instance("uniform", 3, 3)
+    assert (policy.unsettled(np.zeros((2, 3, 4), int), other) == 1).all()
+
+
+def test_masks_that_do_not_fit_the_users_are_refused():
+    with pytest.raises(dp.InputError, match="expected one that fits"):
+        dp.Greedy(magazine()).recommend(np.zeros((2, 3, 4), int), allowed=np.ones((5, 3), bool))

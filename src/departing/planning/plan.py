@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "closed-form", "lattice", "search")
 NARROWER = 0.85  # of the gap is searched for, so that a short policy may lose a little
+WIDER = 1.05  # times the gap there is: what a short policy may make of it, if the one asked for is out of reach
 Progress = Callable[[float, float], None]
 
 
@@ -203,10 +204,12 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
     wanted = NARROWER * gap
     while True:
         search.run(wanted, clock)
-        controller = search.controller(gap)
+        done = clock.over or not search.can_go_on(wanted)
+        reached = max(gap, WIDER * (search.upper - search.lower)) if done else gap
+        controller = search.controller(reached)
         lower = max(controller.promise(problem) - search.tolerance, 0.0)
         upper = min(search.upper + search.tolerance, problem.known)
-        if upper - lower <= gap or clock.over or not search.can_go_on(wanted):
+        if upper - lower <= gap or done:
             break
         wanted *= 0.7
     best = Fixed(int(problem.categories[(problem.fixed @ problem.prior).argmax()]))
