@@ -193,6 +193,7 @@ def test_instances_at_the_edge_draw(tmp_path):
     pair = dp.Instance([0.5, 0.5], np.zeros((2, 2)), depart=1.0)
     for instance in (never, certain, pair):
         dp.plan(instance).picture(tmp_path / "plan.png")
+        assert (tmp_path / "plan.png").stat().st_size > 10_000
 
 
 def test_names_are_shortened_in_the_middle():

@@ -17,7 +17,6 @@ SHORT = 12  # points of the pool that are tried before all are priced again
 NEAR = 0.3  # of the least reduced cost: worth a place on the short list
 SMALLEST = 1e-9  # pivots below this are not made
 ROUNDS = 200  # of pricing at most
-CORNER = -1  # the node of a point that is none
 
 
 class Points(NamedTuple):
@@ -26,7 +25,7 @@ class Points(NamedTuple):
     at: np.ndarray  # [P, M]
     value: np.ndarray  # [P]
     by_category: np.ndarray  # [P, K] ceilings if the first category is given
-    node: np.ndarray  # [P] the node it came from, or CORNER
+    node: np.ndarray  # [P] the node it came from, or -1
     slot: np.ndarray  # [P] its column, or -1
     columns: np.ndarray  # [M, P]
     values: np.ndarray  # [P] of the columns

@@ -37,7 +37,6 @@ class Queue(NamedTuple):
     node: np.ndarray
     table: np.ndarray
     step_key: np.ndarray  # [K]
-    row: np.ndarray  # [M]
 
 
 @inner

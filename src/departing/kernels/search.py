@@ -18,7 +18,7 @@ from departing.kernels.random import mix
 
 # Ways of going on after category a: another vector after each outcome, or a again and again.
 BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
-# Positions in `Graph.size`.
+# Positions in `size`.
 NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST, TRIALS = range(12)
 SIZES = 12
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
@@ -171,13 +171,11 @@ def show_vector(floors, size, vector, slot):  # type: ignore[no-untyped-def]
 
 
 @inner
-def add_point(points, size, belief, value, by_category, node):  # type: ignore[no-untyped-def]
-    """A new point, which no scan looks at yet; its index."""
+def add_point(points, size, belief, value, node):  # type: ignore[no-untyped-def]
+    """A new point, which no scan looks at yet and whose ceilings by category are still to come; its index."""
     p = size[POINTS]
     for x in range(len(belief)):
         points.at[p, x] = belief[x]
-    for a in range(len(by_category)):
-        points.by_category[p, a] = by_category[a]
     points.value[p], points.node[p], points.slot[p] = value, node, -1
     size[POINTS] = p + 1
     return p
@@ -350,7 +348,7 @@ def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_g
 def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untyped-def]
     """A better floor at node n from its children's, and a vector for it if it is much better than the last."""
     e = nodes.opened[n]
-    best = _best_floor_category(nodes, n, e)
+    best = _best_floor_category(nodes, e)
     if best < 0:
         return
     lower = nodes.gain[e, best] + nodes.lower[nodes.child[e, best, 0]] + nodes.lower[nodes.child[e, best, 1]]
@@ -431,7 +429,7 @@ def open_node(nodes, points, room, size, n):  # type: ignore[no-untyped-def]
     mass = nodes.mass[n]
     for x in range(len(room.two)):
         room.two[x] = nodes.weights[n, x] / mass
-    p = add_point(points, size, room.two, nodes.upper[n] / mass, points.by_category[0], n)
+    p = add_point(points, size, room.two, nodes.upper[n] / mass, n)
     for a in range(nodes.bound.shape[1]):
         total = nodes.slack[n]
         for j in range(nodes.n_cover[n]):
@@ -553,7 +551,7 @@ def settle(model, nodes, floors, room, size):  # type: ignore[no-untyped-def]
     while at < n_reached:
         n = room.reached[at]
         e = nodes.opened[n]
-        best = _best_floor_category(nodes, n, e) if e >= 0 else -1
+        best = _best_floor_category(nodes, e) if e >= 0 else -1
         room.heap_node[at] = best
         at += 1
         if best >= 0:
@@ -572,7 +570,7 @@ def settle(model, nodes, floors, room, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _best_floor_category(nodes, n, e):  # type: ignore[no-untyped-def]
+def _best_floor_category(nodes, e):  # type: ignore[no-untyped-def]
     """The category whose children have the best floors, or -1 if none was asked for."""
     best, most = -1, 0.0
     for a in range(nodes.bound.shape[1]):

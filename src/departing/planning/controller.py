@@ -84,9 +84,8 @@ class Controller:
         rank = np.full(len(self.vectors), len(rivals))
         rank[rivals] = np.arange(len(rivals))
         brought = arrived @ self.vectors[rivals].T
-        brought[
-            np.arange(len(rivals))[None, :] >= rank[:, None]
-        ] = -np.inf  # only those that see more users take over
+        busier = np.arange(len(rivals)) < rank[:, None]
+        brought = np.where(busier, brought, -np.inf)  # only states that see more users take over
         heir = rivals[brought.argmax(axis=1)]
         loss = np.abs((arrived * self.vectors).sum(axis=1) - brought.max(axis=1))  # a gain would upset the others
         order = np.argsort(loss, kind="stable")

@@ -1,19 +1,16 @@
 """Sure departure: the best sequence of categories, found in the lattice of counts of clicks."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from departing.evaluation.bracket import ROUNDING
 from departing.kernels import lattice as kernels
 from departing.kernels.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
 from departing.kernels.search import refill
-from departing.planning.memory import MEMORY, grown, nbytes
-from departing.planning.problem import Clock, Problem
+from departing.planning.memory import MEMORY, grown, key_table, nbytes
+from departing.planning.problem import Clock, Problem, Progress
 from departing.policy.schedule import Fixed, Schedule, Threshold, Walk
 
 CHUNK = 256  # nodes made between two looks at the clock, at least
-Progress = Callable[[float, float], None]
 
 
 class Lattice:
@@ -36,7 +33,7 @@ class Lattice:
         )
         self.steps.weights[0] = problem.prior
         keys = np.random.default_rng(0).integers(0, 2**64, k, np.uint64)
-        self._queue = kernels.Queue(np.empty(n), np.empty(n, np.int32), _table(n), keys, np.empty(n_types))
+        self._queue = kernels.Queue(np.empty(n), np.empty(n, np.int32), key_table(n), keys)
         refill(self._queue.table, self.steps.key, 1)
         self.lower = -np.inf
 
@@ -84,7 +81,7 @@ class Lattice:
                 n = 2 * len(self.steps.gained)
                 self.steps = grown(self.steps, n)
                 queue = grown(self._queue, n, only={"bound", "node"})
-                self._queue = queue._replace(table=_table(n))
+                self._queue = queue._replace(table=key_table(n))
                 refill(self._queue.table, self.steps.key, int(self.size[NODES]))
                 self.size[FULL] = 0
 
@@ -107,7 +104,3 @@ def plainest(categories: list[int], then: int) -> Schedule:
     if len(set(categories)) == 1:
         return Threshold(first=categories[0], steps=len(categories), then=then)
     return Walk(categories, then=then)
-
-
-def _table(n: int) -> np.ndarray:
-    return np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)

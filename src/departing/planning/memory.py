@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 MEMORY = 1_500_000_000  # bytes a planner may take
 T = TypeVar("T", bound=NamedTuple)
@@ -26,3 +27,8 @@ def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | 
 def nbytes(*groups: NamedTuple) -> int:
     """The memory of all arrays."""
     return sum(array.nbytes for group in groups for array in group)
+
+
+def key_table(n: int) -> npt.NDArray[np.int32]:
+    """An empty table in which n keys find their places."""
+    return np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)

@@ -13,7 +13,7 @@ from departing.policy.schedule import Schedule
 if TYPE_CHECKING:
     from departing.planning.plan import Plan
 
-SETTLED = 0.01  # the chance of ever seeing another category below which a branch is not followed
+SETTLED = 0.01  # of the users may ever see another category, where the present one counts as settled
 
 
 @dataclass(frozen=True)

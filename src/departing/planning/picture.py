@@ -21,6 +21,7 @@ from departing.figures import GREY, INK, PALETTE, ink_on, render, shorten, tidy,
 from departing.model.counts import Integers
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.planning.outline import SETTLED
 from departing.planning.plan import Plan, plan
 from departing.planning.problem import Clock, Problem
 from departing.policy.alpha import Alpha
@@ -31,7 +32,6 @@ ENDINGS = (".svg", ".png", ".pdf")
 COLUMNS = 5
 ROWS = 8  # nodes in a column at most
 SMALL = 0.01  # of all users: nodes with fewer are not drawn
-SETTLED = 0.01  # of the users at a node may ever see another category, if it counts as settled
 
 COARSE = 2e-4  # of the value: the gap of plans at other beliefs
 TINY = 5e-4  # of all users: fewer are not worth a word

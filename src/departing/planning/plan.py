@@ -1,7 +1,6 @@
 """`plan`: the best policy for an instance, with a bracket around its value."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from departing.model.instance import Instance
 from departing.planning.closed_form import best_for_all, two_by_two
 from departing.planning.controller import Controller
 from departing.planning.lattice import Lattice
-from departing.planning.problem import Clock, Problem
+from departing.planning.problem import Clock, Problem, Progress
 from departing.planning.proof import LatticeProof, Proof, SearchProof, TheoremProof, Verification
 from departing.planning.search import Search
 from departing.policy.alpha import Alpha
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 METHODS = ("auto", "closed-form", "lattice", "search")
 NARROWER = 0.85  # of the gap is searched for, so that a short policy may lose a little
 WIDER = 1.05  # times the gap there is: what a short policy may make of it, if the one asked for is out of reach
-Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +216,7 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
         controller, lower = Controller.of(best.category, problem.instance), fixed
     n = len(controller.vectors)
     if n == 1:
-        policy: Policy = best
+        policy: Policy = Fixed(int(controller.categories[0]))
     else:
         policy = Alpha(problem.instance, controller.vectors, controller.categories)
     reason = f"Counts expanded: {search.expanded:,}; ways of going on kept: {n:,}."

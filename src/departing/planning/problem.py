@@ -1,6 +1,6 @@
 """What planning needs of an instance, and what all methods share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -11,6 +11,8 @@ from departing.evaluation.bracket import ROUNDING
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Allowed, as_allowed
+
+Progress = Callable[[float, float], None]  # told the lower and the upper bound now and then
 
 
 @dataclass(frozen=True)

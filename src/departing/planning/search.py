@@ -1,7 +1,5 @@
 """The general planner: a search through the graph of counts, for any types, categories and departures."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +22,8 @@ from departing.kernels.search import (
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.planning.controller import Controller
-from departing.planning.memory import MEMORY, grown, nbytes
-from departing.planning.problem import Clock, Problem
+from departing.planning.memory import MEMORY, grown, key_table, nbytes
+from departing.planning.problem import Clock, Problem, Progress
 
 GRID = 256  # beliefs on an edge
 EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
@@ -38,7 +36,6 @@ WORTH_PRACTISING = 0.01  # of the gap
 SPARE = (0.1, 0.03, 0.01)  # of the gap may be given up for a shorter controller; the first that is enough
 LOOK = 0.1  # seconds, about, between two looks at the clock
 PACE = 5e-3  # seconds for a node, until that is known
-Progress = Callable[[float, float], None]
 Array = npt.NDArray[np.generic]
 
 
@@ -86,13 +83,9 @@ class Search:
         self.size[POINTS], self.size[COLUMNS] = n, shown
         k = len(problem.categories)
         floors = self.floors
-        floors.vector[:k], floors.category[:k], floors.form[:k], floors.after[:k] = (
-            problem.fixed,
-            range(k),
-            ALWAYS,
-            -1,
-        )
-        floors.columns[:, :k], floors.owner[:k] = problem.fixed.T, range(k)
+        floors.vector[:k], floors.columns[:, :k] = problem.fixed, problem.fixed.T
+        floors.category[:k], floors.owner[:k] = range(k), range(k)
+        floors.form[:k], floors.after[:k] = ALWAYS, -1
         self.size[VECTORS] = self.size[FLOORS] = k
 
     def _add_root(self) -> None:
@@ -306,7 +299,7 @@ def _floors(n: int, n_types: int) -> kernels.Floors:
 
 def _room(n: int, n_types: int, step_key: npt.NDArray[np.uint64]) -> kernels.Room:
     return kernels.Room(
-        table=np.full(1 << (2 * n - 1).bit_length(), -1, np.int32),
+        table=key_table(n),
         step_key=step_key,
         reached=np.empty(n, np.int32),
         starts=np.empty(n + 2, np.int64),
