@@ -20,10 +20,11 @@ KINDS: dict[str, type[Saved]] = {cls.kind: cls for cls in (Fixed, Threshold, Wal
 
 def load_policy(path: str | os.PathLike[str]) -> Policy:
     """Read a policy from the file its `save` wrote."""
-    return _from_document(read_document(path, "policy"), repr(str(path)))
+    return policy_from(read_document(path, "policy"), repr(str(path)))
 
 
-def _from_document(document: dict[str, Any], where: str) -> Policy:
+def policy_from(document: dict[str, Any], where: str) -> Policy:
+    """The policy of a document; errors say `where` it stands."""
     fields = dict(document)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -31,7 +32,7 @@ def _from_document(document: dict[str, Any], where: str) -> Policy:
     parameters = inspect.signature(KINDS[kind]).parameters
     check_fields(fields, set(parameters), set(), where)
     if "fallback" in fields:
-        fields["fallback"] = _from_document(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
+        fields["fallback"] = policy_from(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
     if "instance" in fields:
         instance = _mapping(fields["instance"], "instance", where)
         fields["instance"] = Instance.from_document(instance, f"{where}, instance")

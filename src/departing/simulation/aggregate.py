@@ -1,5 +1,6 @@
 """Integer counts of users pushed through the graph of counts: any number of users for the price of a few."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,9 @@ from departing.simulation.reference import deal_types
 from departing.simulation.run import Progress
 
 TAIL = 1e-4
+Tell = Callable[
+    [Integers, Integers, Integers], None
+]  # counts[n, K, 4], categories[n], how many in each outcome[n, 4]
 
 
 @dataclass
@@ -47,19 +51,21 @@ def aggregate(
     instance: Instance,
     policy: Policy,
     users: int,
-    seed: int,
+    rng: np.random.Generator,
     max_steps: int | None,
     nodes: int,
     effort: float,
     progress: Progress,
+    tell: Tell | None = None,
+    told_steps: int | None = None,
 ) -> Histories | None:
     """The histories of `users` users, with the exact distribution.
 
-    None if more than `nodes` counts are met, or before the end it takes the `effort` of so many counts.
+    None if more than `nodes` counts are met, or before the end it takes the `effort` of so many counts. A learner is
+    told of the first `told_steps` steps of all users, of all their steps if that is None.
     The users of one type at one counts are split by binomials: who clicks, which of these depart all the
     same, which of the others depart.
     """
-    rng = np.random.default_rng([seed, 1])
     frontier = Frontier(instance, deal_types(instance, users, rng))
     gone, visited, step = Gone(), 0, 0
     sure = (instance.chances[:, STAY] == 0).all(axis=1)
@@ -76,7 +82,8 @@ def aggregate(
             gone.add(frontier.counts, frontier.weights.sum(axis=1))
             break
         categories = recommended(policy, frontier.counts)
-        if max_steps is None and sure.any():
+        telling = tell is not None and (told_steps is None or step < told_steps)
+        if max_steps is None and sure.any() and not telling:
             chain = sure[categories] & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1)
             visited += _play_chains(instance, frontier, categories, chain, rng, gone, nodes)
             categories = categories[~chain]
@@ -84,9 +91,13 @@ def aggregate(
         last = rng.binomial(clicked, instance.depart_on_click[categories])
         missed = frontier.weights - clicked
         departed = rng.binomial(missed, instance.depart[categories])
-        gone.depart(frontier.counts, categories, DEPART, departed.sum(axis=1))
-        gone.depart(frontier.counts, categories, CLICK_DEPART, last.sum(axis=1))
-        frontier.advance(categories, np.stack([clicked - last, missed - departed], axis=1))
+        outcomes = np.stack([clicked - last, missed - departed, departed, last], axis=1)
+        totals = outcomes.sum(axis=2)
+        if tell is not None and telling:
+            tell(frontier.counts, categories, totals)
+        gone.depart(frontier.counts, categories, DEPART, totals[:, DEPART])
+        gone.depart(frontier.counts, categories, CLICK_DEPART, totals[:, CLICK_DEPART])
+        frontier.advance(categories, np.ascontiguousarray(outcomes[:, : STAY + 1]))
         frontier.keep(frontier.weights.sum(axis=1) > 0)
         step, before, here = step + 1, here, int(frontier.weights.sum())
         progress(before - here)

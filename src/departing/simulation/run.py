@@ -12,6 +12,8 @@ from departing.model.arguments import as_number
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
+from departing.model.instance import Floats
+from departing.simulation.course import Course, Slope, slope
 
 Progress = Callable[[int], None]  # called with the number of users who finished since the last call
 
@@ -33,6 +35,7 @@ class Run:
     returns: Integers = field(repr=False)
     returns_users: Integers = field(repr=False)
     _replay: Callable[[], Histories] = field(repr=False)
+    course: Course | None = field(default=None, repr=False)
 
     @property
     def mean(self) -> float:
@@ -56,12 +59,36 @@ class Run:
         """
         return self._replay()
 
+    @property
+    def checkpoints(self) -> Integers:
+        """Numbers of users on a log scale, the last one all; of a run under one policy just that."""
+        return self._course.checkpoints
+
+    @cached_property
+    def regret(self) -> Floats:
+        """Cumulative expected regret at the checkpoints, by the exact value of the policy each user was given."""
+        return self._course.regret
+
+    @cached_property
+    def realised(self) -> Floats:
+        """Cumulative realised regret at the checkpoints: what the best policy would bring, less the clicks."""
+        return self._course.realised
+
+    @property
+    def _course(self) -> Course:
+        assert self.course is not None
+        return self.course
+
+    def slope(self, first: float, last: float) -> Slope:
+        """How the expected regret grows between so many users, on log-log axes; see `slope`."""
+        return slope(self.checkpoints, self.regret, first, last)
+
 
 def quiet(users: int) -> None:
     """Report nothing."""
 
 
-def run_of(histories: Histories, engine: str, seed: int) -> Run:
+def run_of(histories: Histories, engine: str, seed: int, course: Course | None = None) -> Run:
     """The run in which users had these histories."""
     times = histories.multiplicity
     returns, users = add_up([histories.clicks], [times])
@@ -75,6 +102,7 @@ def run_of(histories: Histories, engine: str, seed: int) -> Run:
         returns=returns,
         returns_users=users,
         _replay=partial(_keep, histories),
+        course=course,
     )
 
 

@@ -1,36 +1,43 @@
-"""`simulate`: many users under one policy."""
+"""`simulate`: many users under one policy, or with a learner."""
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import numpy as np
 
+from departing.evaluation.bracket import Bracket
+from departing.learning.protocol import Learner
 from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_instance, check_stays
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
+from departing.simulation.course import Course, Piece, as_optimum
 from departing.simulation.reference import Finished, Record, Users, new_users, play
 from departing.simulation.run import Progress, Run, quiet, run_of
 
 AUTO_MEMORY, MOST_MEMORY = 2**31, 2**33  # bytes of counts the aggregate engine may meet
 ENGINES = ("auto", "aggregate", "lanes", "step")
+LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
 
 
 def simulate(
     instance: Instance,
-    policy: Policy,
+    policy: Policy | Learner,
     users: int = 10**6,
     seed: int = 0,
     engine: str = "auto",
     *,
     open_users: int | None = None,
+    delay: int = 0,
     max_steps: int | None = None,
     threads: int | None = None,
     log: str | os.PathLike[str] | None = None,
+    optimum: float | Bracket | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """A run of `users` users under `policy`.
+    """A run of `users` users under `policy`, or with a learner.
 
     Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
     speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
@@ -40,6 +47,12 @@ def simulate(
     At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
     are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
     number of users finished.
+
+    A learner goes on from what it knows, and knows more afterwards. Engines for learners: `step` asks it for every
+    recommendation, with at most `open_users` at once (one unless told), each answer told when `delay` more users have
+    come; `blocks` sends whole crowds through the policies it holds, for learners that do; `arms` is for UCB-Hybrid;
+    `auto` takes the fastest that fits. `run.regret` compares with the best policy, which is planned when it is first
+    asked for unless `optimum` tells what that brings one user.
 
     >>> from departing.policy.schedule import Fixed
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
@@ -52,12 +65,73 @@ def simulate(
     users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
     together = None if open_users is None else as_whole("open_users", open_users)
     check_instance(instance)
-    check_policy(policy)
     max_steps = check_stays(instance, max_steps)
-    if engine not in ENGINES:
-        raise InputError(f"engine is {engine!r}; allowed are {', '.join(ENGINES)}.")
+    known = as_optimum(optimum)
+    learns = hasattr(policy, "observe")
+    allowed = LEARNING_ENGINES if learns else ENGINES
+    if engine not in allowed:
+        raise InputError(
+            f"engine is {engine!r}; allowed {'for learners ' if learns else ''}are {', '.join(allowed)}."
+        )
+    if learns:
+        if log is not None or threads is not None:
+            raise InputError("log and threads are for runs under a policy, not for learners.")
+        assert isinstance(policy, Learner)
+        run = _run_learner(instance, policy, users, seed, engine, together, delay, max_steps, progress or quiet)
+        assert run.course is not None
+        return replace(run, course=replace(run.course, known=known))
+    check_policy(policy)
+    assert isinstance(policy, Policy)
+    if delay:
+        raise InputError(f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.")
+    run = _run_policy(instance, policy, users, seed, engine, together, max_steps, threads, log, progress or quiet)
+    marks, piece = np.array([users]), Piece(0, policy, users)
+    return replace(run, course=Course(instance, marks, np.array([run.clicks]), [piece], known))
+
+
+def _run_learner(
+    instance: Instance,
+    learner: Learner,
+    users: int,
+    seed: int,
+    engine: str,
+    open_users: int | None,
+    delay: int,
+    max_steps: int | None,
+    progress: Progress,
+) -> Run:
+    from departing.learning.blocks import BlockLearner
+    from departing.learning.committed import Committed
+    from departing.simulation.learning import run_blocks, run_steps
+
+    delay = as_whole("delay", delay, 0, MOST_USERS)
+    if isinstance(learner, Committed):
+        learner.check(instance)
+    rng = np.random.default_rng([seed, 2])
+    stepwise = open_users is not None or delay > 0 or max_steps is not None
+    blocks = isinstance(learner, BlockLearner)
+    if engine == "blocks" and (stepwise or not blocks):
+        raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
+    if isinstance(learner, BlockLearner) and engine != "step" and not stepwise:
+        return run_blocks(instance, learner, users, rng, progress, seed)
+    return run_steps(
+        instance, learner, users, rng, open_users or (1000 if delay else 1), delay, max_steps, progress, seed
+    )
+
+
+def _run_policy(
+    instance: Instance,
+    policy: Policy,
+    users: int,
+    seed: int,
+    engine: str,
+    together: int | None,
+    max_steps: int | None,
+    threads: int | None,
+    log: str | os.PathLike[str] | None,
+    progress: Progress,
+) -> Run:
     threads = as_whole("threads", threads) if threads is not None else cores()
-    progress = progress or quiet
     if log is not None and engine not in ("auto", "step"):
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
     if engine == "step" or log is not None:
@@ -67,7 +141,8 @@ def simulate(
 
         nodes = (AUTO_MEMORY if engine == "auto" else MOST_MEMORY) // (32 * instance.n_categories)
         effort = _effort(instance, policy, users, max_steps) if engine == "auto" else np.inf
-        histories = aggregate(instance, policy, users, seed, max_steps, nodes, effort, progress)
+        rng = np.random.default_rng([seed, 1])
+        histories = aggregate(instance, policy, users, rng, max_steps, nodes, effort, progress)
         if histories is not None:
             return run_of(histories, "aggregate", seed)
         if engine == "aggregate":

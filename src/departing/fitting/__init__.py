@@ -1,0 +1,1 @@
+"""From what users did to an instance."""

@@ -1,0 +1,1 @@
+"""Learners: they recommend, see what happens, and recommend better."""
