@@ -114,7 +114,8 @@ def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> Committed:
     if over == "thresholds":
         if instance.n_categories != 2:
             raise InputError(
-                f"ucb-hybrid with thresholds is for 2 categories, not {instance.n_categories}; use policies = 'fixed'."
+                f"ucb-hybrid with thresholds is for 2 categories, not {instance.n_categories}; "
+                "there it needs policies = 'fixed'."
             )
         return _make("ucb.UCBHybrid.thresholds", users=users, **options)
     if "horizon" in options:
@@ -129,7 +130,7 @@ def _make(home: str, *arguments: Any, **options: Any) -> Committed:
 
 
 def _found(home: str) -> Any:
-    """The class (or its maker) at `home` in this folder; imported now, so that one learner does not cost all others."""
+    """The class (or its maker) at `home` in this folder, imported only when it is needed."""
     module, *names = home.split(".")
     found: Any = import_module(f"departing.learning.{module}")
     for name in names:

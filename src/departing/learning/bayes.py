@@ -1,0 +1,136 @@
+"""The Bayes learner: infer the instance, plan, and explore where it pays."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from departing.fitting.likelihood import Evidence, Parameters
+from departing.learning.blocks import BlockLearner, next_block
+from departing.learning.ledger import Ledger
+from departing.learning.posterior import Posterior
+from departing.learning.pricing import Prospects, priced
+from departing.model.arguments import as_number, as_seed, as_whole
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.instance import Instance
+from departing.planning.plan import Plan, plan
+from departing.policy.protocol import Policy
+
+RULES = ("priced", "thompson", "none")
+DEPTH = 30  # steps of a user that are kept
+ROWS = 1500  # different counts that inference looks at
+DRAWS = 16
+GAP = 1e-5  # of a plan's value, how closely it is planned
+SECONDS = 0.5  # for one plan, at most
+
+
+class Model(BlockLearner):
+    """What learners share that infer an instance: the ledger of what users did, and the posterior."""
+
+    depth: int | None = DEPTH
+
+    def __init__(self, types: int, categories: int, seed: int = 0, growth: float = 0.1) -> None:
+        super().__init__(categories)
+        self.n_types = as_whole("types", types, 1, 64)
+        self.seed = as_seed(seed)
+        self.growth = as_number("growth", growth, 1e-3, 10.0)
+        self.rng = np.random.default_rng([self.seed, 3])
+        self.ledger = Ledger(self.n_categories, DEPTH)
+        self.posterior = Posterior(self.n_categories, self.n_types, self.rng)
+        self._replanned = 0
+
+    def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
+        self.ledger.book(counts, categories, outcomes)
+
+    def evidence(self) -> Evidence | None:
+        """What users did so far, None if nothing is known."""
+        found = Evidence.of(*self.ledger.histogram(ROWS), self.n_types)
+        return found if len(found.users) else None
+
+    def _starts(self) -> int:
+        """How many new starts inference makes: fewer when there is much data and each costs more."""
+        if self.arrived < 200:
+            return 3
+        return 2 if self.arrived < 10**5 or self._replanned % 3 == 0 else 1
+
+    def instance(self) -> Instance:
+        """The most likely instance by now."""
+        evidence = self.evidence()
+        return self.posterior.imagine() if evidence is None else self.posterior.best(evidence, self._starts())
+
+    def state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        return super().state() | {
+            "types": self.n_types,
+            "seed": self.seed,
+            "growth": self.growth,
+            "rng": self.rng.bit_generator.state,
+            "ledger": self.ledger.state(),
+            "pool": [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool],
+            "replanned": self._replanned,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`."""
+        super().restore(state)
+        self.rng.bit_generator.state = state["rng"]
+        self.ledger = Ledger.of_state(self.n_categories, state["ledger"])
+        self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]
+        self._replanned = state["replanned"]
+
+
+class Bayes(Model):
+    """Infer prior, click and depart from what users did, plan, and explore by one of three rules.
+
+    `types` is how many types there are thought to be; one too many costs little, one too few a lot. Whether departure
+    is sure is learned. Rules for exploring: `priced` plays the plan that loses least over draws from the posterior, and
+    lets just enough users try the plan of a draw in which that loses, if it pays; `thompson` deals the users of a
+    block over the plans of the draws; `none` plays the plan that loses least, always.
+
+    >>> learner = Bayes(types=2, categories=2, seed=0)
+    >>> learner.recommend(["ann", "bob"]).shape
+    (2,)
+    """
+
+    kind: ClassVar[str] = "bayes"
+
+    def __init__(
+        self, types: int, categories: int, seed: int = 0, explore: str = "priced", *, growth: float = 0.1
+    ) -> None:
+        if explore not in RULES:
+            raise InputError(f"explore is {explore!r}; allowed are {', '.join(RULES)}.")
+        super().__init__(types, categories, seed, growth)
+        self.explore = explore
+
+    def _block(self) -> list[tuple[Policy, int]]:
+        n = next_block(self.arrived, self.growth)
+        evidence = self.evidence()
+        self._replanned += 1
+        few = n < 4 and self.explore != "none"
+        if evidence is None:
+            draws = [self.posterior.imagine()]
+        else:
+            draws = self.posterior.draw(evidence, 1 if few else DRAWS, self._starts())
+        plans = [self._plan(draw) for draw in draws]
+        if self.explore == "thompson":
+            dealt = self.rng.multinomial(n, np.full(len(plans), 1 / len(plans)))
+            return [(plans[i].policy, int(dealt[i])) for i in range(len(plans))]
+        prospects = Prospects.of(draws, plans)
+        if self.explore == "none" or len(plans) == 1:
+            return [(prospects.greedy.policy, n)]
+        return priced(prospects, n, self.arrived, evidence.n_parameters if evidence else 1)
+
+    @staticmethod
+    def _plan(instance: Instance) -> Plan:
+        return plan(instance, GAP * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
+
+    def state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        return super().state() | {"explore": self.explore}
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> "Bayes":
+        """A learner that goes on from a `state`."""
+        learner = cls(state["types"], state["categories"], state["seed"], state["explore"], growth=state["growth"])
+        learner.restore(state)
+        return learner
