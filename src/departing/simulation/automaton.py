@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.evaluation.push import Frontier
-from departing.model.counts import Integers
+from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, STAY, Instance
 from departing.policy.protocol import Policy, recommended, unsettled
 from departing.policy.schedule import Schedule
@@ -69,6 +69,15 @@ def automaton(instance: Instance, policy: Policy, users: int, max_steps: int | N
             break
         graph, left = finer, finer_left
     return graph
+
+
+def counts_like(counts: Integers, clicked: Integers) -> Integers:
+    """The `counts[n, K, 4]` of nodes, with so many clicks as users there have: the policy acts as for their own."""
+    like = counts.copy()
+    extra = clicked - clicks(counts)  # not zero only for schedules, which look at the number of steps alone
+    like[:, 0, CLICK] += extra
+    like[:, 0, STAY] -= extra
+    return like
 
 
 def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automaton:

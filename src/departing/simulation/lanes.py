@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.kernels.lanes import LOW, enqueue, run_lanes, tally_clicks
-from departing.model.counts import Integers, clicks, merge, steps
+from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
+from departing.model.instance import CLICK_DEPART, DEPART, Instance
 from departing.policy.protocol import Policy
-from departing.simulation.automaton import Automaton, automaton
+from departing.simulation.automaton import Automaton, automaton, counts_like
 from departing.simulation.reference import Finished, Users, deal_types, play
 from departing.simulation.run import Progress, Run, add_up, quiet, run_of, total
 
@@ -137,9 +137,8 @@ class Lanes:
             counts = tally[order[parked]]
             final = self._final_counts(words, order, tally, last)
         else:
-            counts = self._counts_like(
-                state // self.instance.n_types, (words[parked] >> np.uint64(32)).astype(np.int64)
-            )
+            clicked = (words[parked] >> np.uint64(32)).astype(np.int64)
+            counts = counts_like(self.graph.counts[state // self.instance.n_types], clicked)
         many = (words[aside[~exits]] >> np.uint64(32)).astype(np.int64)
         types = state % self.instance.n_types
         # An exit is a state in which everybody leaves at once: its one step did not happen.
@@ -162,14 +161,6 @@ class Lanes:
         by_state = np.where(self.shown < 0, 0.0, chance[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
         return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])
-
-    def _counts_like(self, node: Integers, clicked: Integers) -> Integers:
-        """Counts of users at `node` with so many clicks, for which the policy acts as for their own."""
-        counts = self.graph.counts[node]
-        extra = clicked - clicks(counts)  # not zero only for schedules, which look at the number of steps alone
-        counts[:, 0, CLICK] += extra
-        counts[:, 0, STAY] -= extra
-        return counts
 
     def _final_counts(
         self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None

@@ -102,6 +102,8 @@ def _run_learner(
 ) -> Run:
     from departing.learning.blocks import BlockLearner
     from departing.learning.committed import Committed
+    from departing.learning.ucb import UCBHybrid
+    from departing.simulation.arms import Arms
     from departing.simulation.learning import run_blocks, run_steps
 
     delay = as_whole("delay", delay, 0, MOST_USERS)
@@ -110,6 +112,11 @@ def _run_learner(
     rng = np.random.default_rng([seed, 2])
     stepwise = open_users is not None or delay > 0 or max_steps is not None
     blocks = isinstance(learner, BlockLearner)
+    arms = isinstance(learner, UCBHybrid) and learner.open_users == 0
+    if engine == "arms" and (stepwise or not arms):
+        raise InputError("engine is 'arms'; it is for UCB-Hybrid without users who are here, one after the other.")
+    if isinstance(learner, UCBHybrid) and arms and engine != "step" and not stepwise:
+        return Arms(instance, learner, users, seed).run(progress)
     if engine == "blocks" and (stepwise or not blocks):
         raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
     if isinstance(learner, BlockLearner) and engine != "step" and not stepwise:
