@@ -2,6 +2,7 @@
 
 import os
 from importlib import import_module
+from math import inf
 from typing import Any
 
 from departing.learning.committed import Committed
@@ -21,7 +22,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "lattice": (),
     "oracle": (),
     "thompson": (),
-    "ucb-hybrid": ("policies", "epsilon", "scale", "horizon"),
+    "ucb-hybrid": ("policies", "scale", "epsilon", "tau", "eta", "horizon"),
     "ulcb": (),
     "uniform": (),
 }
@@ -68,14 +69,15 @@ def _check_option(name: str, value: Any, where: str) -> None:
         raise InputError(f"{where}: {name} is {value!r:.40}; allowed are {', '.join(_WORDS[name])}.")
     if name in ("types", "horizon", "explore_users"):
         as_whole(name, value)
-    if name == "epsilon":
-        as_number(name, value, 0.0, 1.0)
+    if name in ("epsilon", "tau", "eta"):
+        as_number(name, value, 0.0, 1.0 if name == "epsilon" else inf)
 
 
 def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Committed:
     """The learner that `spec` tells of, for `users` users of `instance`.
 
-    `types` is the instance's number of types unless told, and `epsilon` one less its largest chance of a click.
+    `types` is the instance's number of types unless told, and `epsilon`, which the proved scale of UCB-Hybrid needs, one
+    less its largest chance of a click.
 
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
     >>> learner_from({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
@@ -110,7 +112,8 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
 def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> Committed:
     """UCB-Hybrid over thresholds of two categories, or over fixed categories."""
     over = options.pop("policies", "thresholds")
-    options.setdefault("epsilon", 1.0 - float(instance.click.max()))
+    if options.get("scale", "proved") == "proved" and "tau" not in options:
+        options.setdefault("epsilon", 1.0 - float(instance.click.max()))
     if over == "thresholds":
         if instance.n_categories != 2:
             raise InputError(
