@@ -32,7 +32,8 @@ app = typer.Typer(
 )
 
 POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
-INSTANCE_HELP = "A TOML or JSON file, or 'blog' for the example of the paper."
+INSTANCE_HELP = "A TOML or JSON file, or 'blog' for the example of the paper; also 'hard' and 'magazine'."
+LEARNER_HELP = "bayes, ucb-hybrid, lattice, thompson, …; options after a colon, as in bayes:types=3,explore=none."
 
 InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help=INSTANCE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -91,11 +92,11 @@ def _console() -> "Console":
 
 
 def _load(name: str) -> "Instance":
-    from departing.model.examples import blog
+    from departing.model.examples import EXAMPLES
     from departing.model.instance import Instance
 
-    if name == "blog":
-        return blog()
+    if name in EXAMPLES:
+        return EXAMPLES[name]()
     if not Path(name).suffix:
         raise InputError(f"There is no instance {name!r}; give a file that ends in .toml or .json, or 'blog'.")
     return Instance.load(name)
@@ -386,6 +387,138 @@ def plan(
             print(f"Saved to {path}")
     if checked is not None and not checked.holds:
         raise InputError("The proof does not hold; please report this instance.")
+
+
+@app.command()
+@_told
+def learn(
+    file: InstanceArgument,
+    learner: Annotated[
+        str | None, typer.Argument(metavar="[LEARNER]", help=f"{LEARNER_HELP} Not with --load.", show_default=False)
+    ] = None,
+    users: Annotated[str, typer.Option(metavar="N", help="How many users come.")] = "1e6",
+    seed: Seed = 0,
+    runs: Annotated[int, typer.Option(help="So many runs, with one seed after the other.")] = 1,
+    open_users: Annotated[int | None, typer.Option(help="How many users are open at once.")] = None,
+    delay: Annotated[str, typer.Option(metavar="N", help="Tell what users did when so many more have come.")] = "0",
+    picture: Annotated[Path | None, typer.Option(help="Draw regret to this file (.svg, .png or .pdf).")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write what was learnt to this file (.json).")] = None,
+    load: Annotated[Path | None, typer.Option(help="Go on from what was learnt before.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Let a learner recommend to users of whom it knows nothing, and tell what that costs."""
+    from departing.learning.committed import Committed
+    from departing.learning.library import learner_from, load_learner, parse_learner
+    from departing.model.arguments import MOST_USERS, as_seed, as_whole
+    from departing.model.files import suffix_of
+    from departing.report import learning as report
+    from departing.studies.picture import ENDINGS, write_picture
+    from departing.studies.results import curves_of
+    from departing.studies.runner import most_played, optimum_record, play
+
+    if (learner is None) == (load is None):
+        raise InputError("Give either a learner, or --load with the file of one.")
+    found, n_users = _load(file), as_whole("users", _whole("users", users), most=MOST_USERS)
+    seed, runs, late = as_seed(seed), as_whole("runs", runs, 1, 10**5), _whole("delay", delay)
+    if runs > 1 and (save is not None or load is not None):
+        raise InputError(f"runs is {runs}; a learner is saved and loaded for one run only.")
+    if save is not None:
+        suffix_of(save, (".json",))
+    if picture is not None:
+        suffix_of(picture, ENDINGS)
+    spec = None if learner is None else parse_learner(learner)
+    records = []
+    with _progress("learning", n_users * runs, as_json) as advance:
+        optimum = optimum_record(found, n_users)
+        for number in range(seed, seed + runs):
+            student: Committed = load_learner(load) if load else learner_from(spec or {}, found, n_users, number)
+            run, record = play(student, found, n_users, number, optimum, open_users, late, advance)
+            records.append(record)
+    curves = curves_of(learner or str(load), records, [file] * runs)
+    policy = most_played(run)
+    if save is not None:
+        student.save(save)
+    if picture is not None:
+        write_picture(f"{curves.learner} on {Path(file).stem}", [curves], picture)
+    rows = report.course_rows(records)
+    files = {"saved": save, "picture": picture}
+    if as_json:
+        values = report.learnt_values(curves, rows, policy)
+        _print_json(values | {name: str(path) for name, path in files.items() if path is not None})
+        return
+    title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
+    console = _console()
+    console.print(report.course_table(title, rows))
+    for note in report.course_notes(curves, policy):
+        console.print(note, markup=False)
+    for path in filter(None, files.values()):
+        print(f"Saved to {path}")
+
+
+@app.command()
+@_told
+def study(
+    file: Annotated[Path, typer.Argument(metavar="STUDY", help="A TOML or JSON file: instances, learners, seeds.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the results; the study's name and -results unless told.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="How many runs at once; as many as there are cores.")] = None,
+    backend: Annotated[str, typer.Option(help="loky, threading, dask or ray.")] = "loky",
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster; one of this machine unless told.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run every learner of a study on every instance with every seed; go on where it was left."""
+    from departing.report.learning import study_table
+    from departing.studies.definition import load_study
+    from departing.studies.picture import write_pictures
+    from departing.studies.runner import run_study
+
+    found = load_study(file)
+    folder = out or Path(f"{file.stem}-results")
+    try:
+        with _study_progress(as_json) as (started, advance):
+            results = run_study(
+                found,
+                folder,
+                jobs=jobs,
+                backend=backend,
+                scheduler=scheduler,
+                started=started,
+                progress=advance,
+            )
+    except (KeyboardInterrupt, SystemError) as error:
+        if not _interrupted(error):
+            raise
+        _stop(f"Interrupted; finished runs are kept in {str(folder)!r}, and the same command goes on from there.")
+    pictures = write_pictures(results, folder)
+    rows = results.summary()
+    if as_json:
+        _print_json({"title": found.title, "folder": str(folder), "summary": rows, "pictures": pictures})
+        return
+    _console().print(study_table(found.title, rows))
+    print(f"Saved to {folder}: results.parquet, timings.parquet, {', '.join(pictures)}")
+
+
+@contextmanager
+def _study_progress(quiet: bool) -> Iterator[tuple[Callable[[int, int], None], "Progress"]]:
+    """A bar that learns its length when the runs that are missing are known."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda missing, runs: None, lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("runs", total=None)
+
+        def started(missing: int, runs: int) -> None:
+            bars.update(task, total=missing)
+
+        yield started, lambda runs: bars.advance(task, runs)
 
 
 @app.command()

@@ -17,6 +17,8 @@ from departing.model.arguments import as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import plan
+from departing.policy.library import describe
+from departing.policy.protocol import Policy
 from departing.simulation.course import optimum_gap
 from departing.simulation.run import Progress, Run, quiet
 from departing.simulation.simulate import simulate
@@ -63,6 +65,19 @@ def run_study(
     if failures:
         raise InputError(f"{len(failures)} of {len(study.jobs)} runs could not be done; the first: {failures[0]}")
     return results
+
+
+def most_played(run: Run) -> str | None:
+    """In words, the policy that most of the last users of a run had; None if the learner does not tell."""
+    assert run.course is not None
+    if not run.course.pieces:
+        return None
+    users: dict[Policy, int] = {}
+    last = len(run.checkpoints) - 1
+    for piece in run.course.pieces:
+        if piece.stretch == last:
+            users[piece.policy] = users.get(piece.policy, 0) + piece.users
+    return describe(max(users, key=lambda policy: users[policy]), run.course.instance)
 
 
 Finished = Generator[tuple[str, Record | str], None, None]

@@ -1,0 +1,140 @@
+"""Runs of learners and studies as tables for a person and as plain values for a program."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from departing.model.instance import Floats
+from departing.report.tables import finite, significant
+from departing.simulation.course import Slope
+from departing.studies.results import NOTHING, Curves, Record
+
+
+def clicks(value: float) -> str:
+    """A number of clicks: whole where it is large.
+
+    >>> clicks(1234.5), clicks(0.0123), clicks(-1e-13)
+    ('1,234', '0.012', '0')
+    """
+    if math.isnan(value):
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage; a multiple where it is large."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.1f} ×" if value >= 10 else f"{value:.1%}" if abs(value) >= 1e-5 else "0.0%"
+
+
+def study_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
+    """For every group and learner of a study what its runs came to."""
+    table = RichTable(title=escape(title), title_justify="left", caption_justify="left")
+    table.add_column("group", overflow="fold")
+    table.add_column("learner", overflow="fold")
+    for name in ("runs", "median\nregret", "mean", "max", "share of\nfixed loss", "slope", "seconds\na run"):
+        table.add_column(name, justify="right", no_wrap=True)
+    group = None
+    for row in rows:
+        if row["group"] != group:
+            table.add_section()
+        table.add_row(
+            escape(row["group"]) if row["group"] != group else "",
+            escape(row["learner"]),
+            f"{row['runs']:,}",
+            *(clicks(row[name]) for name in ("median", "mean", "max")),
+            share(row["share_of_fixed_loss"]),
+            _slope(row["slope"], row["slope_stderr"]),
+            significant(row["seconds"]),
+        )
+        group = row["group"]
+    table.caption = (
+        "Regret in clicks at the end of the runs; its mean as a share of what the best fixed category loses; "
+        "its slope on log-log axes over the last two decades of users."
+    )
+    return table
+
+
+def _slope(value: float | None, stderr: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if stderr is None else f"{value:.2f} ± {stderr:.2f}"
+
+
+def powers_of_ten(users: Floats) -> list[int]:
+    """The checkpoints to show: powers of ten, and the last one.
+
+    >>> powers_of_ten(np.array([1, 2, 10, 20, 100, 150]))
+    [0, 2, 4, 5]
+    """
+    return [i for i, n in enumerate(users.tolist()) if math.log10(n).is_integer() or i == len(users) - 1]
+
+
+def course_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Mean regret of some runs at the powers of ten, as plain values."""
+    users = np.array(records[0]["users"])
+    regret = None if records[0]["regret"] is None else np.mean([record["regret"] for record in records], axis=0)
+    realised = np.mean([record["realised"] for record in records], axis=0)
+    lost = records[0]["optimum"] - records[0]["fixed_value"]
+    rows = []
+    for i in powers_of_ten(users):
+        counted = float(realised[i] if regret is None else regret[i])
+        whole = lost * float(users[i])
+        rows.append(
+            {
+                "users": int(users[i]),
+                "regret": None if regret is None else float(regret[i]),
+                "realised": float(realised[i]),
+                "per_user": counted / float(users[i]),
+                "share_of_fixed_loss": counted / whole if whole > NOTHING else None,
+            }
+        )
+    return rows
+
+
+def course_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
+    """Regret at the powers of ten."""
+    table = RichTable(title=escape(title), title_justify="left", caption_justify="left")
+    table.caption = "Regret in clicks, expected and realised; as a share of what the best fixed category loses."
+    for name in ("users", "regret", "realised", "regret per user", "share of fixed loss"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            f"{row['users']:,}",
+            clicks(math.nan if row["regret"] is None else row["regret"]),
+            clicks(row["realised"]),
+            significant(row["per_user"]) if abs(row["per_user"]) > 1e-12 else "0",
+            share(row["share_of_fixed_loss"]),
+        )
+    return table
+
+
+def course_notes(curves: Curves, policy: str | None) -> list[str]:
+    """How regret grows, and what most users get in the end."""
+    steep = curves.slope
+    notes = []
+    if not math.isnan(steep.value):
+        power = _slope(steep.value, finite(steep.stderr))
+        notes.append(f"Regret grows like users to the power {power} over the last two decades.")
+    if policy is not None:
+        notes.append(f"In the end most users get: {policy}.")
+    return notes
+
+
+def learnt_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
+    """What came of learning, as plain values."""
+    steep: Slope = curves.slope
+    return {
+        "learner": curves.learner,
+        "runs": len(curves.final),
+        "course": list(rows),
+        "slope": finite(steep.value),
+        "slope_stderr": finite(steep.stderr),
+        "policy": policy,
+        "seconds": curves.seconds,
+    }
