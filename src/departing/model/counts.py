@@ -70,13 +70,16 @@ def row_keys(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
 
 
 def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:
-    """The distinct rows of `counts[n, K, 4]` in lexicographic order, and how many users have each."""
+    """The distinct rows of `counts[n, K, 4]` in lexicographic order, and how many users have each.
+
+    `multiplicity[n, ...]` may be of several kinds of users.
+    """
     _, first, inverse = np.unique(row_keys(counts), return_index=True, return_inverse=True)
     rows = counts[first]
     if not (rows[inverse] == counts).all():  # two different rows with one key
         flat, inverse = np.unique(flat_rows(counts), axis=0, return_inverse=True)
         rows, inverse = flat.reshape(-1, *counts.shape[1:]), inverse.reshape(-1)
-    total = np.zeros(len(rows), np.int64)
+    total = np.zeros((len(rows), *multiplicity.shape[1:]), np.int64)
     np.add.at(total, inverse, multiplicity)
     order = np.lexsort(flat_rows(rows).T[::-1])
     return rows[order], total[order]

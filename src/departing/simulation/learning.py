@@ -7,12 +7,14 @@ import numpy.typing as npt
 
 from departing.learning.blocks import BlockLearner
 from departing.learning.committed import Committed
+from departing.learning.pair import Pair
 from departing.learning.protocol import Learner
 from departing.model.counts import Integers, clicks, steps
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
 from departing.simulation.aggregate import aggregate
 from departing.simulation.course import Course, Piece, checkpoints_of, split
+from departing.simulation.pairs import aggregate_pair
 from departing.simulation.reference import Finished, Users, draw_outcomes, new_users
 from departing.simulation.run import Progress, Run, run_of, total
 
@@ -28,9 +30,12 @@ def run_blocks(
     come, stretch = 0, 0
     while come < users:
         policy, n = learner.admit(int(marks[stretch]) - come)
-        histories = aggregate(
-            instance, policy, n, rng, None, MOST_COUNTS, np.inf, progress, learner.learn, learner.depth
-        )
+        if isinstance(policy, Pair):
+            histories = aggregate_pair(instance, policy, n, rng, MOST_COUNTS, progress, learner.learn)
+        else:
+            histories = aggregate(
+                instance, policy, n, rng, None, MOST_COUNTS, np.inf, progress, learner.learn, learner.depth
+            )
         if histories is None:
             raise InputError(f"These users meet more than {MOST_COUNTS:g} different counts; use fewer users.")
         finished.add(histories.counts, histories.multiplicity)
