@@ -233,7 +233,7 @@ def _needed(policies: Sequence[Policy]) -> int:
     for policy in policies:
         if not isinstance(policy, Schedule):
             raise InputError(
-                f"policies holds a {type(policy).__name__}, which does not tell how many categories there are; "
+                f"policies holds one of type {type(policy).__name__}, which does not tell how many categories there are; "
                 "set categories."
             )
     return 1 + max(int(policy.shown.max()) for policy in policies if isinstance(policy, Schedule))

@@ -1,0 +1,197 @@
+"""UCB-Hybrid is Algorithm 2 of the paper, to the letter."""
+
+from math import inf, log, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import Opaque
+
+import departing as dp
+from departing.learning.ucb import UCBHybrid
+from departing.model.errors import InputError
+from departing.model.instance import CLICK, DEPART
+
+TWO = [dp.Fixed(0), dp.Fixed(1)]
+
+
+def serve(learner, user, clicks):
+    """One user comes, clicks so often and departs; the category shown first."""
+    first = None
+    for outcome in [CLICK] * clicks + [DEPART]:
+        (shown,) = learner.recommend([user])
+        first = shown if first is None else first
+        learner.observe([user], [shown], [outcome])
+    return int(first)
+
+
+def test_algorithm_2_by_hand():
+    # T = 100, tau = 0.5, eta = 0.1: ln T = 4.60517, and 8 eta ln T = 3.684.
+    # So the radius is 8 sqrt(0.1) 0.5 ln T / n = 5.825131 / n for n = 1, 2, 3: 5.825131, 2.912565, 1.941710,
+    # and then sqrt(8 0.25 ln T / n) = sqrt(9.210340 / n): 1.517427 for n = 4, 1.357228 for n = 5.
+    learner = UCBHybrid(TWO, users=100, tau=0.5, eta=0.1)
+    assert learner.bounds.tolist() == [inf, inf]
+    course = [
+        # policy, clicks, U of both afterwards
+        (0, 2, 2 + 5.825131, inf),  # a tie of infinities: the first
+        (1, 1, 7.825131, 1 + 5.825131),
+        (0, 0, 1 + 2.912565, 6.825131),  # mean of 2 and 0
+        (1, 3, 3.912565, 2 + 2.912565),
+        (1, 0, 3.912565, 1.333333 + 1.941710),
+        (0, 4, 2 + 1.941710, 3.275043),
+        (0, 1, 1.75 + 1.517427, 3.275043),  # n = 4: the second radius, mean 7 / 4
+        (1, 0, 3.267427, 1 + 1.517427),
+        (0, 0, 1.4 + 1.357228, 2.517427),  # 7 / 5
+        (0, 0, 7 / 6 + 1.238974, 2.517427),  # sqrt(9.210340 / 6)
+        (1, 0, 2.405641, 0.8 + 1.357228),
+    ]
+    for user, (policy, clicks, *bounds) in enumerate(course):
+        assert serve(learner, user, clicks) == policy
+        assert learner.bounds == pytest.approx(bounds, abs=2e-6)
+    assert learner.pulls.tolist() == [6, 5]
+
+
+def test_the_scale_of_the_paper():
+    # 8 e / ln 2 = 21.746255 / 0.693147 = 31.373214
+    assert UCBHybrid(TWO, users=10, epsilon=0.5).tau == pytest.approx(31.373214, abs=1e-6)
+
+
+def test_the_estimated_scale_by_hand():
+    learner = UCBHybrid([dp.Fixed(0)], users=100, scale="estimated")
+    assert learner.tau == 0.5  # half of sqrt(1)
+    serve(learner, "a", 2)
+    assert learner.tau == pytest.approx(0.5 * sqrt(1 / 2))  # one return does not vary
+    serve(learner, "b", 0)
+    assert learner.tau == pytest.approx(0.5)  # sum of squares about the mean 1 is 2: half of sqrt((1 + 2) / 3)
+    serve(learner, "c", 4)
+    assert learner.tau == pytest.approx(0.75)  # 4 + 0 + 16 - 3 2^2 = 8: half of sqrt((1 + 8) / 4)
+    # 8 ln 100 = 36.8 > 3, so U = 2 + 8 0.75 ln(100) / 3 = 2 + 9.210340
+    assert learner.bounds == pytest.approx([11.210340], abs=1e-6)
+
+
+@given(
+    users=st.integers(1, 1000),
+    tau=st.floats(0.01, 50),
+    eta=st.floats(0.01, 4),
+    n_policies=st.integers(1, 5),
+    returns=st.lists(st.integers(0, 4), min_size=1, max_size=60),
+)
+@settings(max_examples=60, deadline=None)
+def test_it_is_ten_plain_lines(users, tau, eta, n_policies, returns):
+    learner = UCBHybrid.fixed(n_policies, users=users, tau=tau, eta=eta)
+    seen = [[] for _ in range(n_policies)]
+    bounds = [inf] * n_policies
+    for user, clicks in enumerate(returns):
+        p = bounds.index(max(bounds))
+        assert serve(learner, user, clicks) == p
+        seen[p].append(clicks)
+        n = len(seen[p])
+        if n < 8 * eta * log(users):
+            bounds[p] = sum(seen[p]) / n + tau * (8 * sqrt(eta) * log(users) / n)
+        else:
+            bounds[p] = sum(seen[p]) / n + tau * sqrt(8 * log(users) / n)
+        assert learner.bounds.tolist() == bounds
+
+
+def test_equal_bounds_go_to_the_first():
+    learner = UCBHybrid.fixed(3, users=50, tau=1.0)
+    assert [serve(learner, user, 1) for user in range(9)] == [0, 1, 2] * 3
+
+
+class TestInterleaved:
+    def test_arrivals_spread(self):
+        learner = UCBHybrid.fixed(3, users=100, epsilon=0.5)
+        assert learner.recommend(range(7)).tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+    def test_users_here_count_in_the_radius_and_not_in_the_mean(self):
+        learner = UCBHybrid(TWO, users=100, tau=0.5, eta=0.1)
+        learner.recommend(["a", "b", "c"])  # 0, 1, 0
+        learner.observe(["a"], [0], [CLICK])
+        learner.recommend(["a"])
+        learner.observe(["a"], [0], [DEPART])
+        # One gone with one click and one here; for the other policy the largest mean, 1, and one here.
+        assert learner.bounds == pytest.approx([1 + 5.825131 / 2, 1 + 5.825131], abs=1e-5)
+
+    def test_users_who_never_answer_do_not_hold_a_policy(self):
+        learner = UCBHybrid(TWO, users=100, tau=0.5)
+        learner.recommend(["silent"])
+        learner.recommend(["too"])
+        for user in range(200):
+            serve(learner, user, 1)
+        assert learner.pulls.min() >= 80
+
+
+class TestSets:
+    def test_thresholds(self):
+        learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5)
+        policies = learner.policies
+        assert len(policies) == len(set(policies)) == 2 * 14 + 2  # ln 10^6 = 13.8
+        assert dp.Threshold(first=0, steps=0, then=1) in policies
+        assert dp.Threshold(first=1, steps=14, then=0) in policies
+        assert len(UCBHybrid.thresholds(users=100, epsilon=0.5, horizon=3).policies) == 8
+        assert learner.n_categories == 2
+
+    def test_categories(self):
+        assert UCBHybrid([dp.Walk([0, 4], then=1)], users=9, tau=1).n_categories == 5
+        assert UCBHybrid([dp.Fixed(0)], users=9, tau=1, categories=3).n_categories == 3
+        assert UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1, categories=3).recommend([1]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: UCBHybrid(TWO, tau=1), "users is missing; UCB-Hybrid needs the number of users who will come."),
+        (
+            lambda: UCBHybrid.thresholds(tau=1),
+            "users is missing; UCB-Hybrid needs the number of users who will come.",
+        ),
+        (lambda: UCBHybrid(TWO, users=0, tau=1), "users is 0; expected a whole number from 1."),
+        (lambda: UCBHybrid([], users=9, tau=1), "policies is empty; expected at least one policy."),
+        (
+            lambda: UCBHybrid(dp.Fixed(0), users=9, tau=1),
+            "policies is Fixed(category=0); expected a list of policies.",
+        ),
+        (lambda: UCBHybrid([1], users=9, tau=1), "policy is 1; expected an object with a method recommend(counts)."),
+        (
+            lambda: UCBHybrid(TWO, users=9),
+            "scale is 'proved', but neither tau nor epsilon is set; expected one of them.",
+        ),
+        (
+            lambda: UCBHybrid(TWO, users=9, tau=1, epsilon=0.5),
+            "scale is 'proved', but both tau and epsilon are set; expected one of them.",
+        ),
+        (
+            lambda: UCBHybrid(TWO, users=9, tau=1, scale="estimated"),
+            "scale is 'estimated'; then neither tau nor epsilon can be set.",
+        ),
+        (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; allowed are proved, estimated."),
+        (lambda: UCBHybrid(TWO, users=9, tau=0), "tau is 0; expected a number above 0."),
+        (lambda: UCBHybrid(TWO, users=9, tau=1, eta=-1), "eta is -1; expected a number from 0 to 1e+100."),
+        (lambda: UCBHybrid(TWO, users=9, epsilon=1), "epsilon is 1; expected a number between 0 and 1."),
+        (
+            lambda: UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1),
+            "policies holds one of type Opaque, which does not tell how many categories there are; set categories.",
+        ),
+    ],
+)
+def test_errors_are_one_sentence(make, sentence):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("options", [{"epsilon": 0.4, "eta": 0.3}, {"scale": "estimated"}])
+def test_a_saved_learner_goes_on_to_the_bit(tmp_path, options):
+    rng = np.random.default_rng(5)
+    learner = UCBHybrid.thresholds(users=200, horizon=2, **options)
+    for user in range(50):
+        serve(learner, user, int(rng.geometric(0.5)))
+    learner.recommend(["here", "still"])
+    learner.save(tmp_path / "ucb.json")
+    other = UCBHybrid.load(tmp_path / "ucb.json")
+    for user in range(100, 160):
+        clicks = int(rng.geometric(0.5))
+        assert serve(other, user, clicks) == serve(learner, user, clicks)
+        assert other.bounds.tolist() == learner.bounds.tolist()
+    assert other.tau == learner.tau
