@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import Opaque
 
 import departing as dp
 from departing.learning.ucb import UCBHybrid
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, DEPART
+from strategies import Opaque
 
 TWO = [dp.Fixed(0), dp.Fixed(1)]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.strategies import ORDINARY, Opaque, instances, schedules
 
 import departing as dp
 from departing.kernels.random import stream
@@ -16,6 +15,7 @@ from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.simulation.arms import Arms
+from strategies import ORDINARY, Opaque, instances, schedules
 
 WORD = 2**64 - 1
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from departing.kernels.kl import kl_end
 from departing.learning.blocks import BlockLearner, next_block
 from departing.learning.pair import Pair
 from departing.model.arguments import as_number, as_seed
@@ -16,7 +17,6 @@ from departing.policy.schedule import Fixed
 
 GROWTH = 0.01
 DRAWS = 1000
-HALVINGS = 60
 
 
 class Dealer(BlockLearner):
@@ -62,7 +62,7 @@ class Uniform(Dealer):
     depth = 0
 
     def _deal(self, users: int) -> list[tuple[Policy, int]]:
-        return _fixed(self._rng.multinomial(users, np.full(self.n_categories, 1 / self.n_categories)))
+        return _fixed(self._rng.multinomial(users, np.full(self.n_categories, 1 / self.n_categories)), self._rng)
 
 
 class Tally(Dealer):
@@ -102,7 +102,7 @@ class Thompson(Tally):
 
     def _deal(self, users: int) -> list[tuple[Policy, int]]:
         best = np.bincount(self.draw(min(users, DRAWS)).argmax(axis=1), minlength=self.n_categories)
-        return _fixed(best if users <= DRAWS else self._rng.multinomial(users, best / DRAWS))
+        return _fixed(best if users <= DRAWS else self._rng.multinomial(users, best / DRAWS), self._rng)
 
     def draw(self, n: int) -> Floats:
         """What each fixed category brings one user, in n draws from what is known, `[n, K]`."""
@@ -144,7 +144,7 @@ class ULCB(Tally):
         n = np.maximum(shown, 1)
         mean, room = clicks / n, np.log(self.arrived + 1) / n
         if self.kl:
-            lower, upper = _kl_end(mean, room, 0.0), _kl_end(mean, room, 1.0)
+            lower, upper = kl_end(mean, room, 0.0), kl_end(mean, room, 1.0)
         else:
             lower, upper = mean - np.sqrt(room / 2), mean + np.sqrt(room / 2)
         return np.where(shown, lower, -np.inf), np.where(shown, upper, np.inf)
@@ -185,24 +185,13 @@ class ULCB(Tally):
         return learner
 
 
-def _fixed(users: Integers) -> list[tuple[Policy, int]]:
-    """So many users for every fixed category."""
-    return [(Fixed(a), int(n)) for a, n in enumerate(users)]
+def _fixed(users: Integers, rng: np.random.Generator) -> list[tuple[Policy, int]]:
+    """So many users for every fixed category, from a random point of the block on and around to it.
 
-
-def _kl_end(mean: Floats, room: Floats, end: float) -> Floats:
-    """The chance between `mean` and `end` that is farthest off with kl(mean, chance) at most `room`."""
-    inside, outside = mean.copy(), np.full_like(mean, end)
-    for _ in range(HALVINGS):
-        middle = (inside + outside) / 2
-        fits = _kl(mean, middle) <= room
-        inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
-    return inside
-
-
-def _kl(p: Floats, q: Floats) -> Floats:
-    """How far a coin of chance q is from one of chance p, in nats."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        heads = np.where(p > 0, p * np.log(p / q), 0.0)
-        tails = np.where(p < 1, (1 - p) * np.log((1 - p) / (1 - q)), 0.0)
-    return np.asarray(heads + tails)
+    So any user of the block, also of one that is cut short, has the same chance of each category.
+    """
+    ends = users.cumsum()
+    start = int(rng.integers(ends[-1]))
+    after = np.diff(np.maximum(ends - start, 0), prepend=0)
+    parts = [*enumerate(after.tolist()), *enumerate((users - after).tolist())]
+    return [(Fixed(a), n) for a, n in parts if n]
