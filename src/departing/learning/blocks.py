@@ -86,7 +86,7 @@ class BlockLearner(Committed):
             "arrived": self.arrived,
             "versions": list(self._policies),
             "policies": list(self._policies.values()),
-            "queue": self._queue,
+            "queue": [list(part) for part in self._queue],
             "made": self._made,
         }
 

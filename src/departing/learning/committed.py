@@ -64,6 +64,12 @@ class Committed(ABC):
         """How many users are here, as far as is known."""
         return len(self._slots)
 
+    @property
+    def unused(self) -> int:
+        """A whole number from which on no user is named."""
+        named = (user for users in (self._slots, self._gone) for user in users if isinstance(user, int))
+        return max(max(named, default=-1) + 1, 0)
+
     def recommend(self, users: Users) -> Integers:
         """A category for each of `users[n]`; those who are not known are new."""
         ids = _as_ids(users)
@@ -177,16 +183,16 @@ class Committed(ABC):
             "rows": list(self._slots.values()),
             "gone": list(self._gone),
             "free": list(self._free),
-            "counts": self._counts,
-            "version": self._version,
-            "shown": self._shown,
+            "counts": self._counts.copy(),
+            "version": self._version.copy(),
+            "shown": self._shown.copy(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a `state`."""
         self._slots = dict(zip(state["users"], state["rows"], strict=True))
         self._gone, self._free = set(state["gone"]), list(state["free"])
-        self._counts, self._version, self._shown = state["counts"], state["version"], state["shown"]
+        self._counts, self._version, self._shown = (state[name].copy() for name in ("counts", "version", "shown"))
         self._users_of = Counter(self._version[list(self._slots.values())].tolist())
 
     @classmethod

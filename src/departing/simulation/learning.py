@@ -42,7 +42,7 @@ def run_blocks(
         gained[stretch] += total(histories.clicks, histories.multiplicity)
         pieces.append(Piece(stretch, policy, n))
         come += n
-        stretch += come == marks[stretch]
+        stretch += int(come == marks[stretch])
     course = Course(instance, marks, gained.cumsum(), pieces)
     return run_of(finished.histories(instance.n_categories), "blocks", seed, course)
 
@@ -66,7 +66,8 @@ def run_steps(
     cumulative = instance.chances.cumsum(axis=1)[:, :3]
     arrive, finished = new_users(instance, users, rng), Finished()
     marks = checkpoints_of(users)
-    gained, played = np.zeros(len(marks), np.int64), _Played(learner, marks)
+    first = learner.unused if isinstance(learner, Committed) else 0  # users of another run have other names
+    gained, played = np.zeros(len(marks), np.int64), _Played(learner, marks, first)
     ready, come, here = arrive(0), 0, 0
     untold: deque[tuple[int, Users, Integers, Integers]] = deque()
     while True:
@@ -74,7 +75,7 @@ def run_steps(
         come, here = come + len(new), here + len(new)
         asked = _join(ready, new)
         if len(asked):
-            shown = np.asarray(learner.recommend(asked.ids))
+            shown = np.asarray(learner.recommend(asked.ids + first))
             played.note(new.ids)
             came = draw_outcomes(cumulative, shown, asked.types, rng.random(len(asked)))
             asked.counts[np.arange(len(asked)), shown, came] += 1
@@ -84,7 +85,7 @@ def run_steps(
         parts = [arrive(0)]
         while untold and (untold[0][0] <= come or come == users):
             _, told, shown, came = untold.popleft()
-            learner.observe(told.ids, shown, came)
+            learner.observe(told.ids + first, shown, came)
             over = came >= DEPART
             if max_steps is not None:
                 over |= steps(told.counts) >= max_steps
@@ -104,8 +105,8 @@ def run_steps(
 class _Played:
     """Which policies users were given, if the learner tells."""
 
-    def __init__(self, learner: Learner, marks: Integers) -> None:
-        self._learner, self._marks = learner, marks
+    def __init__(self, learner: Learner, marks: Integers, first: int) -> None:
+        self._learner, self._marks, self._first = learner, marks, first
         self.pieces: list[Piece] | None = [] if isinstance(learner, Committed) else None
 
     def note(self, ids: Integers) -> None:
@@ -113,7 +114,7 @@ class _Played:
         if self.pieces is None or not len(ids):
             return
         assert isinstance(self._learner, Committed)
-        versions = self._learner.versions(ids)
+        versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
         for first, after in zip(starts, [*starts[1:], len(ids)], strict=True):
             policy = self._learner.policy(int(versions[first]))
