@@ -166,6 +166,10 @@ class TestSets:
             "scale is 'estimated'; then neither tau nor epsilon can be set.",
         ),
         (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; allowed are proved, estimated."),
+        (
+            lambda: UCBHybrid([dp.Fixed(3)], users=9, tau=1, categories=2),
+            "Fixed recommends category 3, but the instance has 2 (0 to 1).",
+        ),
         (lambda: UCBHybrid(TWO, users=9, tau=0), "tau is 0; expected a number above 0."),
         (lambda: UCBHybrid(TWO, users=9, tau=1, eta=-1), "eta is -1; expected a number from 0 to 1e+100."),
         (lambda: UCBHybrid(TWO, users=9, epsilon=1), "epsilon is 1; expected a number between 0 and 1."),

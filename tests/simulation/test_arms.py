@@ -185,6 +185,14 @@ class TestExits:
         assert abs(run.mean - expected) < 4 * run.stderr
 
 
+def test_returns_of_any_size():
+    instance = dp.Instance([0.5, 0.5], [[1 - 1e-5, 0.5]], depart=1.0)
+    run = dp.simulate(instance, UCBHybrid.fixed(1, users=200, tau=1.0), users=200, seed=1)
+    assert run.returns[-1] > 2**16
+    assert run.returns @ run.returns_users == run.clicks == run.histories.clicks @ run.histories.multiplicity
+    assert abs(run.mean - (99_999 + 1) / 2) < 4 * run.stderr
+
+
 def test_a_second_run_goes_on():
     learner = UCBHybrid.thresholds(users=1000, horizon=2, tau=0.3)
     first = dp.simulate(blog(), learner, users=400, seed=1)

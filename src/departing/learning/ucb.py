@@ -13,7 +13,7 @@ from departing.model.arguments import MOST_USERS, as_number, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, check_policy, check_range
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 SCALES = ("proved", "estimated")
@@ -76,6 +76,9 @@ class UCBHybrid(Committed):
     ) -> None:
         self.policies = _as_policies(policies)
         super().__init__(_needed(self.policies) if categories is None else categories)
+        for policy in self.policies:
+            if isinstance(policy, Schedule):
+                check_range(type(policy).__name__, policy.shown, self.n_categories)
         self.users = _as_users(users)
         self.eta = _as_positive("eta", eta)
         if scale not in SCALES:
