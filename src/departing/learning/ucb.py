@@ -13,7 +13,7 @@ from departing.model.arguments import MOST_USERS, as_number, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
-from departing.policy.protocol import Policy, check_policy, check_range
+from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 SCALES = ("proved", "estimated")
@@ -75,10 +75,7 @@ class UCBHybrid(Committed):
         categories: int | None = None,
     ) -> None:
         self.policies = _as_policies(policies)
-        super().__init__(_needed(self.policies) if categories is None else categories)
-        for policy in self.policies:
-            if isinstance(policy, Schedule):
-                check_range(type(policy).__name__, policy.shown, self.n_categories)
+        super().__init__(_as_enough(self.policies, categories))
         self.users = _as_users(users)
         self.eta = _as_positive("eta", eta)
         if scale not in SCALES:
@@ -231,15 +228,18 @@ def _as_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     return tuple(policies)
 
 
-def _needed(policies: Sequence[Policy]) -> int:
-    """How many categories schedules need."""
+def _as_enough(policies: Sequence[Policy], categories: int | None) -> int:
+    """`categories` if the schedules among `policies` recommend no others; unless told, as many as these need."""
+    needed = 1
     for policy in policies:
-        if not isinstance(policy, Schedule):
-            raise InputError(
-                f"policies holds one of type {type(policy).__name__}, which does not tell how many categories there are; "
-                "set categories."
-            )
-    return 1 + max(int(policy.shown.max()) for policy in policies if isinstance(policy, Schedule))
+        if isinstance(policy, Schedule):
+            needed = max(needed, 1 + int(policy.shown.max()))
+        elif categories is None:
+            name = type(policy).__name__
+            raise InputError(f"categories is missing; a policy of type {name} does not tell how many there are.")
+    if categories is not None and as_whole("categories", categories) < needed:
+        raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
+    return needed if categories is None else categories
 
 
 def _as_users(users: int | None) -> int:
