@@ -470,7 +470,7 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed; go on where it was left."""
-    from departing.report.learning import study_table
+    from departing.report.learning import study_tables
     from departing.studies.definition import load_study
     from departing.studies.picture import write_pictures
     from departing.studies.runner import run_study
@@ -497,7 +497,9 @@ def study(
     if as_json:
         _print_json({"title": found.title, "folder": str(folder), "summary": rows, "pictures": pictures})
         return
-    _console().print(study_table(found.title, rows))
+    console = _console()
+    for table in study_tables(found.title, rows):
+        console.print(table)
     print(f"Saved to {folder}: results.parquet, timings.parquet, {', '.join(pictures)}")
 
 

@@ -49,7 +49,7 @@ _HOME = {
 def check_spec(spec: Spec, where: str = "The learner") -> Spec:
     """`spec` if a learner can be made of it: a known `kind`, and no other options than it has."""
     kind = spec.get("kind")
-    if kind not in OPTIONS:
+    if not isinstance(kind, str) or kind not in OPTIONS:
         raise InputError(f"{where} has the kind {kind!r}; allowed are {', '.join(OPTIONS)}.")
     options = OPTIONS[kind]
     for name, value in spec.items():
@@ -67,10 +67,13 @@ def check_spec(spec: Spec, where: str = "The learner") -> Spec:
 def _check_option(name: str, value: Any, where: str) -> None:
     if name in _WORDS and value not in _WORDS[name]:
         raise InputError(f"{where}: {name} is {value!r:.40}; allowed are {', '.join(_WORDS[name])}.")
-    if name in ("types", "horizon", "explore_users"):
-        as_whole(name, value)
-    if name in ("epsilon", "tau", "eta"):
-        as_number(name, value, 0.0, 1.0 if name == "epsilon" else inf)
+    try:
+        if name in ("types", "horizon", "explore_users"):
+            as_whole(name, value)
+        if name in ("epsilon", "tau", "eta"):
+            as_number(name, value, 0.0, 1.0 if name == "epsilon" else inf)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
 
 
 def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Committed:

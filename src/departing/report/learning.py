@@ -1,7 +1,8 @@
 """Runs of learners and studies as tables for a person and as plain values for a program."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from departing.studies.results import NOTHING, Curves, Record
 def clicks(value: float) -> str:
     """A number of clicks: whole where it is large.
 
-    >>> clicks(1234.5), clicks(0.0123), clicks(-1e-13)
-    ('1,234', '0.012', '0')
+    >>> clicks(2.5e7), clicks(1234.5), clicks(0.0123), clicks(-1e-13)
+    ('2.5e+07', '1,234', '0.012', '0')
     """
     if math.isnan(value):
         return "–"
+    if abs(value) >= 1e6:
+        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
 
 
@@ -29,35 +32,32 @@ def share(value: float | None) -> str:
     """A share as a percentage; a multiple where it is large."""
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:.1f} ×" if value >= 10 else f"{value:.1%}" if abs(value) >= 1e-5 else "0.0%"
+    return f"{value:,.0f} ×" if value >= 10 else f"{value:.1%}" if abs(value) >= 1e-5 else "0.0%"
 
 
-def study_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
-    """For every group and learner of a study what its runs came to."""
-    table = RichTable(title=escape(title), title_justify="left", caption_justify="left")
-    table.add_column("group", overflow="fold")
-    table.add_column("learner", overflow="fold")
-    for name in ("runs", "median\nregret", "mean", "max", "share of\nfixed loss", "slope", "seconds\na run"):
-        table.add_column(name, justify="right", no_wrap=True)
-    group = None
-    for row in rows:
-        if row["group"] != group:
-            table.add_section()
-        table.add_row(
-            escape(row["group"]) if row["group"] != group else "",
-            escape(row["learner"]),
-            f"{row['runs']:,}",
-            *(clicks(row[name]) for name in ("median", "mean", "max")),
-            share(row["share_of_fixed_loss"]),
-            _slope(row["slope"], row["slope_stderr"]),
-            significant(row["seconds"]),
-        )
-        group = row["group"]
-    table.caption = (
-        "Regret in clicks at the end of the runs; its mean as a share of what the best fixed category loses; "
-        "its slope on log-log axes over the last two decades of users."
-    )
-    return table
+def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTable]:
+    """For every group of a study a table of what the runs of its learners came to."""
+    groups = [(group, list(members)) for group, members in groupby(rows, key=lambda row: row["group"])]
+    for i, (group, members) in enumerate(groups):
+        table = RichTable(title=escape(f"{title}: {group}"), title_justify="left", caption_justify="left")
+        table.add_column("learner", overflow="fold", min_width=10)
+        for name in ("runs", "median", "mean", "max", "of fixed\nloss", "slope", "seconds\na run"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in members:
+            table.add_row(
+                escape(row["learner"]),
+                f"{row['runs']:,}",
+                *(clicks(row[name]) for name in ("median", "mean", "max")),
+                share(row["share_of_fixed_loss"]),
+                _slope(row["slope"], row["slope_stderr"]),
+                significant(row["seconds"]),
+            )
+        if i == len(groups) - 1:
+            table.caption = (
+                "Regret in clicks at the end of the runs; its mean as a share of what the best fixed category loses; "
+                "its slope on log-log axes over the last two decades of users."
+            )
+        yield table
 
 
 def _slope(value: float | None, stderr: float | None) -> str:

@@ -226,6 +226,6 @@ def _case(name: Any, table: dict[str, Any], instance: Instance, where: str) -> C
 
 
 def _example(name: Any, where: str) -> Instance:
-    if name not in EXAMPLES:
+    if not isinstance(name, str) or name not in EXAMPLES:
         raise InputError(f"{where}: example is {name!r:.80}; allowed are {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -41,6 +42,7 @@ TIMINGS = {
     "engine": "VARCHAR",
     "seconds": "DOUBLE",
 }
+FORMAT = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
 NOTHING = 0.5  # clicks: regret below this, of all users together, has no slope and is no yardstick
 
 
@@ -135,9 +137,15 @@ def _write(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any, ...]])
         database.register("gathered", table)
         target = str(part).replace("'", "''")
         try:
-            database.execute(f"COPY (SELECT {chosen} FROM gathered) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+            database.execute(f"COPY (SELECT {chosen} FROM gathered) TO '{target}' ({FORMAT})")
         except duckdb.Error as error:
-            raise InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.") from error
+            raise InputError(f"Cannot write {str(path)!r}: {_reason(error)}.") from error
+
+
+def _reason(error: duckdb.Error) -> str:
+    """What went wrong with a file, in the words of the system where the database tells its number."""
+    number = re.search(r'"errno":"(\d+)"', str(error))
+    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]
 
 
 def _dtype(form: str) -> Any:

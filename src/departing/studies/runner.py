@@ -27,6 +27,7 @@ from departing.studies.draws import fixed_value
 from departing.studies.results import Record, Results, Store
 
 BACKENDS = ("loky", "threading", "dask", "ray")
+IDLE = 15  # seconds after which workers without work go, also those of a study that was killed
 
 
 def run_study(
@@ -172,6 +173,8 @@ def _pool(backend: str, workers: int | None, scheduler: str | None) -> Iterator[
         with _dask(workers, scheduler) as client:
             yield partial(_joblib, options | {"client": client})
         return
+    if backend == "loky":
+        options["idle_worker_timeout"] = IDLE
     yield partial(_joblib, options)
 
 

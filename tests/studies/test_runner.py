@@ -1,0 +1,276 @@
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import contextmanager
+
+import duckdb
+import numpy as np
+import pytest
+
+from departing.model.errors import InputError
+from departing.model.files import write_document
+from departing.studies.definition import load_study
+from departing.studies.picture import band, spread, write_pictures
+from departing.studies.results import Curves
+from departing.studies.runner import run_study
+
+COMMAND = [sys.executable, "-c", "from departing.cli import main; main()", "study"]
+STUDY = {
+    "title": "A trial",
+    "users": 1000,
+    "seeds": 3,
+    "instances": [{"example": "hard"}, {"name": "drawn", "types": 2, "categories": 2, "draws": 2}],
+    "learners": [{"kind": "fixed", "category": 0}, {"kind": "oracle"}],
+}
+
+SLOW = {"users": 300, "open_users": 1, "instances": [{"example": "hard"}]}  # user by user
+
+
+def study(folder, **fields):
+    document = STUDY | fields
+    write_document(folder / "trial.toml", "study", document)
+    return load_study(folder / "trial.toml")
+
+
+def run(found, folder, **options):
+    return run_study(found, folder, backend="threading", jobs=1, **options)
+
+
+def table(path):
+    with duckdb.connect() as database:
+        return database.execute(f"SELECT * FROM '{path}'").fetchnumpy()
+
+
+def held(folder):
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "parts").glob("*.json")}
+
+
+def test_a_study_is_run_and_gathered(tmp_path):
+    found = study(tmp_path)
+    seen = []
+    results = run(found, tmp_path / "out", started=lambda *told: seen.append(told), progress=seen.append)
+    assert seen == [(18, 18), *[1] * 18]
+    rows = table(tmp_path / "out" / "results.parquet")
+    assert list(rows) == [
+        *("study", "instance", "group", "learner", "seed", "users"),
+        *("regret", "realised", "clicks", "optimum", "fixed_value", "final"),
+    ]
+    assert rows["final"].sum() == 18
+    assert set(rows["users"][rows["final"]]) == {1000}
+    assert list(dict.fromkeys(rows["instance"])) == ["hard", "drawn-00", "drawn-01"]
+    assert np.allclose(rows["realised"], rows["users"] * rows["optimum"] - rows["clicks"])
+    oracle = rows["learner"] == "oracle"
+    assert abs(rows["regret"][oracle]).max() < 0.05
+    fixed = (rows["learner"] == "fixed:category=0") & (rows["instance"] == "hard")
+    lost = rows["users"] * (rows["optimum"] - rows["fixed_value"])
+    assert np.allclose(rows["regret"][fixed], lost[fixed])
+    assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 18
+    summary = {(row["group"], row["learner"]): row for row in results.summary()}
+    assert summary["hard", "fixed:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
+    assert summary["hard", "fixed:category=0"]["slope"] == pytest.approx(1)
+    assert summary["hard", "oracle"]["slope"] is None
+    assert summary["drawn", "oracle"]["runs"] == 6
+
+
+def test_only_what_is_missing_is_done(tmp_path):
+    run(study(tmp_path), tmp_path / "out")
+    before, seen = held(tmp_path / "out"), []
+    more = study(tmp_path, title="More", seeds=4, learners=[*STUDY["learners"], {"kind": "fixed", "category": 1}])
+    run(more, tmp_path / "out", started=lambda *told: seen.append(told))
+    after = held(tmp_path / "out")
+    assert seen == [(18, 36)]
+    assert {name: after[name] for name in before} == before
+    assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 36
+    fewer = run(study(tmp_path, seeds=1), tmp_path / "out")
+    assert len(fewer.runs) == 6
+    assert held(tmp_path / "out") == after
+
+
+def test_equal_learners_of_two_names_run_once(tmp_path):
+    twins = [{"name": name, "kind": "fixed", "category": 0} for name in ("a", "b")]
+    results = run(study(tmp_path, instances=[{"example": "blog"}], learners=twins), tmp_path / "out")
+    assert len(held(tmp_path / "out")) == 3
+    assert [row["mean"] for row in results.summary()] == [results.summary()[0]["mean"]] * 2
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    run(study(tmp_path), tmp_path / "out")
+    before = (tmp_path / "out" / "results.parquet").read_bytes()
+    with pytest.raises(InputError, match=r"holds another study, 'A trial', with no run in common"):
+        run(study(tmp_path, users=999), tmp_path / "out")
+    with pytest.raises(InputError, match="is not empty and holds no study"):
+        run(study(tmp_path), tmp_path)
+    assert (tmp_path / "out" / "results.parquet").read_bytes() == before
+    with pytest.raises(InputError, match=r"Cannot write '.*trial.toml/out': Not a directory\."):
+        run(study(tmp_path), tmp_path / "trial.toml" / "out")
+
+
+def test_wrong_options_are_told(tmp_path):
+    found = study(tmp_path)
+    with pytest.raises(InputError, match="backend is 'magic'; allowed are loky, threading, dask, ray"):
+        run_study(found, tmp_path / "out", backend="magic")
+    with pytest.raises(InputError, match="scheduler is 'tcp://a:1', but backend is 'loky'"):
+        run_study(found, tmp_path / "out", scheduler="tcp://a:1")
+    with pytest.raises(InputError, match="jobs is 0"):
+        run_study(found, tmp_path / "out", jobs=0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("backend", "package"), [("dask", "dask.distributed"), ("ray", "ray")])
+def test_a_missing_extra_is_told(backend, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        InputError, match=rf"The backend '{backend}' needs .* pip install 'departing-bandits\[cluster\]'"
+    ):
+        run_study(study(tmp_path), tmp_path / "out", backend=backend)
+
+
+def test_a_run_that_cannot_be_done_does_not_stop_the_others(tmp_path):
+    odd = study(tmp_path, seeds=1, learners=[{"kind": "fixed", "category": "golf"}, {"kind": "fixed", "category": 1}])
+    with pytest.raises(InputError, match=r"3 of 6 runs could not be done; the first: .*There is no category 'golf'"):
+        run(odd, tmp_path / "out")
+    assert set(table(tmp_path / "out" / "results.parquet")["learner"]) == {"fixed:category=1"}
+
+
+@contextmanager
+def files_of_at_most(size):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_told_and_damages_nothing(tmp_path):
+    found = study(tmp_path, users=10**6, instances=[{"example": "hard"}])
+    run(found, tmp_path / "whole")
+    room = (tmp_path / "whole" / "study.json").stat().st_size
+    with files_of_at_most(room), pytest.raises(InputError, match=r"Cannot write '.*json': File too large\."):
+        run(found, tmp_path / "out")
+    assert held(tmp_path / "out") == {}
+    run(found, tmp_path / "out")
+    same(tmp_path)
+    with (
+        files_of_at_most(room),
+        pytest.raises(InputError, match=r"Cannot write '.*results.parquet': File too large\."),
+    ):
+        run(found, tmp_path / "out")
+    same(tmp_path)
+
+
+def same(folder):
+    assert (folder / "out" / "results.parquet").read_bytes() == (folder / "whole" / "results.parquet").read_bytes()
+    assert [path.name for path in (folder / "out").rglob(".*")] == []
+
+
+def test_a_damaged_part_is_told(tmp_path):
+    run(study(tmp_path), tmp_path / "out")
+    (part, *_) = (tmp_path / "out" / "parts").glob("*.json")
+    part.write_text("{")
+    with pytest.raises(InputError, match="remove it and start the study again"):
+        run(study(tmp_path), tmp_path / "out")
+
+
+def test_a_study_that_was_killed_goes_on_and_ends_the_same(tmp_path):
+    found = study(tmp_path, **SLOW, seeds=15)
+    run(found, tmp_path / "whole")
+    kept, chance = {}, random.Random(1)
+    for _ in range(2):
+        enough, process = len(kept) + chance.randint(1, 12), start(tmp_path)
+        while len(now := held(tmp_path / "out")) < enough:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        time.sleep(chance.random() / 20)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        now = held(tmp_path / "out")
+        assert {name: now[name] for name in kept} == kept
+        kept = now
+        assert not (tmp_path / "out" / "results.parquet").exists()
+    out, error = start(tmp_path).communicate(timeout=60)
+    assert error == ""
+    assert json.loads(out)["summary"][0]["runs"] == 15
+    assert {name: held(tmp_path / "out")[name] for name in kept} == kept
+    assert len(held(tmp_path / "out")) == len(found.jobs)
+    same(tmp_path)
+
+
+def test_ctrl_c_tells_how_to_go_on(tmp_path):
+    study(tmp_path, **SLOW, seeds=1000)
+    process = start(tmp_path)
+    while not held(tmp_path / "out"):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.startswith("Interrupted; finished runs are kept in ")
+    assert error.endswith(", and the same command goes on from there.\n")
+    assert out == ""
+
+
+def start(folder):
+    arguments = [str(folder / "trial.toml"), "--out", str(folder / "out"), "--jobs", "2", "--json"]
+    return subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_a_study_runs_on_a_dask_cluster(tmp_path):
+    pytest.importorskip("distributed")
+    run(study(tmp_path), tmp_path / "whole")
+    script = textwrap.dedent(
+        """
+        import sys
+        from dask.distributed import LocalCluster
+        from departing.studies.definition import load_study
+        from departing.studies.runner import run_study
+
+        if __name__ == "__main__":
+            with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+                found = load_study(sys.argv[1])
+                run_study(found, sys.argv[2], backend="dask", scheduler=cluster.scheduler_address)
+        """
+    )
+    (tmp_path / "on_a_cluster.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "on_a_cluster.py", tmp_path / "trial.toml", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    same(tmp_path)
+
+
+def test_every_group_gets_its_picture(tmp_path):
+    results = run(study(tmp_path), tmp_path / "out")
+    names = write_pictures(results, tmp_path / "out")
+    assert names == ["regret-hard.svg", "regret-hard.png", "regret-drawn.svg", "regret-drawn.png"]
+    drawn = {name: (tmp_path / "out" / name).read_bytes() for name in names}
+    assert all(len(picture) > 10_000 for picture in drawn.values())
+    write_pictures(results, tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in names} == drawn
+
+
+def test_labels_are_moved_apart_and_stay_inside():
+    places = spread([0.0, 0.1, 0.1, 3.0, 3.0], 0.5, 3.0)
+    assert np.diff(places).min() >= 0.5 - 1e-12
+    assert places[0] >= 0
+    assert places[-1] <= 3.0
+
+
+def test_the_band_is_of_instances_where_there_are_several():
+    regret = np.repeat([[1.0], [3.0]], 50, axis=0)
+    users = np.array([10.0])
+    names = ("a",) * 50 + ("b",) * 50
+    low, high = band(Curves("x", users, regret, names, 0.0, 0.0))
+    assert (low[0], high[0]) == (1.0, 3.0)
+    low, high = band(Curves("x", users, regret, ("a",) * 100, 0.0, 0.0))
+    assert 1.7 < low[0] < 2 < high[0] < 2.3
