@@ -12,14 +12,17 @@ from departing.learning.pricing import Prospects, priced
 from departing.model.arguments import as_number, as_seed, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Instance
+from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan, plan
 from departing.policy.protocol import Policy
+from departing.policy.schedule import Schedule
 
 RULES = ("priced", "thompson", "none")
 DEPTH = 30  # steps of a user that are kept
 ROWS = 1500  # different counts that inference looks at
-DRAWS = 16
+DRAWS = 64  # instances that may be true
+PLANS = 24  # of them are planned for
+REMEMBERED = 40  # schedules that later blocks compare with
 GAP = 1e-5  # of a plan's value, how closely it is planned
 SECONDS = 0.5  # for one plan, at most
 
@@ -51,7 +54,7 @@ class Model(BlockLearner):
         """How many new starts inference makes: fewer when there is much data and each costs more."""
         if self.arrived < 200:
             return 3
-        return 2 if self.arrived < 10**5 or self._replanned % 3 == 0 else 1
+        return 4
 
     def instance(self) -> Instance:
         """The most likely instance by now."""
@@ -101,24 +104,36 @@ class Bayes(Model):
             raise InputError(f"explore is {explore!r}; allowed are {', '.join(RULES)}.")
         super().__init__(types, categories, seed, growth)
         self.explore = explore
+        self._tried: list[Schedule] = []
 
     def _block(self) -> list[tuple[Policy, int]]:
         n = next_block(self.arrived, self.growth)
         evidence = self.evidence()
         self._replanned += 1
-        few = n < 4 and self.explore != "none"
         if evidence is None:
-            draws = [self.posterior.imagine()]
-        else:
-            draws = self.posterior.draw(evidence, 1 if few else DRAWS, self._starts())
-        plans = [self._plan(draw) for draw in draws]
-        if self.explore == "thompson":
-            dealt = self.rng.multinomial(n, np.full(len(plans), 1 / len(plans)))
-            return [(plans[i].policy, int(dealt[i])) for i in range(len(plans))]
-        prospects = Prospects.of(draws, plans)
-        if self.explore == "none" or len(plans) == 1:
-            return [(prospects.greedy.policy, n)]
-        return priced(prospects, n, self.arrived, evidence.n_parameters if evidence else 1)
+            return [(self._plan(self.posterior.imagine()).policy, n)]
+        draws, weights = self.posterior.draw(evidence, DRAWS, self._starts())
+        if self.explore == "thompson" or (n < 4 and self.explore != "none"):
+            dealt = self.rng.multinomial(n, weights)
+            return [(self._plan(draws[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
+        prospects = Prospects.of(draws, weights, float(__import__('os').environ.get('DULL','1'))*evidence.n_parameters, self._plans(draws, weights), self._tried)
+        self._remember(prospects)
+        if self.explore == "none":
+            return [(prospects.greedy, n)]
+        return priced(prospects, n, self.arrived)
+
+    def _plans(self, draws: list[Instance], weights: Floats) -> list[Plan]:
+        """Plans for some of the draws: half of them the likely ones, half any."""
+        places = (np.arange(PLANS // 2) + self.rng.random()) / (PLANS // 2)
+        likely = np.minimum(np.searchsorted(weights.cumsum(), places), len(draws) - 1)
+        others = self.rng.choice(len(draws), PLANS // 2, replace=False)
+        return [self._plan(draws[j]) for j in np.unique([*likely, *others])]
+
+    def _remember(self, prospects: Prospects) -> None:
+        """Keep the schedules that did best, to be compared with in later blocks."""
+        order = np.argsort(-prospects.means, kind="stable")
+        ranked = [prospects.policies[c] for c in order]
+        self._tried = [policy for policy in ranked if isinstance(policy, Schedule)][:REMEMBERED]
 
     @staticmethod
     def _plan(instance: Instance) -> Plan:
@@ -126,11 +141,12 @@ class Bayes(Model):
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
-        return super().state() | {"explore": self.explore}
+        return super().state() | {"explore": self.explore, "tried": self._tried}
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "Bayes":
         """A learner that goes on from a `state`."""
         learner = cls(state["types"], state["categories"], state["seed"], state["explore"], growth=state["growth"])
         learner.restore(state)
+        learner._tried = state["tried"]
         return learner

@@ -8,11 +8,10 @@ from departing.fitting.likelihood import Evidence, Parameters, Peaks, climb
 from departing.model.instance import Floats, Instance
 
 PSEUDO = 2.0  # yes and no that every chance has before anything is seen, and users of each type
-POOL = 5  # modes that are kept
+POOL = 10  # modes that are kept
 FAR = 12.0  # nats below the best at which a mode is not worth a draw
 SAME = 0.05  # nats within which two modes are one that was found twice, or found with the types relabelled
 WEAK = 60.0  # information below which a direction may be far from Gaussian
-LEAST, MOST = 64, 256  # proposals for one set of draws
 CLICK_RANGE, DEPART_RANGE = (0.003, 0.98), (0.02, 1.0)
 
 
@@ -41,10 +40,11 @@ class Posterior:
     pool: list[Parameters] = field(default_factory=list)
     effective: float = 1.0  # share of the proposals that the last draws were worth
 
-    def draw(self, evidence: Evidence, n: int, starts: int) -> list[Instance]:
-        """`n` instances, each as likely as the evidence says."""
+    def draw(self, evidence: Evidence, n: int, starts: int) -> tuple[list[Instance], Floats]:
+        """`n` instances with weights that say how likely each is; unlikely ones are among them on purpose."""
         modes = self._modes(evidence, starts)
-        return [self._instance(evidence, eta) for eta in self._sample(evidence, modes, n)]
+        etas, weights = self._sample(evidence, modes, n)
+        return [self._instance(evidence, eta) for eta in etas], weights
 
     def best(self, evidence: Evidence, starts: int) -> Instance:
         """The instance at the highest peak."""
@@ -63,11 +63,20 @@ class Posterior:
         guess = self.guess()
         return _instance_of(Parameters(guess.prior, guess.click, guess.depart, np.zeros_like(guess.click)))
 
+    def _mistaken(self, parameters: Parameters) -> Parameters:
+        """What if it is other types that like one of the categories?"""
+        category, order = self.rng.integers(self.n_categories), self.rng.permutation(self.n_types)
+        swapped = [np.array(part) for part in (parameters.click, parameters.depart, parameters.depart_on_click)]
+        for part in swapped:
+            part[category] = part[category, order]
+        return Parameters(parameters.prior, *swapped)
+
     def _modes(self, evidence: Evidence, starts: int) -> Modes:
         fresh = [evidence.pack(self.guess()) for _ in range(starts)]
         known = [evidence.pack(parameters) for parameters in self.pool]
-        if known:  # one more from near the best, to leave a saddle or a bad neighbourhood
+        if self.pool:  # one more from near the best, to leave a saddle; and some where types like other categories
             fresh.append(known[0] + self.rng.normal(size=evidence.n_parameters) * self.rng.choice([0.3, 1.0]))
+            fresh += [evidence.pack(self._mistaken(self.pool[0])) for _ in range(starts)]
         near = evidence.approach(np.clip(np.array(fresh), -6, 6), PSEUDO, 20)
         peaks = climb(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO)
         kept = _distinct(peaks)
@@ -80,55 +89,41 @@ class Posterior:
         share = np.exp(held[order] - held[order[0]])
         return Modes(peaks.etas[kept][order], share / share.sum(), curvature[order], directions[order])
 
-    def _sample(self, evidence: Evidence, modes: Modes, n: int) -> Floats:
-        """`n` draws `[n, d]`."""
-        proposals, weights, spreads = [], [], []
-        total = 0
-        while total < MOST:
-            chosen = self.rng.multinomial(LEAST, modes.share)
-            for mode in np.flatnonzero(chosen):
-                etas, weight, spread = self._propose(evidence, modes, mode, int(chosen[mode]))
-                proposals.append(etas)
-                weights.append(weight)
-                spreads.append(spread)
-            total += LEAST
-            weight = np.concatenate(weights)
-            shares = np.exp(weight - weight.max())
-            shares /= shares.sum()
-            self.effective = 1 / float((shares**2).sum()) / total
-            if self.effective * total >= 1.5 * n:
-                break
-        places = np.searchsorted(shares.cumsum(), (np.arange(n) + self.rng.random()) / n)
-        chosen = np.minimum(places, total - 1)
-        tight = np.concatenate(spreads)[chosen]
-        etas = np.concatenate(proposals)[chosen]
-        noise = self.rng.normal(size=(n, tight.shape[2]))
-        return np.asarray(etas + np.einsum("ndr,nr->nd", tight, noise))
+    def _sample(self, evidence: Evidence, modes: Modes, n: int) -> tuple[Floats, Floats]:
+        """`n` draws `[n, d]` and their weights."""
+        visits = np.sqrt(modes.share) / np.sqrt(modes.share).sum()
+        places = np.searchsorted(visits.cumsum(), (np.arange(n) + self.rng.random()) / n)
+        chosen = np.bincount(np.minimum(places, len(visits) - 1), minlength=len(visits))
+        proposals, weights = [], []
+        for mode in np.flatnonzero(chosen).tolist():
+            etas, weight = self._propose(evidence, modes, mode, int(chosen[mode]))
+            proposals.append(etas)
+            weights.append(weight - np.log(visits[mode]))
+        weight = np.concatenate(weights)
+        share = np.exp(weight - weight.max())
+        share /= share.sum()
+        self.effective = 1 / float((share**2).sum()) / n
+        return np.concatenate(proposals), share
 
-    def _propose(self, evidence: Evidence, modes: Modes, mode: int, n: int) -> tuple[Floats, Floats, Floats]:
-        """Proposals `[n, d]` from one mode, their log weights, and the spread `[n, d, d]` in the tight directions."""
+    def _propose(self, evidence: Evidence, modes: Modes, mode: int, n: int) -> tuple[Floats, Floats]:
+        """`n` proposals `[n, d]` from one mode, and their log weights."""
         curvature, directions = modes.curvature[mode], modes.directions[mode]
-        d = len(curvature)
         weak = curvature < WEAK
-        spread = np.zeros((n, d, d))
-        if not weak.any():
-            spread[:] = directions / np.sqrt(curvature)
-            return np.repeat(modes.etas[mode : mode + 1], n, axis=0), np.zeros(n), spread
+        basis = np.ascontiguousarray(directions[:, ~weak])
         width = 1.2 / np.sqrt(curvature[weak])
         tails = self.rng.standard_t(5, size=(n, int(weak.sum())))
         start = np.clip(modes.etas[mode] + (tails * width) @ directions[:, weak].T, -8, 8)
-        basis = np.ascontiguousarray(directions[:, ~weak])
-        peaks = climb(evidence, start, PSEUDO, basis, 12) if basis.shape[1] else Peaks(
-            start, evidence.value(start, PSEUDO), np.zeros((n, d, d))
-        )
+        if weak.any() and not weak.all():
+            peaks = climb(evidence, start, PSEUDO, basis, 12)
+        else:
+            values, _, informations = evidence.slopes(start, PSEUDO)
+            peaks = Peaks(start, values, informations)
         tight, inside = np.linalg.eigh(basis.T @ peaks.informations @ basis)
         tight = np.maximum(tight, 1.0)
-        spread[:, :, : basis.shape[1]] = (basis @ inside) / np.sqrt(tight)[:, None, :]
-        proposed = -3 * np.log1p(tails**2 / 5).sum(axis=1)
-        # A mode holds more proposals the more of the posterior it has, so its own constant cancels out.
-        constant = peaks.values.max() if not len(peaks.values) else 0.0
-        weight = peaks.values - 0.5 * np.log(tight).sum(axis=1) - proposed + np.log(width).sum() - constant
-        return peaks.etas, weight, spread
+        proposed = -3 * np.log1p(tails**2 / 5).sum(axis=1) - np.log(width).sum()
+        weight = peaks.values - 0.5 * np.log(tight).sum(axis=1) - proposed
+        noise = self.rng.normal(size=tight.shape) / np.sqrt(tight)
+        return peaks.etas + np.einsum("dr,nrq,nq->nd", basis, inside, noise), weight
 
     def _instance(self, evidence: Evidence, eta: Floats) -> Instance:
         """The instance at `eta`; whether departure is sure where nobody ever stayed is drawn too."""

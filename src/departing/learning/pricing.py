@@ -1,13 +1,13 @@
-"""Exploring where it pays: how many users should try another plan than the best guess."""
+"""Exploring where it pays: how many users should try another policy than the best guess."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from functools import cached_property
 
 import numpy as np
 
 from departing.evaluation.push import Frontier
-from departing.kernels.separation import separation
-from departing.model.counts import Integers
+from departing.kernels.separation import sights
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.plan import Plan
 from departing.planning.sensitivity import worth
@@ -16,129 +16,158 @@ from departing.policy.schedule import Schedule
 
 LOOK = 14  # steps of users that tell instances apart
 RAREST = 1e-5  # share of users below which they are not followed
-SHARE = 0.25  # of a block may explore at most
-NATS = 1.0  # by which explorers should tell a challenger apart
-SUPPORTERS = 3
-AHEAD = 10  # times as many users as have come are thought to come
+SHARES = (0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4)  # of a block that may explore
+AHEAD = (
+    (0.5, 1.0),
+    (2.0, 2.0),
+    (6.0, 7.0),
+)  # users to come, as multiples of those who came: (come by then, how many)
+MEANS = 10  # policies that are considered to find something out by
+TRIALS = 3  # policies that explore in one block, at most
+DEAR = float(__import__('os').environ.get('DEAR','2'))  # times the cost, the benefit must be
 
 
 @dataclass(frozen=True, eq=False)
 class Prospects:
-    """Draws and their plans: `values[i, j]` is what plan i brings if draw j is true."""
+    """Instances that may be true, and policies: `values[c, j]` is what policy c brings if draw j is true.
 
-    draws: list[Instance]
-    plans: list[Plan]
+    `weights[j]` is how likely each draw is; `chosen` is the policy that brings most on average.
+    """
+
+    draws: Sequence[Instance]
+    weights: Floats
+    policies: list[Policy]
     values: Floats
-    chosen: int
+    dull: float
 
     @classmethod
-    def of(cls, draws: list[Instance], plans: list[Plan]) -> "Prospects":
-        """The prospects of plans made for these draws."""
+    def of(
+        cls, draws: Sequence[Instance], weights: Floats, dull: float, plans: list[Plan], more: Sequence[Schedule]
+    ) -> "Prospects":
+        """The prospects of plans and of more policies."""
         rows: dict[Policy, Floats] = {}
+        batch = _Batch(draws)
         for made in plans:
             if made.policy not in rows:
-                rows[made.policy] = _worths(made, draws)
-        values = np.array([rows[made.policy] for made in plans])
-        loss = (values.max(axis=0) - values).mean(axis=1)
-        return cls(draws, plans, values, int(loss.argmin()))
+                schedule = isinstance(made.policy, Schedule)
+                rows[made.policy] = (
+                    batch.worths(made.policy) if schedule else np.array([worth(made, draw) for draw in draws])  # type: ignore[arg-type]
+                )
+        for policy in more:
+            if policy not in rows:
+                rows[policy] = batch.worths(policy)
+        return cls(draws, weights, list(rows), np.array(list(rows.values())), dull)
+
+    @cached_property
+    def means(self) -> Floats:
+        """What every policy brings on average."""
+        return np.asarray(self.values @ self.weights)
+
+    @cached_property
+    def chosen(self) -> int:
+        """The policy that brings most on average."""
+        return int(self.means.argmax())
 
     @property
-    def greedy(self) -> Plan:
-        """The plan that loses least over the draws."""
-        return self.plans[self.chosen]
+    def greedy(self) -> Policy:
+        """The policy that brings most on average."""
+        return self.policies[self.chosen]
 
-    @property
-    def gains(self) -> Floats:
-        """What would be gained over the greedy plan if each draw were true, `[n]`."""
-        return np.asarray(self.values.max(axis=0) - self.values[self.chosen])
+    def apart(self, policy: Policy) -> Floats:
+        """`[j, i]`: nats per user by which what is seen under `policy` speaks for draw j, if it is true, against i."""
+        guess = self.draws[int(self.weights.argmax())]
+        seen = sights(*looks(policy, guess), *_stacked(self.draws))
+        logs = np.log(np.maximum(seen, 1e-12))
+        return np.maximum((seen * logs).sum(axis=1)[:, None] - seen @ logs.T, 0.0)
 
-
-def _worths(made: Plan, draws: list[Instance]) -> Floats:
-    """What a plan brings under every draw."""
-    if not isinstance(made.policy, Schedule):
-        return np.array([worth(made, draw) for draw in draws])
-    weights = np.array([draw.prior for draw in draws])
-    click, go = np.array([draw.click for draw in draws]), np.array([1 - draw.leave for draw in draws])
-    fixed = np.array([draw.fixed_values for draw in draws])
-    total = np.zeros(len(draws))
-    for category, steps in made.policy.segments:
-        for _ in range(min(steps, 400)):
-            total += (weights * click[:, category]).sum(axis=1)
-            weights = weights * go[:, category]
-    return np.asarray(total + (weights * fixed[:, made.policy.then]).sum(axis=1))
+    def informed(self, nats: Floats) -> float:
+        """What is to be expected if one knows more, and then plays what brings most: `nats[j, i]` as in `apart`."""
+        known = self.weights * np.exp(-np.minimum(nats / self.dull, 600.0))
+        known /= known.sum(axis=1, keepdims=True)
+        played = (known @ self.values.T).argmax(axis=1)
+        return float(self.weights @ self.values[played, np.arange(len(self.draws))])
 
 
-@dataclass(frozen=True, eq=False)
-class Looks:
-    """What is seen of users under a policy: the counts that many of them meet."""
+class _Batch:
+    """Many instances at once."""
 
-    category: Integers
-    child: Integers
+    def __init__(self, draws: Sequence[Instance]) -> None:
+        self._prior = np.array([draw.prior for draw in draws])
+        self._click = np.array([draw.click for draw in draws])
+        self._go = np.array([1 - draw.leave for draw in draws])
+        self._fixed = np.array([draw.fixed_values for draw in draws])
 
-    @classmethod
-    def of(cls, policy: Policy, instance: Instance) -> "Looks":
-        """The counts that users of `instance` meet, up to some steps and as long as they are not rare."""
-        frontier = Frontier(instance, instance.prior)
-        go = instance.chances[:, [CLICK, STAY]]
-        categories, children = [], []
-        first = 0
-        for step in range(LOOK):
-            shown = recommended(policy, frontier.counts)
-            categories.append(shown)
-            n = len(frontier)
-            child = frontier.advance(shown, frontier.weights[:, None] * go[shown])
-            follow = frontier.weights.sum(axis=1) >= RAREST if step + 1 < LOOK else np.zeros(len(frontier), bool)
-            place = np.where(follow, np.cumsum(follow) - 1 + first + n, -1)
-            children.append(np.where(child >= 0, place[child], -1))
-            frontier.keep(follow)
-            first += n
-            if not len(frontier):
-                break
-        return cls(np.concatenate(categories), np.concatenate(children))
-
-    def tell_apart(self, true: Instance, supposed: Instance) -> float:
-        """Nats per user by which what is seen speaks for `true` and against `supposed`."""
-        return float(separation(self.category, self.child, true.prior, true.chances, supposed.prior, supposed.chances))
+    def worths(self, policy: Schedule) -> Floats:
+        """What a schedule brings under each."""
+        weights, total = self._prior, np.zeros(len(self._prior))
+        for category, steps in policy.segments:
+            stays = self._go[:, category] ** min(steps, 2**30)
+            gone = (1 - stays) / (1 - self._go[:, category])
+            total = total + (weights * self._click[:, category] * gone).sum(axis=1)
+            weights = weights * stays
+        return np.asarray(total + (weights * self._fixed[:, policy.then]).sum(axis=1))
 
 
-def priced(prospects: Prospects, n: int, arrived: int, n_parameters: int) -> list[tuple[Policy, int]]:
+def _stacked(draws: Sequence[Instance]) -> tuple[Floats, Floats]:
+    return np.array([draw.prior for draw in draws]), np.array([draw.chances for draw in draws])
+
+
+def looks(policy: Policy, instance: Instance) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """What is seen of users under a policy: `category[n]` and `child[n, 2]` of the counts that many of them meet."""
+    frontier = Frontier(instance, instance.prior)
+    go = instance.chances[:, [CLICK, STAY]]
+    categories, children = [], []
+    first = 0
+    for step in range(LOOK):
+        shown = recommended(policy, frontier.counts)
+        categories.append(shown)
+        n = len(frontier)
+        child = frontier.advance(shown, frontier.weights[:, None] * go[shown])
+        follow = (frontier.weights.sum(axis=1) >= RAREST) & (step + 1 < LOOK)
+        place = np.where(follow, np.cumsum(follow) - 1 + first + n, -1)
+        children.append(np.where(child >= 0, np.append(place, -1)[child], -1))
+        frontier.keep(follow)
+        first += n
+        if not len(frontier):
+            break
+    return np.concatenate(categories), np.concatenate(children)
+
+
+def priced(prospects: Prospects, n: int, arrived: int) -> list[tuple[Policy, int]]:
     """How many of the next `n` users get which policy.
 
-    A draw under which the greedy plan loses is a challenger. Its plan gets just enough users to tell it from the draws
-    that support the greedy plan, less what others already contribute and what greedy users will tell anyway, if the
-    gain over the users to come is worth the cost.
+    Users who explore cost what their policy brings less than the greedy one. What they tell lets the users to come
+    have a better policy, sooner than the greedy users would tell it. As many explore, and by such policies, as gains
+    most by that; none if nothing gains.
     """
-    gains = prospects.gains
-    hair = 1e-7 * float(prospects.values.max())
-    supporters = [int(j) for j in np.argsort(gains, kind="stable")[:SUPPORTERS] if gains[j] <= hair]
-    supporters = supporters or [int(gains.argmin())]
-    guess = prospects.draws[supporters[0]]
-    looks: dict[Policy, Looks] = {}
-
-    def apart(policy: Policy, j: int) -> float:
-        if policy not in looks:
-            looks[policy] = Looks.of(policy, guess)
-        return float(np.median([looks[policy].tell_apart(prospects.draws[i], prospects.draws[j]) for i in supporters]))
-
-    greedy = prospects.greedy.policy
+    own = prospects.apart(prospects.greedy)
+    losses = prospects.means[prospects.chosen] - prospects.means
+    potential = np.maximum(prospects.values - prospects.values[prospects.chosen], 0.0) @ prospects.weights
+    if not potential.any():
+        return [(prospects.greedy, n)]
+    wanted = (
+        np.argsort(-potential, kind="stable")[: MEANS // 2].tolist()
+        + np.argsort(losses, kind="stable")[: MEANS // 2].tolist()
+    )
+    means = [c for c in dict.fromkeys(wanted) if c != prospects.chosen]
+    tells = {c: prospects.apart(prospects.policies[c]) for c in means}
+    known = np.zeros_like(own)
     allotted: list[tuple[Policy, int]] = []
-    budget, ahead = int(SHARE * n), AHEAD * arrived
-    value = prospects.values[prospects.chosen]
-    for j in np.argsort(-gains, kind="stable").tolist():
-        if gains[j] <= hair or not budget:
+    left = int(SHARES[0] * n)
+
+    def outlook(nats: Floats) -> float:
+        return sum(many * arrived * prospects.informed(nats + by * arrived * own) for by, many in AHEAD)
+
+    for _ in range(TRIALS):
+        best, now = (0.0, -1, 0), outlook(known)
+        for c in means:
+            for users in sorted({min(left, max(1, int(share * n))) for share in SHARES}):
+                net = outlook(known + users * tells[c]) - now - DEAR * users * losses[c]
+                best = max(best, (net, c, users))
+        _, c, users = best
+        if c < 0 or not users:
             break
-        if n * apart(greedy, j) >= max(4.0, 0.4 * n_parameters):
-            continue
-        missing = NATS - sum(users * apart(policy, j) for policy, users in allotted)
-        if missing <= 0:
-            continue
-        policy = prospects.plans[j].policy
-        need = missing / max(apart(policy, j), 1e-12)
-        loss = float(np.mean([value[i] - prospects.values[j, i] for i in supporters]))
-        cost = need * max(loss, 1e-3 * value[prospects.chosen])
-        if 4 * cost > 0.5 * gains[j] * ahead / len(gains):
-            continue
-        users = min(budget, ceil(need))
-        allotted.append((policy, users))
-        budget -= users
-    return [*allotted, (greedy, n - sum(users for _, users in allotted))]
+        allotted.append((prospects.policies[c], users))
+        known = known + users * tells[c]
+        left -= users
+    return [*allotted, (prospects.greedy, n - sum(users for _, users in allotted))]

@@ -95,7 +95,7 @@ def optimum_gap(users: int) -> float:
 
 def value_of(instance: Instance, policy: Policy, tolerance: float) -> float:
     """What `policy` brings one user; a policy that is more than a function of counts tells so itself."""
-    tells = getattr(policy, "value", None)
+    tells = getattr(policy, "brings", None)
     return float(tells(instance)) if tells is not None else evaluate(instance, policy, tolerance).value
 
 
