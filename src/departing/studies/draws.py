@@ -63,7 +63,7 @@ class Draws:
 
     def _draw(self, i: int) -> Instance:
         """Instance number i, which does not depend on how many there are."""
-        rng = np.random.default_rng(self.first_seed + i)
+        rng = np.random.default_rng([self.first_seed + i, self.types, self.categories])
         chosen = int((i + 1) * self.fixed_loss_share + 1e-9) > int(i * self.fixed_loss_share + 1e-9)
         if not chosen or self.fixed_loss == 0:
             return self._any(rng)
