@@ -67,7 +67,7 @@ def test_a_study_is_run_shown_and_kept(tmp_path):
     (tmp_path / "trial.toml").write_text(STUDY)
     arguments = ["study", tmp_path / "trial.toml", "--out", tmp_path / "out", "--backend", "threading", "--jobs", 1]
     text = told(*arguments)
-    assert "A [small] trial: hard" in text
+    assert "A [small] trial: hard, 2 runs each" in text
     assert "[/b]" in text
     assert "100.0%" in text
     assert "results.parquet, timings.parquet, regret-hard.svg" in " ".join(text.split())

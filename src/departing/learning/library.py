@@ -79,8 +79,8 @@ def _check_option(name: str, value: Any, where: str) -> None:
 def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Committed:
     """The learner that `spec` tells of, for `users` users of `instance`.
 
-    `types` is the instance's number of types unless told, and `epsilon`, which the proved scale of UCB-Hybrid needs, one
-    less its largest chance of a click.
+    `types` is the instance's number of types unless told, and `epsilon`, which the proved scale of UCB-Hybrid needs,
+    one less its largest chance of a click.
 
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
     >>> learner_from({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])

@@ -18,14 +18,14 @@ from departing.studies.results import NOTHING, Curves, Record
 def clicks(value: float) -> str:
     """A number of clicks: whole where it is large.
 
-    >>> clicks(2.5e7), clicks(1234.5), clicks(0.0123), clicks(-1e-13)
-    ('2.5e+07', '1,234', '0.012', '0')
+    >>> clicks(2.5e7), clicks(1234.5), clicks(99.7), clicks(0.0123), clicks(-1e-13)
+    ('2.5e+07', '1,234', '100', '0.012', '0')
     """
     if math.isnan(value):
         return "–"
     if abs(value) >= 1e6:
         return f"{value:.3g}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
 
 
 def share(value: float | None) -> str:
@@ -39,23 +39,23 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
     """For every group of a study a table of what the runs of its learners came to."""
     groups = [(group, list(members)) for group, members in groupby(rows, key=lambda row: row["group"])]
     for i, (group, members) in enumerate(groups):
-        table = RichTable(title=escape(f"{title}: {group}"), title_justify="left", caption_justify="left")
+        words = f"{title}: {group}, {members[0]['runs']} runs each"
+        table = RichTable(title=escape(words), title_justify="left", caption_justify="left")
         table.add_column("learner", overflow="fold", min_width=10)
-        for name in ("runs", "median", "mean", "max", "of fixed\nloss", "slope", "seconds\na run"):
+        for name in ("median", "mean", "max", "of fixed\nloss", "slope", "time"):
             table.add_column(name, justify="right", no_wrap=True)
         for row in members:
             table.add_row(
                 escape(row["learner"]),
-                f"{row['runs']:,}",
                 *(clicks(row[name]) for name in ("median", "mean", "max")),
                 share(row["share_of_fixed_loss"]),
                 _slope(row["slope"], row["slope_stderr"]),
-                significant(row["seconds"]),
+                f"{row['seconds']:.2f} s",
             )
         if i == len(groups) - 1:
             table.caption = (
                 "Regret in clicks at the end of the runs; its mean as a share of what the best fixed category loses; "
-                "its slope on log-log axes over the last two decades of users."
+                "its slope on log-log axes over the last two decades of users; the time of a run."
             )
         yield table
 

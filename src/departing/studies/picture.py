@@ -80,7 +80,8 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     low, high = _limits(curves)
     labels = [_draw_fixed(axes, curves[0], low)]
     for i, learner in enumerate(curves):
-        labels.append(_draw_learner(axes, learner, COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % 4], low))
+        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % 4]
+        labels.append(_draw_learner(axes, learner, colour, dash, low, 0.16 if len(curves) <= len(COLOURS) else 0.07))
     axes.set_ylim(low, high)
     axes.set_xlim(_first(curves, low), float(curves[0].users[-1]))
     _place(axes, labels, tall)
@@ -113,10 +114,10 @@ def _draw_fixed(axes: Axes, curves: Curves, low: float) -> Label:
     return Label("best fixed category", _amount(float(lost[-1])), "1.00", FAINT, dash, max(float(lost[-1]), low))
 
 
-def _draw_learner(axes: Axes, curves: Curves, colour: str, dash: Dash, low: float) -> Label:
+def _draw_learner(axes: Axes, curves: Curves, colour: str, dash: Dash, low: float, strength: float) -> Label:
     mean, steep = curves.regret.mean(axis=0), curves.slope.value
     below, above = (np.maximum(end, TINY) for end in band(curves))
-    axes.fill_between(curves.users, below, above, color=colour, alpha=0.16, linewidth=0)
+    axes.fill_between(curves.users, below, above, color=colour, alpha=strength, linewidth=0)
     axes.plot(curves.users, np.maximum(mean, TINY), color=colour, linestyle=dash, linewidth=1.7)
     slope = "–" if np.isnan(steep) else f"{steep:.2f}"
     name = shorten(curves.learner, AMOUNT - NAME - 0.55, SMALL)

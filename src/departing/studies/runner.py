@@ -27,6 +27,10 @@ from departing.studies.draws import fixed_value
 from departing.studies.results import Record, Results, Store
 
 BACKENDS = ("loky", "threading", "dask", "ray")
+_STOPPED = (
+    "A worker was stopped from outside, most likely for want of memory; what is finished is kept, "
+    "so start the study again, with fewer --jobs."
+)
 IDLE = 15  # seconds after which workers without work go, also those of a study that was killed
 
 
@@ -183,10 +187,7 @@ def _joblib(options: dict[str, Any], tasks: Iterator[Any]) -> Finished:
         with parallel_config(**options):
             yield from Parallel(return_as="generator_unordered")(tasks)
     except BrokenProcessPool as error:
-        raise InputError(
-            "A worker was stopped from outside, most likely for want of memory; what is finished is kept, "
-            "so start the study again, with fewer --jobs."
-        ) from error
+        raise InputError(_STOPPED) from error
 
 
 @contextmanager
@@ -194,6 +195,8 @@ def _dask(workers: int | None, scheduler: str | None) -> Iterator[Any]:
     """A client of the cluster of the scheduler, or of one on this machine."""
     try:
         from dask.distributed import Client, LocalCluster
+        from distributed.comm import CommClosedError
+        from distributed.scheduler import KilledWorker
     except ImportError as error:
         raise _lacking("dask") from error
     with ExitStack() as stack:
@@ -205,7 +208,10 @@ def _dask(workers: int | None, scheduler: str | None) -> Iterator[Any]:
             client = stack.enter_context(Client(address, timeout="10s"))
         except (OSError, ValueError) as error:
             raise InputError(f"There is no Dask scheduler at {scheduler!r}; expected tcp://HOST:PORT.") from error
-        yield client
+        try:
+            yield client
+        except (KilledWorker, CommClosedError) as error:
+            raise InputError(f"{_STOPPED} The Dask cluster says: {error}") from error
 
 
 @contextmanager
