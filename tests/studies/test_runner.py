@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import duckdb
 import numpy as np
@@ -178,8 +178,25 @@ def test_a_damaged_part_is_told(tmp_path):
         run(study(tmp_path), tmp_path / "out")
 
 
-def test_a_study_that_was_killed_goes_on_and_ends_the_same(tmp_path):
-    found = study(tmp_path, **SLOW, seeds=15)
+@pytest.fixture
+def start():
+    started = []
+
+    def start(folder):
+        arguments = [str(folder / "trial.toml"), "--out", str(folder / "out"), "--jobs", "2", "--json"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([*COMMAND, *arguments], **pipes, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+
+
+def test_a_study_that_was_killed_goes_on_and_ends_the_same(tmp_path, start):
+    found = study(tmp_path, **SLOW, seeds=20)
     run(found, tmp_path / "whole")
     kept, chance = {}, random.Random(1)
     for _ in range(2):
@@ -196,13 +213,13 @@ def test_a_study_that_was_killed_goes_on_and_ends_the_same(tmp_path):
         assert not (tmp_path / "out" / "results.parquet").exists()
     out, error = start(tmp_path).communicate(timeout=60)
     assert error == ""
-    assert json.loads(out)["summary"][0]["runs"] == 15
+    assert json.loads(out)["summary"][0]["runs"] == 20
     assert {name: held(tmp_path / "out")[name] for name in kept} == kept
     assert len(held(tmp_path / "out")) == len(found.jobs)
     same(tmp_path)
 
 
-def test_ctrl_c_tells_how_to_go_on(tmp_path):
+def test_ctrl_c_tells_how_to_go_on(tmp_path, start):
     study(tmp_path, **SLOW, seeds=1000)
     process = start(tmp_path)
     while not held(tmp_path / "out"):
@@ -214,13 +231,6 @@ def test_ctrl_c_tells_how_to_go_on(tmp_path):
     assert error.startswith("Interrupted; finished runs are kept in ")
     assert error.endswith(", and the same command goes on from there.\n")
     assert out == ""
-
-
-def start(folder):
-    arguments = [str(folder / "trial.toml"), "--out", str(folder / "out"), "--jobs", "2", "--json"]
-    return subprocess.Popen(
-        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
 
 
 def test_a_study_runs_on_a_dask_cluster(tmp_path):
@@ -274,3 +284,48 @@ def test_the_band_is_of_instances_where_there_are_several():
     assert (low[0], high[0]) == (1.0, 3.0)
     low, high = band(Curves("x", users, regret, ("a",) * 100, 0.0, 0.0))
     assert 1.7 < low[0] < 2 < high[0] < 2.3
+
+
+def test_a_study_runs_on_ray(tmp_path):
+    pytest.importorskip("ray")
+    run(study(tmp_path), tmp_path / "whole")
+    arguments = [tmp_path / "trial.toml", "--out", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["summary"]) == 4
+    same(tmp_path)
+
+
+def test_a_worker_that_is_stopped_is_told(tmp_path, start):
+    study(tmp_path, **SLOW, seeds=1000)
+    process = start(tmp_path)
+    while not held(tmp_path / "out"):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "pid,args", "--ppid", str(process.pid)], capture_output=True, text=True
+    ).stdout
+    workers = [int(line.split()[0]) for line in listed.splitlines() if "LokyProcess" in line]
+    os.kill(workers[0], signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.splitlines()[-1].startswith("Error: A worker was stopped from outside")
+
+
+def test_a_scheduler_that_is_not_there_is_told(tmp_path):
+    pytest.importorskip("distributed")
+    study(tmp_path)
+    arguments = [
+        tmp_path / "trial.toml",
+        "--out",
+        tmp_path / "out",
+        "--backend",
+        "dask",
+        "--scheduler",
+        "odd:address",
+    ]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        "Error: There is no Dask scheduler at 'odd:address'; expected tcp://"
+    )
