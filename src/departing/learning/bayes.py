@@ -7,12 +7,12 @@ import numpy as np
 from departing.fitting.likelihood import Evidence, Parameters
 from departing.learning.blocks import BlockLearner, next_block
 from departing.learning.ledger import Ledger
-from departing.learning.posterior import Posterior
+from departing.learning.posterior import Draws, Posterior
 from departing.learning.pricing import Prospects, priced
 from departing.model.arguments import as_number, as_seed, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Instance
 from departing.planning.plan import Plan, plan
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
@@ -112,22 +112,22 @@ class Bayes(Model):
         self._replanned += 1
         if evidence is None:
             return [(self._plan(self.posterior.imagine()).policy, n)]
-        draws, weights = self.posterior.draw(evidence, DRAWS, self._starts())
+        draws = self.posterior.draw(evidence, DRAWS, self._starts())
         if self.explore == "thompson" or (n < 4 and self.explore != "none"):
-            dealt = self.rng.multinomial(n, weights)
-            return [(self._plan(draws[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
-        prospects = Prospects.of(draws, weights, float(__import__('os').environ.get('DULL','1'))*evidence.n_parameters, self._plans(draws, weights), self._tried)
+            dealt = self.rng.multinomial(n, draws.weights)
+            return [(self._plan(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
+        prospects = Prospects.of(draws, self._plans(draws), self._tried)
         self._remember(prospects)
         if self.explore == "none":
             return [(prospects.greedy, n)]
         return priced(prospects, n, self.arrived)
 
-    def _plans(self, draws: list[Instance], weights: Floats) -> list[Plan]:
+    def _plans(self, draws: Draws) -> list[Plan]:
         """Plans for some of the draws: half of them the likely ones, half any."""
         places = (np.arange(PLANS // 2) + self.rng.random()) / (PLANS // 2)
-        likely = np.minimum(np.searchsorted(weights.cumsum(), places), len(draws) - 1)
-        others = self.rng.choice(len(draws), PLANS // 2, replace=False)
-        return [self._plan(draws[j]) for j in np.unique([*likely, *others])]
+        likely = np.minimum(np.searchsorted(draws.weights.cumsum(), places), len(draws.instances) - 1)
+        others = self.rng.choice(len(draws.instances), PLANS // 2, replace=False)
+        return [self._plan(draws.instances[j]) for j in np.unique([*likely, *others])]
 
     def _remember(self, prospects: Prospects) -> None:
         """Keep the schedules that did best, to be compared with in later blocks."""

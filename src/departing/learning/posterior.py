@@ -1,10 +1,12 @@
 """Draws of prior, click and depart that agree with what users did."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from departing.fitting.likelihood import Evidence, Parameters, Peaks, climb
+from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
 PSEUDO = 2.0  # yes and no that every chance has before anything is seen, and users of each type
@@ -12,17 +14,44 @@ POOL = 10  # modes that are kept
 FAR = 12.0  # nats below the best at which a mode is not worth a draw
 SAME = 0.05  # nats within which two modes are one that was found twice, or found with the types relabelled
 WEAK = 60.0  # information below which a direction may be far from Gaussian
+ENOUGH, MOST = 0.3, 8  # share of the draws that they must be worth, and how often to draw for that at most
 CLICK_RANGE, DEPART_RANGE = (0.003, 0.98), (0.02, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Modes:
-    """Peaks of the posterior: where they are, how much of it each holds, and its axes there."""
+class Mode:
+    """A peak of the posterior: where it is, how much of it it holds, and its curvature there."""
 
-    etas: Floats
-    share: Floats
-    curvature: Floats
+    evidence: Evidence
+    eta: Floats
+    share: float
+    widths: Floats  # the curvature along each of the directions
     directions: Floats
+
+    @cached_property
+    def instance(self) -> Instance:
+        """The instance at the peak."""
+        return _instance_of(self.evidence.unpack(self.eta))
+
+    @property
+    def curvature(self) -> Floats:
+        """The information at the peak, `[d, d]`."""
+        return np.asarray((self.directions * self.widths) @ self.directions.T)
+
+    def around(self, step: float) -> list[Instance]:
+        """The instances a step ahead in every parameter, then those a step back."""
+        moves = step * np.eye(len(self.eta))
+        return [_instance_of(self.evidence.unpack(self.eta + move)) for move in (*moves, *-moves)]
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Instances that may be true, weights that say how likely each is, and the mode that owns each."""
+
+    instances: list[Instance]
+    weights: Floats
+    modes: list[Mode]
+    owner: Integers
 
 
 @dataclass
@@ -40,16 +69,39 @@ class Posterior:
     pool: list[Parameters] = field(default_factory=list)
     effective: float = 1.0  # share of the proposals that the last draws were worth
 
-    def draw(self, evidence: Evidence, n: int, starts: int) -> tuple[list[Instance], Floats]:
-        """`n` instances with weights that say how likely each is; unlikely ones are among them on purpose."""
+    def draw(self, evidence: Evidence, n: int, starts: int) -> Draws:
+        """`n` instances with their weights; unlikely ones are among them on purpose."""
         modes = self._modes(evidence, starts)
-        etas, weights = self._sample(evidence, modes, n)
-        return [self._instance(evidence, eta) for eta in etas], weights
+        visits = np.sqrt([mode.share for mode in modes])
+        visits /= visits.sum()
+        places = np.searchsorted(visits.cumsum(), (np.arange(n) + self.rng.random()) / n)
+        owner = np.minimum(places, len(modes) - 1)
+        parts = [self._drawn(modes, owner, visits)]
+        while (effective := _effective(parts)) < ENOUGH * n and len(parts) < MOST:
+            parts.append(self._drawn(modes, owner, visits))
+        etas, weight = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+        self.effective = effective / len(weight)
+        if len(parts) > 1:  # keep n of them, all with the weight that the resampling left them
+            kept, share = _resample(np.exp(weight - weight.max()), n, self.rng)
+            etas, owner = etas[kept], np.tile(owner, len(parts))[kept]
+        else:
+            share = np.exp(weight - weight.max())
+        seen, owner = np.unique(owner, return_inverse=True)
+        instances = [self._instance(evidence, eta) for eta in etas]
+        return Draws(instances, share / share.sum(), [modes[mode] for mode in seen.tolist()], owner)
+
+    def _drawn(self, modes: list[Mode], owner: Integers, visits: Floats) -> tuple[Floats, Floats]:
+        """A proposal from the owner of each draw, `[n, d]`, and their log weights."""
+        etas, weights = [], []
+        for mode in np.unique(owner).tolist():
+            proposed, weight = self._propose(modes[mode], int((owner == mode).sum()))
+            etas.append(proposed)
+            weights.append(weight - np.log(visits[mode]))
+        return np.concatenate(etas), np.concatenate(weights)
 
     def best(self, evidence: Evidence, starts: int) -> Instance:
         """The instance at the highest peak."""
-        modes = self._modes(evidence, starts)
-        return _instance_of(evidence.unpack(modes.etas[modes.share.argmax()]))
+        return max(self._modes(evidence, starts), key=lambda mode: mode.share).instance
 
     def guess(self) -> Parameters:
         """Parameters from what is thought before anything is seen."""
@@ -71,7 +123,7 @@ class Posterior:
             part[category] = part[category, order]
         return Parameters(parameters.prior, *swapped)
 
-    def _modes(self, evidence: Evidence, starts: int) -> Modes:
+    def _modes(self, evidence: Evidence, starts: int) -> list[Mode]:
         fresh = [evidence.pack(self.guess()) for _ in range(starts)]
         known = [evidence.pack(parameters) for parameters in self.pool]
         if self.pool:  # one more from near the best, to leave a saddle; and some where types like other categories
@@ -85,34 +137,22 @@ class Posterior:
         held = peaks.values[kept] - 0.5 * np.log(curvature).sum(axis=1)
         order = np.argsort(-held, kind="stable")[:POOL]
         order = order[held[order] > held[order[0]] - FAR]
-        self.pool = [evidence.unpack(eta) for eta in peaks.etas[kept][order]]
         share = np.exp(held[order] - held[order[0]])
-        return Modes(peaks.etas[kept][order], share / share.sum(), curvature[order], directions[order])
-
-    def _sample(self, evidence: Evidence, modes: Modes, n: int) -> tuple[Floats, Floats]:
-        """`n` draws `[n, d]` and their weights."""
-        visits = np.sqrt(modes.share) / np.sqrt(modes.share).sum()
-        places = np.searchsorted(visits.cumsum(), (np.arange(n) + self.rng.random()) / n)
-        chosen = np.bincount(np.minimum(places, len(visits) - 1), minlength=len(visits))
-        proposals, weights = [], []
-        for mode in np.flatnonzero(chosen).tolist():
-            etas, weight = self._propose(evidence, modes, mode, int(chosen[mode]))
-            proposals.append(etas)
-            weights.append(weight - np.log(visits[mode]))
-        weight = np.concatenate(weights)
-        share = np.exp(weight - weight.max())
         share /= share.sum()
-        self.effective = 1 / float((share**2).sum()) / n
-        return np.concatenate(proposals), share
+        etas = peaks.etas[kept][order]
+        self.pool = [evidence.unpack(eta) for eta in etas]
+        return [
+            Mode(evidence, *parts) for parts in zip(etas, share, curvature[order], directions[order], strict=True)
+        ]
 
-    def _propose(self, evidence: Evidence, modes: Modes, mode: int, n: int) -> tuple[Floats, Floats]:
+    def _propose(self, mode: Mode, n: int) -> tuple[Floats, Floats]:
         """`n` proposals `[n, d]` from one mode, and their log weights."""
-        curvature, directions = modes.curvature[mode], modes.directions[mode]
-        weak = curvature < WEAK
-        basis = np.ascontiguousarray(directions[:, ~weak])
-        width = 1.2 / np.sqrt(curvature[weak])
+        evidence = mode.evidence
+        weak = mode.widths < WEAK
+        basis = np.ascontiguousarray(mode.directions[:, ~weak])
+        width = 1.2 / np.sqrt(mode.widths[weak])
         tails = self.rng.standard_t(5, size=(n, int(weak.sum())))
-        start = np.clip(modes.etas[mode] + (tails * width) @ directions[:, weak].T, -8, 8)
+        start = np.clip(mode.eta + (tails * width) @ mode.directions[:, weak].T, -8, 8)
         if weak.any() and not weak.all():
             peaks = climb(evidence, start, PSEUDO, basis, 12)
         else:
@@ -129,13 +169,34 @@ class Posterior:
         """The instance at `eta`; whether departure is sure where nobody ever stayed is drawn too."""
         found = evidence.unpack(eta)
         depart = np.array(found.depart)
+        doubt = 1.0 if len(evidence.departing) else 0.02  # where nobody ever stayed at all it will be sure everywhere
         for category in np.setdiff1d(np.arange(self.n_categories), evidence.departing):
             misses = int(evidence.never_stayed[category])
-            # Sure departure is as likely at first as a chance from the prior, which brings so many departures with:
-            explained = 6 / ((misses + 2) * (misses + 3))
+            # Sure departure competes with a chance from the prior, which brings so many departures with:
+            explained = doubt * 6 / ((misses + 2) * (misses + 3))
             if self.rng.random() < explained / (1 + explained):
                 depart[category] = self.rng.beta(2 + misses, 2)
         return _instance_of(Parameters(found.prior, found.click, depart, found.depart_on_click))
+
+
+def _effective(parts: list[tuple[Floats, Floats]]) -> float:
+    """How many draws of equal weight these are worth."""
+    weight = np.concatenate([weights for _, weights in parts])
+    share = np.exp(weight - weight.max())
+    return float(share.sum() ** 2 / (share**2).sum())
+
+
+def _resample(share: Floats, n: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
+    """`n` of the draws, and their weights: heavy ones are kept as they are, of the light ones some stand for all."""
+    share = share / share.sum()
+    heavy = np.argsort(-share, kind="stable")[: n // 2]
+    light = np.setdiff1d(np.arange(len(share)), heavy)
+    rest = share[light].sum()
+    if rest <= 0:
+        return heavy, share[heavy]
+    places = rest * (np.arange(n - len(heavy)) + rng.random()) / (n - len(heavy))
+    chosen = light[np.minimum(np.searchsorted(share[light].cumsum(), places), len(light) - 1)]
+    return np.concatenate([heavy, chosen]), np.concatenate([share[heavy], np.full(len(chosen), rest / len(chosen))])
 
 
 def _distinct(peaks: Peaks) -> list[int]:
