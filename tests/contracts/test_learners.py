@@ -7,7 +7,9 @@ import pytest
 
 import departing as dp
 from departing.learning.baselines import ULCB, Thompson, Uniform
+from departing.learning.bayes import Bayes, ExploreThenCommit, RefittedGreedy
 from departing.learning.blocks import BlockLearner, Frozen
+from departing.learning.lattice import LatticeUCB
 from departing.learning.protocol import Learner
 from departing.learning.ucb import UCBHybrid
 from departing.model.errors import InputError
@@ -20,6 +22,13 @@ LEARNERS = {
     "thompson": lambda k, seed: Thompson(k, seed),
     "ulcb": lambda k, seed: ULCB(k, seed=seed),
     "kl-ulcb": lambda k, seed: ULCB(k, kl=True, seed=seed),
+    "bayes": lambda k, seed: Bayes(2, k, seed),
+    "bayes, thompson": lambda k, seed: Bayes(2, k, seed, explore="thompson"),
+    "bayes, none": lambda k, seed: Bayes(1, k, seed, explore="none"),
+    "greedy": lambda k, seed: RefittedGreedy(2, k, seed),
+    "explore-then-commit": lambda k, seed: ExploreThenCommit(2, k, 500, seed, explore_users=40),
+    "lattice": lambda k, seed: LatticeUCB(k, 500, seed),
+    "lattice, proved": lambda k, seed: LatticeUCB(k, 500, seed, scale="proved"),
     "ucb-hybrid": lambda k, seed: UCBHybrid.fixed(k, users=500, epsilon=0.4),
     "ucb-hybrid, estimated": lambda k, seed: UCBHybrid.fixed(k, users=500, scale="estimated"),
 }

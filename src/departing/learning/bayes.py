@@ -1,5 +1,6 @@
 """The Bayes learner: infer the instance, plan, and explore where it pays."""
 
+from math import ceil, inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,13 +10,14 @@ from departing.learning.blocks import BlockLearner, next_block
 from departing.learning.ledger import Ledger
 from departing.learning.posterior import Draws, Posterior
 from departing.learning.pricing import Prospects, priced
-from departing.model.arguments import as_number, as_seed, as_whole
+from departing.model.arguments import MOST_USERS, as_number, as_seed, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan, plan
+from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
-from departing.policy.schedule import Schedule
+from departing.policy.schedule import Fixed, Schedule, Threshold
 
 RULES = ("priced", "thompson", "none")
 DEPTH = 30  # steps of a user that are kept
@@ -88,7 +90,8 @@ class Bayes(Model):
     `types` is how many types there are thought to be; one too many costs little, one too few a lot. Whether departure
     is sure is learned. Rules for exploring: `priced` plays the plan that loses least over draws from the posterior, and
     lets just enough users try the plan of a draw in which that loses, if it pays; `thompson` deals the users of a
-    block over the plans of the draws; `none` plays the plan that loses least, always.
+    block over the plans of the draws; `none` plays the plan that loses least, always. With `users`, how many will come,
+    `priced` explores less towards the end.
 
     >>> learner = Bayes(types=2, categories=2, seed=0)
     >>> learner.recommend(["ann", "bob"]).shape
@@ -98,12 +101,20 @@ class Bayes(Model):
     kind: ClassVar[str] = "bayes"
 
     def __init__(
-        self, types: int, categories: int, seed: int = 0, explore: str = "priced", *, growth: float = 0.1
+        self,
+        types: int,
+        categories: int,
+        seed: int = 0,
+        explore: str = "priced",
+        *,
+        users: int | None = None,
+        growth: float = 0.1,
     ) -> None:
         if explore not in RULES:
             raise InputError(f"explore is {explore!r}; allowed are {', '.join(RULES)}.")
         super().__init__(types, categories, seed, growth)
         self.explore = explore
+        self.users = None if users is None else as_whole("users", users, 1, MOST_USERS)
         self._tried: list[Schedule] = []
 
     def _block(self) -> list[tuple[Policy, int]]:
@@ -120,7 +131,8 @@ class Bayes(Model):
         self._remember(prospects)
         if self.explore == "none":
             return [(prospects.greedy, n)]
-        return priced(prospects, n, self.arrived)
+        ahead = inf if self.users is None else max(self.users - self.arrived - n, 0)
+        return priced(prospects, n, self.arrived, ahead)
 
     def _plans(self, draws: Draws) -> list[Plan]:
         """Plans for some of the draws: half of them the likely ones, half any."""
@@ -141,12 +153,77 @@ class Bayes(Model):
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
-        return super().state() | {"explore": self.explore, "tried": self._tried}
+        return super().state() | {"explore": self.explore, "of_users": self.users, "tried": self._tried}
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "Bayes":
         """A learner that goes on from a `state`."""
-        learner = cls(state["types"], state["categories"], state["seed"], state["explore"], growth=state["growth"])
+        options = {"users": state["of_users"], "growth": state["growth"]}
+        learner = cls(state["types"], state["categories"], state["seed"], state["explore"], **options)
         learner.restore(state)
         learner._tried = state["tried"]
+        return learner
+
+
+class RefittedGreedy(Model):
+    """Show the category with the best chance of a click under the belief, by the most likely instance so far.
+
+    It neither plans ahead nor explores.
+    """
+
+    kind: ClassVar[str] = "refitted-greedy"
+
+    def _block(self) -> list[tuple[Policy, int]]:
+        self._replanned += 1
+        return [(Greedy(self.instance()), next_block(self.arrived, self.growth))]
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> "RefittedGreedy":
+        """A learner that goes on from a `state`."""
+        learner = cls(state["types"], state["categories"], state["seed"], state["growth"])
+        learner.restore(state)
+        return learner
+
+
+class ExploreThenCommit(Model):
+    """Let the first users try everything in turn, then plan for the most likely instance and keep to that.
+
+    They try every category for ever, and every category for one step and then another for ever. `explore_users` of them
+    do, the power 2/3 of `users` unless told.
+    """
+
+    kind: ClassVar[str] = "explore-then-commit"
+
+    def __init__(
+        self, types: int, categories: int, users: int, seed: int = 0, explore_users: int | None = None
+    ) -> None:
+        super().__init__(types, categories, seed)
+        self.users = as_whole("users", users, 1, MOST_USERS)
+        self.explore_users = (
+            ceil(self.users ** (2 / 3)) if explore_users is None else as_whole("explore_users", explore_users)
+        )
+
+    def _block(self) -> list[tuple[Policy, int]]:
+        if self.arrived < self.explore_users:
+            return self._tries(self.explore_users - self.arrived)
+        evidence = self.evidence()
+        assert evidence is not None
+        return [(plan(self.posterior.best(evidence, 10), seconds=10.0).policy, 2**62)]
+
+    def _tries(self, n: int) -> list[tuple[Policy, int]]:
+        every = range(self.n_categories)
+        policies: list[Policy] = [Fixed(a) for a in every]
+        policies += [Threshold(first=a, steps=1, then=b) for a in every for b in every if a != b]
+        dealt = np.diff(np.linspace(0, n, len(policies) + 1).astype(np.int64))
+        return [(policy, int(users)) for policy, users in zip(policies, dealt, strict=True)]
+
+    def state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        return super().state() | {"of_users": self.users, "explore_users": self.explore_users}
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> "ExploreThenCommit":
+        """A learner that goes on from a `state`."""
+        learner = cls(state["types"], state["categories"], state["of_users"], state["seed"], state["explore_users"])
+        learner.restore(state)
         return learner

@@ -19,7 +19,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "fixed": ("category",),
     "greedy": ("types",),
     "kl-ulcb": (),
-    "lattice": (),
+    "lattice": ("epsilon", "horizon", "scale"),
     "oracle": (),
     "thompson": (),
     "ucb-hybrid": ("policies", "scale", "epsilon", "tau", "eta", "horizon"),
@@ -29,7 +29,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 _WORDS = {
     "explore": ("priced", "thompson", "none"),
     "policies": ("thresholds", "fixed"),
-    "scale": ("proved", "estimated"),
+    "scale": ("proved", "estimated", "practical"),
 }
 # Where the classes of saved learners are, by their kind.
 _HOME = {
@@ -90,7 +90,7 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
     options = {name: value for name, value in spec.items() if name != "kind"}
     k, types = instance.n_categories, int(options.get("types", instance.n_types))
     if kind == "bayes":
-        return _make("bayes.Bayes", types, k, seed=seed, explore=options.get("explore", "priced"))
+        return _make("bayes.Bayes", types, k, seed=seed, explore=options.get("explore", "priced"), users=users)
     if kind == "greedy":
         return _make("bayes.RefittedGreedy", types, k, seed=seed)
     if kind == "explore-then-commit":
@@ -98,7 +98,8 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
             "bayes.ExploreThenCommit", types, k, users=users, seed=seed, explore_users=options.get("explore_users")
         )
     if kind == "lattice":
-        return _make("lattice.LatticeUCB", k, users=users, seed=seed)
+        options.setdefault("epsilon", float(instance.leave.min()))
+        return _make("lattice.LatticeUCB", k, users=users, seed=seed, **options)
     if kind == "ucb-hybrid":
         return _ucb_hybrid(options, instance, users)
     if kind in ("ulcb", "kl-ulcb"):

@@ -151,7 +151,7 @@ class Posterior:
         weak = mode.widths < WEAK
         basis = np.ascontiguousarray(mode.directions[:, ~weak])
         width = 1.2 / np.sqrt(mode.widths[weak])
-        tails = self.rng.standard_t(5, size=(n, int(weak.sum())))
+        tails = _mirrored(self.rng.standard_t(5, size=(n - n // 2, int(weak.sum()))), n)
         start = np.clip(mode.eta + (tails * width) @ mode.directions[:, weak].T, -8, 8)
         if weak.any() and not weak.all():
             peaks = climb(evidence, start, PSEUDO, basis, 12)
@@ -162,8 +162,10 @@ class Posterior:
         tight = np.maximum(tight, 1.0)
         proposed = -3 * np.log1p(tails**2 / 5).sum(axis=1) - np.log(width).sum()
         weight = peaks.values - 0.5 * np.log(tight).sum(axis=1) - proposed
-        noise = self.rng.normal(size=tight.shape) / np.sqrt(tight)
-        return peaks.etas + np.einsum("dr,nrq,nq->nd", basis, inside, noise), weight
+        # The same noise for both of a pair, the other way round, so that their mean is right to first order.
+        noise = _mirrored(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
+        root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
+        return peaks.etas + np.einsum("dr,nrs,ns->nd", basis, root, noise), weight
 
     def _instance(self, evidence: Evidence, eta: Floats) -> Instance:
         """The instance at `eta`; whether departure is sure where nobody ever stayed is drawn too."""
@@ -177,6 +179,11 @@ class Posterior:
             if self.rng.random() < explained / (1 + explained):
                 depart[category] = self.rng.beta(2 + misses, 2)
         return _instance_of(Parameters(found.prior, found.click, depart, found.depart_on_click))
+
+
+def _mirrored(half: Floats, n: int) -> Floats:
+    """Rows and then the same rows with the other sign, `n` of them."""
+    return np.concatenate([half, -half])[:n]
 
 
 def _effective(parts: list[tuple[Floats, Floats]]) -> float:

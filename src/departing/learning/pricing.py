@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import erfc, pi, sqrt
 
 import numpy as np
@@ -21,15 +22,10 @@ from departing.policy.schedule import Fixed, Schedule
 LOOK = 14  # steps of users that are looked at
 RAREST = 1e-5  # share of users below which they are not followed
 SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a block that may explore
-AHEAD = (
-    (0.5, 1.0),
-    (2.0, 2.0),
-    (6.0, 7.0),
-)  # users to come, as multiples of those who came: (come by then, how many)
+AHEAD = (1.0, 3.0, 10.0, 30.0)  # ends of the stretches of users to come, as multiples of those who came
 RIVALS = 6  # policies that may be better than the greedy one
 TRIALS = 3  # policies that explore in one block, at most
 DEAR = float(__import__("os").environ.get("DEAR", "2"))  # times the cost, the benefit must be
-CALM = int(__import__('os').environ.get('CALM','0'))
 STEP = 1e-4  # of the derivatives
 
 
@@ -180,8 +176,10 @@ class Outlook:
         hope[prospects.chosen] = -1.0
         self.rivals = np.argsort(-hope, kind="stable")[:RIVALS]
         self.mean, self.spread = mean[:, self.rivals], spread[:, self.rivals]
-        seen = (weight @ np.maximum(gains[self.rivals], 0.0).T) / self.share[:, None]
-        self.calm = np.minimum(1.0, (seen + 1e-12) / (_positive_part(self.mean, self.spread) + 1e-12)) if CALM else np.ones_like(seen)
+        hoped = _positive_part(self.mean, self.spread)
+        hopes = np.maximum(gains[self.rivals], 0.0)
+        seen = weight @ hopes.T / self.share[:, None]
+        self.calm = np.minimum(1.0, (seen + 1e-12) / (hoped + 1e-12))
         self.known = np.array([mode.curvature for mode in self.modes])
         self.slope = np.array([self._slopes(prospects, mode) for mode in self.modes])
 
@@ -223,8 +221,8 @@ def _positive_part(mean: Floats, spread: Floats) -> Floats:
     return np.asarray(np.maximum(spread * np.exp(-0.5 * z**2) / sqrt(2 * pi) + mean * above, 0.0))
 
 
-def priced(prospects: Prospects, n: int, arrived: int) -> list[tuple[Policy, int]]:
-    """How many of the next `n` users get which policy.
+def priced(prospects: Prospects, n: int, arrived: int, ahead: float) -> list[tuple[Policy, int]]:
+    """How many of the next `n` users get which policy, if `ahead` more come at most after the `arrived`.
 
     Users who explore cost what their policy brings less than the greedy one. What they tell lets the users to come
     have a better policy, sooner than the greedy users would tell it. As many explore, and by such policies, as gains
@@ -239,14 +237,17 @@ def priced(prospects: Prospects, n: int, arrived: int) -> list[tuple[Policy, int
     information, nats = np.zeros_like(own.information), np.zeros_like(own.nats)
     allotted: list[tuple[Policy, int]] = []
     left = int(SHARES[0] * n)
+    ends = np.minimum(np.array([0.0, *AHEAD]) * arrived, ahead)
+    stretches = [(first, last) for first, last in pairwise(ends.tolist()) if last > first]
 
     def benefit(users: Integers, lesson: Lesson) -> Floats:
         many = users[:, None, None, None]
         total = np.zeros(len(users))
-        for by, come in AHEAD:
-            known = information + by * arrived * own.information + many * lesson.information
-            told = nats + by * arrived * own.nats + many[..., 0] * lesson.nats
-            total += come * arrived * outlook.gain(known, told)
+        for first, last in stretches:
+            by = (first + last) / 2
+            known = information + by * own.information + many * lesson.information
+            told = nats + by * own.nats + many[..., 0] * lesson.nats
+            total += (last - first) * outlook.gain(known, told)
         return total
 
     for _ in range(TRIALS):
