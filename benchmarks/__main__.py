@@ -4,10 +4,18 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import crowds, exact, lanes, logs, planning, startup
+from benchmarks import crowds, exact, lanes, learning, logs, planning, startup
 from benchmarks.common import table
 
-ALL = {"lanes": lanes, "crowds": crowds, "exact": exact, "planning": planning, "logs": logs, "startup": startup}
+ALL = {
+    "lanes": lanes,
+    "crowds": crowds,
+    "exact": exact,
+    "planning": planning,
+    "learning": learning,
+    "logs": logs,
+    "startup": startup,
+}
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(ALL)

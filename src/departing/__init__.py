@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from departing.evaluation.bracket import Bracket
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
+    from departing.learning.bayes import Bayes
+    from departing.learning.blocks import Frozen
+    from departing.learning.lattice import LatticeUCB
+    from departing.learning.library import load_learner
+    from departing.learning.protocol import Learner
+    from departing.learning.ucb import UCBHybrid
     from departing.model.belief import belief, predict
     from departing.model.errors import InputError
     from departing.model.families import random_instance
@@ -29,24 +35,30 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Alpha": "policy.alpha",
+    "Bayes": "learning.bayes",
     "Bracket": "evaluation.bracket",
     "Comparison": "simulation.compare",
     "Distribution": "evaluation.evaluate",
     "Evaluation": "evaluation.evaluate",
     "Fixed": "policy.schedule",
+    "Frozen": "learning.blocks",
     "Greedy": "policy.greedy",
     "Histories": "model.histories",
     "InputError": "model.errors",
     "Instance": "model.instance",
+    "LatticeUCB": "learning.lattice",
+    "Learner": "learning.protocol",
     "Plan": "planning.plan",
     "Policy": "policy.protocol",
     "Run": "simulation.run",
     "Table": "policy.table",
     "Threshold": "policy.schedule",
+    "UCBHybrid": "learning.ucb",
     "Walk": "policy.schedule",
     "belief": "model.belief",
     "compare": "simulation.compare",
     "evaluate": "evaluation.evaluate",
+    "load_learner": "learning.library",
     "load_policy": "policy.library",
     "plan": "planning.plan",
     "predict": "model.belief",
@@ -56,24 +68,30 @@ _HOME = {
 
 __all__ = [
     "Alpha",
+    "Bayes",
     "Bracket",
     "Comparison",
     "Distribution",
     "Evaluation",
     "Fixed",
+    "Frozen",
     "Greedy",
     "Histories",
     "InputError",
     "Instance",
+    "LatticeUCB",
+    "Learner",
     "Plan",
     "Policy",
     "Run",
     "Table",
     "Threshold",
+    "UCBHybrid",
     "Walk",
     "belief",
     "compare",
     "evaluate",
+    "load_learner",
     "load_policy",
     "plan",
     "predict",

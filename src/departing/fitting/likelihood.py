@@ -25,7 +25,7 @@ class Parameters:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What users did, as answers to questions: does a user click on a category, depart after a no-click, after a click?
+    """What users did, as answers to questions: does a user click, depart after a no-click, depart after a click?
 
     `yes[n, F]` of `asked[n, F]` for `users[n]` alike users. The first K questions are the clicks; then come the
     departures after a no-click of the categories `departing`, and those after a click of `leaving`. A category where
@@ -64,7 +64,7 @@ class Evidence:
     @property
     def n_questions(self) -> int:
         """K clicks and the departures that are not sure."""
-        return self.yes.shape[1]
+        return int(self.yes.shape[1])
 
     @property
     def n_parameters(self) -> int:

@@ -51,8 +51,8 @@ def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, 
     """Book users with `counts[n, K, 4]`, shown `categories[n]`: `outcomes[n, 4]` of them ended in each outcome.
 
     A node is counts of clicks and stays, `nodes[i, 2K]`, made after `depth[i]` steps. `seen[i, K, 4]` are the
-    outcomes at it, `here[i]` the users who came there and of whom nothing more is known, `child[i, K, 2]` the nodes after.
-    Steps after the first `limit` are not booked. There must be room for three more nodes for every row.
+    outcomes at it, `here[i]` the users who came there and of whom nothing more is known, `child[i, K, 2]` the nodes
+    after. Steps after the first `limit` are not booked. There must be room for three more nodes for every row.
     """
     n_categories = counts.shape[1]
     for r in range(counts.shape[0]):

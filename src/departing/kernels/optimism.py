@@ -11,8 +11,8 @@ def look_ahead(order, depth, child, least_click, most_click, least_depart, least
 
     Nodes come in `order[n]`, deepest first. `child[n, K, 2]` follow after a click and after a stay, -1 where nobody
     went. The chance of a click is between `least_click[n, K]` and `most_click`, that of departing at least
-    `least_depart` after a no-click and `least_last` after a click. From nodes of `depth[n]` steps on nobody brings more
-    than `ceiling[depth]`. Of equal categories `otherwise` is taken if it is one of them.
+    `least_depart` after a no-click and `least_last` after a click. From nodes of `depth[n]` steps on nobody brings
+    more than `ceiling[depth]`. Of equal categories `otherwise` is taken if it is one of them.
     """
     n, n_categories = child.shape[:2]
     value, category = np.empty(n), np.empty(n, np.int64)

@@ -9,9 +9,9 @@ from departing.kernels.compiling import kernel
 def sights(category, child, priors, chances):  # type: ignore[no-untyped-def]
     """The chance of everything that can be seen of one user, `[S, 4 n]`, under each of S instances.
 
-    `priors[S, M]` and `chances[S, K, 4, M]`. Nodes are counts in the order of steps: `category[n]` is shown, `child[n, 2]`
-    follow after a click and after a stay, -1 where a user is not looked at any longer. What is seen is the node and the
-    outcome there with which that ends; outcomes that go on have chance 0.
+    `priors[S, M]` and `chances[S, K, 4, M]`. Nodes are counts in the order of steps: `category[n]` is shown,
+    `child[n, 2]` follow after a click and after a stay, -1 where a user is not looked at any longer. What is seen
+    is the node and the outcome there with which that ends; outcomes that go on have chance 0.
     """
     n, n_types = len(category), priors.shape[1]
     seen = np.zeros((len(priors), 4 * n))

@@ -22,8 +22,8 @@ from departing.policy.schedule import Fixed, Schedule, Threshold
 RULES = ("priced", "thompson", "none")
 DEPTH = 30  # steps of a user that are kept
 ROWS = 1500  # different counts that inference looks at
-DRAWS = 64  # instances that may be true
-PLANS = 24  # of them are planned for
+DRAWS = 160  # instances that may be true
+PLANS = 32  # of them are planned for
 REMEMBERED = 40  # schedules that later blocks compare with
 GAP = 1e-5  # of a plan's value, how closely it is planned
 SECONDS = 0.5  # for one plan, at most
@@ -87,11 +87,11 @@ class Model(BlockLearner):
 class Bayes(Model):
     """Infer prior, click and depart from what users did, plan, and explore by one of three rules.
 
-    `types` is how many types there are thought to be; one too many costs little, one too few a lot. Whether departure
-    is sure is learned. Rules for exploring: `priced` plays the plan that loses least over draws from the posterior, and
-    lets just enough users try the plan of a draw in which that loses, if it pays; `thompson` deals the users of a
-    block over the plans of the draws; `none` plays the plan that loses least, always. With `users`, how many will come,
-    `priced` explores less towards the end.
+    `types` is how many types there are thought to be; one too many costs little, one too few a lot. Whether
+    departure is sure is learned. Rules for exploring: `priced` plays the plan that loses least over draws from the
+    posterior, and lets just enough users try the plan of a draw in which that loses, if it pays; `thompson` deals
+    the users of a block over the plans of the draws; `none` plays the plan that loses least, always. With `users`,
+    how many will come, `priced` explores less towards the end.
 
     >>> learner = Bayes(types=2, categories=2, seed=0)
     >>> learner.recommend(["ann", "bob"]).shape
@@ -188,8 +188,8 @@ class RefittedGreedy(Model):
 class ExploreThenCommit(Model):
     """Let the first users try everything in turn, then plan for the most likely instance and keep to that.
 
-    They try every category for ever, and every category for one step and then another for ever. `explore_users` of them
-    do, the power 2/3 of `users` unless told.
+    They try every category for ever, and every category for one step and then another for ever. `explore_users` of
+    them do, the power 2/3 of `users` unless told.
     """
 
     kind: ClassVar[str] = "explore-then-commit"

@@ -26,10 +26,10 @@ class LatticeUCB(BlockLearner):
     """Plan over the counts that users met, as optimistically as what was seen there allows.
 
     What comes of showing a category to a user with given counts is the same for every policy, whatever types there
-    are. At every counts the chances of a click and of departing are kept in intervals, and the policy is the best one if
-    every chance is at the better end. `epsilon` is the least chance of leaving at any step, as in the paper, `horizon`
-    how many steps are told apart. With scale `proved` all intervals hold together but with chance 1/users, and regret
-    grows like the square root of users; with `practical` each holds about 95 times in 100.
+    are. At every counts the chances of a click and of departing are kept in intervals, and the policy is the best
+    one if every chance is at the better end. `epsilon` is the least chance of leaving at any step, as in the paper,
+    `horizon` how many steps are told apart. With scale `proved` all intervals hold together but with chance
+    1/users, and regret grows like the square root of users; with `practical` each holds about 95 times in 100.
 
     >>> LatticeUCB(categories=2, users=1000).recommend(["ann"]).shape
     (1,)

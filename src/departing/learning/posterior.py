@@ -58,9 +58,9 @@ class Draws:
 class Posterior:
     """What is known of an instance with so many types, from the evidence so far.
 
-    Modes are found by EM and Newton's method from several starts and kept from one time to the next. Draws go along the
-    weak directions of a mode with heavy tails, follow the ridge by maximising over the tight ones, and are resampled
-    by their weights, with the tight directions integrated out.
+    Modes are found by EM and Newton's method from several starts and kept from one time to the next. Draws go along
+    the weak directions of a mode with heavy tails, follow the ridge by maximising over the tight ones, and are
+    resampled by their weights, with the tight directions integrated out.
     """
 
     n_categories: int

@@ -70,7 +70,7 @@ class Prospects:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Many instances at once: `prior[S, M]`, `click[S, K, M]`, and the chances to go on and what fixed categories bring."""
+    """Many instances at once: `prior[S, M]`; `click`, the chance to go on and what is brought for ever, `[S, K, M]`."""
 
     prior: Floats
     click: Floats

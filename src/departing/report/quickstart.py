@@ -8,13 +8,19 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+import numpy as np
 from rich.console import Group
 
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.figures import BLUE, GREY, ORANGE, VIOLET, render
-from departing.model.examples import blog, magazine
+from departing.learning.bayes import Bayes
+from departing.learning.committed import Committed
+from departing.learning.lattice import LatticeUCB
+from departing.learning.ucb import UCBHybrid
+from departing.model.examples import blog, hard, magazine
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import Instance
+from departing.planning.plan import plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
@@ -33,6 +39,8 @@ from departing.report.tables import (
 )
 from departing.simulation.run import Progress, Run
 from departing.simulation.simulate import simulate
+from departing.studies.picture import draw_regret
+from departing.studies.results import Curves
 
 MOST_STEPS = 40
 CONFIDENCE = 0.95
@@ -43,6 +51,11 @@ BELIEFS = (
 SWITCHING = (
     "Clicks per reader against the number of sports articles before switching. Left: switching at once costs a lot. "
     "Right: the top enlarged; {} is best."
+)
+LEARNING_USERS = 10**5
+LEARNING = (
+    "Clicks lost against the number of readers, both on logarithmic scales. Dashed: somebody who knows which single "
+    "category is best, and shows nothing else."
 )
 SURVIVAL = "The share of readers still here after every number of steps."
 
@@ -67,6 +80,7 @@ class Story:
     best: Threshold
     runs: list[tuple[Run, float]]
     magazine: Act
+    learners: list[Curves]
 
     def values(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -76,6 +90,7 @@ class Story:
             "best": words,
             "runs": [run_values(words, run, CONFIDENCE, seconds) for run, seconds in self.runs],
             "magazine": [evaluation_values(*row, distribution=False) for row in self.magazine.rows],
+            "learners": [{"learner": curve.learner, "regret": float(curve.final[0])} for curve in self.learners],
         }
 
     def __rich__(self) -> Group:
@@ -88,11 +103,13 @@ class Story:
             f"{CONFIDENCE:.0%} sure between {number(low, 8)} and {number(high, 8)}.",
             "\nA magazine whose readers forgive half of the time, and where what they do tells who they are.",
             self.magazine.table(),
+            f"\nLearning a blog from {LEARNING_USERS:,} readers: clicks lost to somebody who knows it all along.",
+            *(f"  {curve.learner}: {curve.final[0]:,.0f}" for curve in self.learners),
         )
 
 
 def tell(progress: Progress) -> Story:
-    """Work the story out, calling `progress` after each of its five parts."""
+    """Work the story out, calling `progress` after each of its six parts."""
     first = blog()
     sports, economics = first.category("sports"), first.category("economics")
     switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
@@ -113,7 +130,27 @@ def tell(progress: Progress) -> Story:
     for _, found in other.rows:
         _ = found.distribution  # worked out here, shown on the page
     progress(1)
-    return Story(act, best, runs, other)
+    learners = learn()
+    progress(1)
+    return Story(act, best, runs, other, learners)
+
+
+def learn() -> list[Curves]:
+    """What learners lose who know nothing of a blog at first, beside the best single category."""
+    instance = hard()
+    optimum = plan(instance)
+    fixed_loss = optimum.value - float((instance.prior @ instance.fixed_values.T).max())
+    epsilon = 1 - float(instance.click.max())
+    learners: dict[str, Committed] = {
+        "the paper's UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon),
+        "optimism over counts (lattice)": LatticeUCB(2, LEARNING_USERS, epsilon=epsilon),
+        "inference and planning (Bayes)": Bayes(2, 2, seed=1, users=LEARNING_USERS),
+    }
+    curves = []
+    for name, learner in learners.items():
+        run = simulate(instance, learner, LEARNING_USERS, seed=1, optimum=optimum)
+        curves.append(Curves(name, run.checkpoints.astype(np.float64), run.regret[None], ("hard",), fixed_loss, 0.0))
+    return curves
 
 
 def _act(instance: Instance, policies: list[Policy]) -> Act:
@@ -151,6 +188,9 @@ def _body(story: Story) -> str:
         magazine=_instance_table(second.instance),
         magazine_values=_policy_table(second),
         survival=_figure(pictures.draw_survival(curves), SURVIVAL),
+        users=f"{LEARNING_USERS:,}",
+        lost=f"{story.learners[-1].final[0]:,.0f}",
+        learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
     )
 
 

@@ -1,0 +1,89 @@
+"""Learners: how fast they are, and how much they lose beside UCB-Hybrid with the constants of the paper."""
+
+from statistics import mean
+
+import numpy as np
+
+import departing as dp
+from benchmarks.common import Row, cpu_seconds
+from departing.model.examples import blog, hard
+
+USERS = 10**6
+SEEDS = 20
+# How many times less than UCB-Hybrid with the proved constants.
+LESS = {"blog": (25, 4), "hard": (250, 15)}
+
+
+def _unsure(n):
+    """The instance of which 10^9 users come: n types, n categories, departures from U(.3, .9)."""
+    rng = np.random.default_rng(n)
+    return dp.Instance(rng.dirichlet(np.full(n, 3.0)), rng.uniform(0.1, 0.9, (n, n)), rng.uniform(0.3, 0.9, (n, n)))
+
+
+def _epsilon(instance):
+    return 1 - float(instance.click.max())
+
+
+def _regrets(instance, make, seeds=SEEDS, **options):
+    optimum = dp.plan(instance)
+    runs = (dp.simulate(instance, make(seed), USERS, seed, optimum=optimum, **options) for seed in range(seeds))
+    return [float(run.regret[-1]) for run in runs]
+
+
+def _speed():
+    thirty = [dp.Threshold(first=a, steps=n, then=1 - a) for a in (0, 1) for n in range(15)]
+
+    def hybrid():
+        dp.simulate(blog(), dp.UCBHybrid(thirty, users=USERS, epsilon=0.5), USERS)
+
+    seconds = cpu_seconds(hybrid)[0]
+    yield Row("UCB-Hybrid, 30 policies", USERS / seconds / 1e6, "M users/s", 3)
+    for n, limit in ((2, 30), (3, 60)):
+        instance = _unsure(n)
+
+        def bayes(instance=instance, n=n):
+            dp.simulate(instance, dp.Bayes(n, n, users=10**9), 10**9)
+
+        yield Row(f"Bayes, 10^9 users, K = M = {n}", cpu_seconds(bayes, repeats=1)[0], "s", limit, at_least=False)
+
+    for name, instance in (("sure", blog()), ("unsure", _unsure(2))):
+
+        def lattice(instance=instance):
+            dp.simulate(instance, dp.LatticeUCB(2, 10**9, epsilon=float(instance.leave.min())), 10**9)
+
+        figure = cpu_seconds(lattice, repeats=1)[0]
+        yield Row(f"lattice, 10^9 users, K = 2, {name} departure", figure, "s", 30, at_least=False)
+
+
+def _regret():
+    for instance, name in ((blog(), "blog"), (hard(), "hard")):
+        epsilon = _epsilon(instance)
+        proved = mean(_regrets(instance, lambda _, e=epsilon: dp.UCBHybrid.thresholds(users=USERS, epsilon=e)))
+        makers = (
+            ("Bayes", lambda seed: dp.Bayes(2, 2, seed, users=USERS)),
+            ("lattice", lambda seed, e=epsilon: dp.LatticeUCB(2, USERS, seed, epsilon=e)),
+        )
+        for (what, make), less in zip(makers, LESS[name], strict=True):
+            found = _regrets(instance, make)
+            error = np.std(found, ddof=1) / np.sqrt(len(found))
+            note = f"{mean(found):.0f} ± {error:.0f} against {proved:.0f}, mean of {SEEDS} seeds"
+            yield Row(f"{what} on {name}: less regret than UCB-Hybrid", proved / mean(found), "×", less, note=note)
+
+
+def _late():
+    instance = hard()
+    makers = (
+        ("Bayes", lambda seed: dp.Bayes(2, 2, seed, users=USERS)),
+        ("lattice", lambda seed: dp.LatticeUCB(2, USERS, seed, epsilon=_epsilon(instance))),
+        ("UCB-Hybrid", lambda seed: dp.UCBHybrid.thresholds(users=USERS, epsilon=_epsilon(instance))),
+    )
+    for what, make in makers:
+        alone = mean(_regrets(instance, make, seeds=3))
+        for words, options in (("1,000 users open", {"open_users": 1000}), ("10,000 users late", {"delay": 10000})):
+            found = mean(_regrets(instance, make, seeds=3, **options))
+            note = f"{found:.0f} against {alone:.0f}, mean of 3 seeds"
+            yield Row(f"{what}, {words}: regret beside one by one", found / alone, "×", 2, at_least=False, note=note)
+
+
+def rows():
+    return [*_speed(), *_regret(), *_late()]
