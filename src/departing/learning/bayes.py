@@ -22,8 +22,8 @@ from departing.policy.schedule import Fixed, Schedule, Threshold
 RULES = ("priced", "thompson", "none")
 DEPTH = 30  # steps of a user that are kept
 ROWS = 1500  # different counts that inference looks at
-DRAWS = 160  # instances that may be true
-PLANS = 32  # of them are planned for
+DRAWS = 64  # instances that may be true
+PLANS = 24  # of them are planned for
 REMEMBERED = 40  # schedules that later blocks compare with
 GAP = 1e-5  # of a plan's value, how closely it is planned
 SECONDS = 0.5  # for one plan, at most

@@ -1,5 +1,6 @@
 """Draws of prior, click and depart that agree with what users did."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +15,7 @@ POOL = 10  # modes that are kept
 FAR = 12.0  # nats below the best at which a mode is not worth a draw
 SAME = 0.05  # nats within which two modes are one that was found twice, or found with the types relabelled
 WEAK = 60.0  # information below which a direction may be far from Gaussian
+STEP = 1e-4  # of derivatives
 ENOUGH, MOST = 0.3, 8  # share of the draws that they must be worth, and how often to draw for that at most
 CLICK_RANGE, DEPART_RANGE = (0.003, 0.98), (0.02, 1.0)
 
@@ -38,10 +40,16 @@ class Mode:
         """The information at the peak, `[d, d]`."""
         return np.asarray((self.directions * self.widths) @ self.directions.T)
 
-    def around(self, step: float) -> list[Instance]:
-        """The instances a step ahead in every parameter, then those a step back."""
-        moves = step * np.eye(len(self.eta))
+    @cached_property
+    def around(self) -> list[Instance]:
+        """The instances a `STEP` ahead in every parameter, then those a step back."""
+        moves = STEP * np.eye(len(self.eta))
         return [_instance_of(self.evidence.unpack(self.eta + move)) for move in (*moves, *-moves)]
+
+    @cached_property
+    def around_arrays(self) -> tuple[Floats, Floats]:
+        """Their priors `[2d, M]` and chances `[2d, K, 4, M]`."""
+        return stacked(self.around)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +192,13 @@ class Posterior:
 def _mirrored(half: Floats, n: int) -> Floats:
     """Rows and then the same rows with the other sign, `n` of them."""
     return np.concatenate([half, -half])[:n]
+
+
+def stacked(instances: Sequence[Instance]) -> tuple[Floats, Floats]:
+    """Priors `[n, M]` and chances `[n, K, 4, M]`."""
+    return np.array([instance.prior for instance in instances]), np.array(
+        [instance.chances for instance in instances]
+    )
 
 
 def _effective(parts: list[tuple[Floats, Floats]]) -> float:

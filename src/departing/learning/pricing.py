@@ -10,7 +10,7 @@ import numpy as np
 
 from departing.evaluation.push import Frontier
 from departing.kernels.separation import sights
-from departing.learning.posterior import Draws, Mode
+from departing.learning.posterior import STEP, Draws, Mode, stacked
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.lattice import plainest
@@ -23,10 +23,10 @@ LOOK = 14  # steps of users that are looked at
 RAREST = 1e-5  # share of users below which they are not followed
 SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a block that may explore
 AHEAD = (1.0, 3.0, 10.0, 30.0)  # ends of the stretches of users to come, as multiples of those who came
+UNKNOWN = 100.0  # times as many as came are thought to come, if nobody says
 RIVALS = 6  # policies that may be better than the greedy one
 TRIALS = 3  # policies that explore in one block, at most
-DEAR = float(__import__("os").environ.get("DEAR", "2"))  # times the cost, the benefit must be
-STEP = 1e-4  # of the derivatives
+DEAR = 8.0, 15.0  # times the cost, the benefit must be; and times the root of how many came to how many come
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Prospects:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Many instances at once: `prior[S, M]`; `click`, the chance to go on and what is brought for ever, `[S, K, M]`."""
+    """Many instances at once: `prior[S, M]`; `click`, chances to go on, and what categories bring, `[S, K, M]`."""
 
     prior: Floats
     click: Floats
@@ -139,20 +139,16 @@ class Lesson:
     def of(cls, policy: Policy, modes: Sequence[Mode]) -> "Lesson":
         """The lesson of `policy`."""
         graph = looks(policy, modes[0].instance)
-        centres = sights(*graph, *_stacked([mode.instance for mode in modes]))
+        centres = sights(*graph, *stacked([mode.instance for mode in modes]))
         logs = np.log(np.maximum(centres, 1e-12))
         nats = np.maximum((centres * logs).sum(axis=1)[:, None] - centres @ logs.T, 0.0)
         information = []
         for mode, centre in zip(modes, centres, strict=True):
-            seen = sights(*graph, *_stacked(mode.around(STEP)))
+            seen = sights(*graph, *mode.around_arrays)
             d = len(seen) // 2
             slopes = (seen[:d] - seen[d:]) / (2 * STEP)
             information.append((slopes / np.maximum(centre, 1e-12)) @ slopes.T)
         return cls(np.array(information), nats)
-
-
-def _stacked(draws: Sequence[Instance]) -> tuple[Floats, Floats]:
-    return np.array([draw.prior for draw in draws]), np.array([draw.chances for draw in draws])
 
 
 class Outlook:
@@ -185,7 +181,7 @@ class Outlook:
 
     def _slopes(self, prospects: Prospects, mode: Mode) -> Floats:
         """How what rivals gain depends on the parameters, `[d, c]`."""
-        around = mode.around(STEP)
+        around = mode.around
         batch = _Batch.of(around)
         rows = [prospects.chosen, *self.rivals]
         values = np.array([_worths(prospects.policies[c], prospects.plans, batch, around) for c in rows])
@@ -237,6 +233,7 @@ def priced(prospects: Prospects, n: int, arrived: int, ahead: float) -> list[tup
     information, nats = np.zeros_like(own.information), np.zeros_like(own.nats)
     allotted: list[tuple[Policy, int]] = []
     left = int(SHARES[0] * n)
+    dear = DEAR[0] + DEAR[1] * sqrt(arrived / min(max(ahead, 1), UNKNOWN * arrived))
     ends = np.minimum(np.array([0.0, *AHEAD]) * arrived, ahead)
     stretches = [(first, last) for first, last in pairwise(ends.tolist()) if last > first]
 
@@ -255,7 +252,7 @@ def priced(prospects: Prospects, n: int, arrived: int, ahead: float) -> list[tup
         now = benefit(np.zeros(1, np.int64), own)[0]
         best, chosen, most = 0.0, prospects.greedy, 0
         for policy, loss in means.items():
-            net = benefit(users, lessons[policy]) - now - DEAR * users * loss
+            net = benefit(users, lessons[policy]) - now - dear * users * loss
             if net.max() > best:
                 best, chosen, most = float(net.max()), policy, int(users[net.argmax()])
         if not best or left < 1:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import evaluate
-from departing.model.arguments import as_whole
+from departing.model.arguments import as_number
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
@@ -151,5 +151,5 @@ def as_optimum(optimum: float | Bracket | None) -> Bracket | None:
     """The optimum as a bracket."""
     if optimum is None or isinstance(optimum, Bracket):
         return optimum
-    as_whole("optimum", 1 if optimum >= 0 else 0)
-    return Bracket(float(optimum), float(optimum))
+    value = as_number("optimum", optimum, 0.0, np.inf)
+    return Bracket(value, value)

@@ -1,0 +1,150 @@
+"""Learners in simulations: blocks, single steps, late answers, and regret."""
+
+import numpy as np
+import pytest
+
+import departing as dp
+from departing.learning.baselines import Uniform
+from departing.learning.blocks import Oracle
+from departing.model.errors import InputError
+from departing.model.examples import blog, hard
+from departing.simulation.course import checkpoints_of, slope, split
+
+UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.4]])
+
+
+def test_a_frozen_learner_is_its_policy():
+    policy = dp.Threshold(first=1, steps=6, then=0)
+    for options in ({}, {"engine": "step"}, {"open_users": 7}, {"delay": 5, "open_users": 3}):
+        run = dp.simulate(blog(), dp.Frozen(dp.Fixed(0), 2), users=3000, seed=2, **options)
+        gap = dp.evaluate(blog(), policy).value - dp.evaluate(blog(), dp.Fixed(0)).value
+        assert run.regret == pytest.approx(run.checkpoints * gap, rel=1e-5)
+        assert run.users == 3000
+        assert run.checkpoints[-1] == 3000
+        assert run.realised[-1] == pytest.approx(3000 * dp.plan(blog()).value - run.clicks)
+
+
+def test_engines_agree_on_what_users_do():
+    """The mean of clicks in blocks, steps and with late answers, by z-score."""
+    runs = [
+        dp.simulate(UNSURE, dp.Frozen(dp.Greedy(UNSURE), 2), users=20000, seed=3, **options)
+        for options in ({}, {"engine": "step", "open_users": 500}, {"delay": 1000})
+    ]
+    exact = dp.evaluate(UNSURE, dp.Greedy(UNSURE)).value
+    for run in runs:
+        assert abs(run.mean - exact) < 4 * run.stderr
+        assert run.steps == sum(n * times for n, times in zip(run.histories.steps, run.histories.multiplicity, strict=True))
+
+
+def test_the_oracle_has_no_regret():
+    run = dp.simulate(UNSURE, Oracle(UNSURE), users=10**5)
+    assert np.abs(run.regret).max() < 1
+
+
+def test_realised_regret_is_expected_regret_but_for_luck():
+    run = dp.simulate(hard(), Uniform(2, seed=0), users=10**5, seed=1)
+    assert abs(run.realised[-1] - run.regret[-1]) < 5 * run.stderr * run.users
+
+
+def test_a_run_under_a_policy_has_regret_too():
+    run = dp.simulate(blog(), dp.Fixed(0), users=1000)
+    assert run.checkpoints.tolist() == [1000]
+    assert run.regret[0] == pytest.approx(16.957251, abs=1e-4)
+    assert dp.simulate(blog(), dp.Fixed(0), users=1000, optimum=1.0).regret[0] == pytest.approx(1000 * (1 - 19 / 30))
+
+
+class Own:
+    """A learner of somebody else: two methods, nothing more."""
+
+    def __init__(self):
+        self.told = 0
+
+    def recommend(self, users):
+        return np.zeros(len(users), np.int64)
+
+    def observe(self, users, categories, outcomes):
+        self.told += len(users)
+
+
+def test_anything_with_the_two_methods_is_a_learner():
+    own = Own()
+    run = dp.simulate(blog(), own, users=500, open_users=50)
+    assert own.told == run.steps
+    assert run.realised[-1] == pytest.approx(500 * dp.plan(blog()).value - run.clicks)
+    with pytest.raises(InputError, match="does not tell its policies"):
+        _ = run.regret
+
+
+class Slow(Own):
+    """Notes when it is told of users, in users who have come by then."""
+
+    def __init__(self):
+        super().__init__()
+        self.come, self.waits = set(), []
+
+    def recommend(self, users):
+        self.come |= set(users.tolist())
+        self.asked = {user: len(self.come) for user in users.tolist()} | getattr(self, "asked", {})
+        return super().recommend(users)
+
+    def observe(self, users, categories, outcomes):
+        self.waits += [len(self.come) - self.asked.pop(user) for user in users.tolist()]
+
+
+def test_late_answers_come_when_so_many_more_users_have():
+    slow = Slow()
+    dp.simulate(blog(), slow, users=2000, delay=100, open_users=10)
+    waits = np.array(slow.waits)
+    assert np.median(waits) == 100
+    assert waits.max() < 100 + 2 * 10
+
+
+def test_late_answers_hardly_hurt():
+    alone = dp.simulate(hard(), dp.Bayes(2, 2, seed=2), users=20000, seed=2).regret[-1]
+    many = dp.simulate(hard(), dp.Bayes(2, 2, seed=2), users=20000, seed=2, open_users=200).regret[-1]
+    loss = dp.plan(hard()).value - max(dp.evaluate(hard(), dp.Fixed(a)).value for a in (0, 1))
+    assert many < alone + 0.3 * loss * 20000
+
+
+def test_a_learner_goes_on_from_what_it_knows():
+    learner = dp.Bayes(2, 2, seed=1)
+    first = dp.simulate(hard(), learner, users=20000, seed=1).regret[-1]
+    second = dp.simulate(hard(), learner, users=20000, seed=2).regret[-1]
+    assert second < first
+
+
+def test_checkpoints_split_users():
+    marks = checkpoints_of(1000)
+    assert marks[0] == 1
+    assert marks[-1] == 1000
+    assert (np.diff(marks) > 0).all()
+    assert {10, 100, 1000} <= set(marks.tolist())
+    assert split(9, 5, marks) == [(7, 1), (8, 3), (9, 1)]
+    assert sum(n for _, n in split(0, 1000, marks)) == 1000
+
+
+def test_slopes():
+    users = np.array([1, 10, 100, 1000, 10000])
+    one = slope(users, 3 * users**0.5, 10, 10000)
+    assert one.value == pytest.approx(0.5)
+    assert one.stderr == pytest.approx(0, abs=1e-9)
+    rng = np.random.default_rng(0)
+    many = slope(users, 3 * users**0.5 * np.exp(0.1 * rng.normal(size=(50, 5))), 10, 10000)
+    assert abs(many.value - 0.5) < 4 * many.stderr
+    with pytest.raises(InputError, match="fewer than two checkpoints"):
+        slope(users, users, 20, 30)
+
+
+def test_wrong_arguments_are_told():
+    learner = dp.Frozen(dp.Fixed(0), 2)
+    for options, words in (
+        ({"engine": "lanes"}, "engine is 'lanes'; allowed for learners"),
+        ({"engine": "blocks", "open_users": 3}, "engine is 'blocks'"),
+        ({"delay": -1}, "delay is -1"),
+        ({"log": "x.csv"}, "log and threads are for runs under a policy"),
+        ({"optimum": -1.0}, "optimum is -1.0"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dp.simulate(blog(), learner, users=10, **options)
+    with pytest.raises(InputError, match="delay is 3; it is for learners"):
+        dp.simulate(blog(), dp.Fixed(0), users=10, delay=3)
