@@ -204,10 +204,9 @@ class ExploreThenCommit(Model):
         )
 
     def _block(self) -> list[tuple[Policy, int]]:
-        if self.arrived < self.explore_users:
-            return self._tries(self.explore_users - self.arrived)
         evidence = self.evidence()
-        assert evidence is not None
+        if self.arrived < self.explore_users or evidence is None:
+            return self._tries(max(self.explore_users - self.arrived, 1))
         return [(plan(self.posterior.best(evidence, 10), seconds=10.0).policy, 2**62)]
 
     def _tries(self, n: int) -> list[tuple[Policy, int]]:

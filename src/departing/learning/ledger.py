@@ -129,11 +129,11 @@ class Ledger:
         """Its arrays."""
         return {
             "limit": self.limit,
-            "nodes": self._nodes[: self.size],
-            "depth": self.depth,
-            "seen": self.seen,
-            "here": self.here,
-            "child": self.child,
+            "nodes": self._nodes[: self.size].copy(),
+            "depth": self.depth.copy(),
+            "seen": self.seen.copy(),
+            "here": self.here.copy(),
+            "child": self.child.copy(),
         }
 
     @classmethod
