@@ -24,9 +24,10 @@ RAREST = 1e-5  # share of users below which they are not followed
 SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a block that may explore
 AHEAD = (1.0, 3.0, 10.0, 30.0)  # ends of the stretches of users to come, as multiples of those who came
 UNKNOWN = 100.0  # times as many as came are thought to come, if nobody says
+TRUST = 30.0  # draws that a normal distribution is worth where it fits
 RIVALS = 6  # policies that may be better than the greedy one
 TRIALS = 3  # policies that explore in one block, at most
-DEAR = 8.0, 15.0  # times the cost, the benefit must be; and times the root of how many came to how many come
+DEAR = 3.0, 8.0  # times the cost, the benefit must be; and times the root of how many came to how many come
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +173,25 @@ class Outlook:
         hope[prospects.chosen] = -1.0
         self.rivals = np.argsort(-hope, kind="stable")[:RIVALS]
         self.mean, self.spread = mean[:, self.rivals], spread[:, self.rivals]
-        hoped = _positive_part(self.mean, self.spread)
-        hopes = np.maximum(gains[self.rivals], 0.0)
-        seen = weight @ hopes.T / self.share[:, None]
-        self.calm = np.minimum(1.0, (seen + 1e-12) / (hoped + 1e-12))
         self.known = np.array([mode.curvature for mode in self.modes])
         self.slope = np.array([self._slopes(prospects, mode) for mode in self.modes])
+        self.variance = np.maximum(
+            np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.known, self.slope)), 1e-300
+        )
+        self.calm = self._calm(weight, gains[self.rivals])
+
+    def _calm(self, weight: Floats, gains: Floats) -> Floats:
+        """What of the hope that a normal distribution gives to believe, `[k, c]`: at most as much as the draws show.
+
+        Where the draws spread as the curvature says, the normal distribution is worth many draws itself.
+        """
+        hoped = _positive_part(self.mean, self.spread)
+        seen = weight @ np.maximum(gains, 0.0).T / self.share[:, None]
+        many = (self.share**2 / np.maximum((weight**2).sum(axis=1), 1e-300))[:, None]
+        linear = np.sqrt(self.variance)
+        alike = np.minimum(linear, self.spread) / np.maximum(np.maximum(linear, self.spread), 1e-300)
+        trust = TRUST * alike**4
+        return np.asarray(np.minimum(1.0, (many * seen + trust * hoped) / np.maximum((many + trust) * hoped, 1e-300)))
 
     def _slopes(self, prospects: Prospects, mode: Mode) -> Floats:
         """How what rivals gain depends on the parameters, `[d, c]`."""
@@ -197,12 +211,11 @@ class Outlook:
         thought = self.share * np.exp(-np.minimum(nats, 600.0))
         thought /= thought.sum(axis=2, keepdims=True)
         mean = thought @ self.mean
-        before = np.maximum(np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.known, self.slope)), 1e-300)
         after = np.linalg.solve(
             self.known + information, np.broadcast_to(self.slope, (*information.shape[:2], *self.slope.shape[1:]))
         )
-        learned = np.sqrt(np.clip(1 - np.einsum("kdc,gkdc->gkc", self.slope, after) / before, 0.0, 1.0))
-        spread = learned * np.maximum(self.spread, np.sqrt(before))
+        learned = np.sqrt(np.clip(1 - np.einsum("kdc,gkdc->gkc", self.slope, after) / self.variance, 0.0, 1.0))
+        spread = learned * np.maximum(self.spread, np.sqrt(self.variance))
         return np.asarray(np.einsum("k,gkc->gc", self.share, _positive_part(mean, spread) * self.calm).max(axis=1))
 
 
