@@ -25,8 +25,8 @@ ROWS = 1500  # different counts that inference looks at
 DRAWS = 64  # instances that may be true
 PLANS = 24  # of them are planned for
 REMEMBERED = 40  # schedules that later blocks compare with
-GAP = 1e-5  # of a plan's value, how closely it is planned
-SECONDS = 0.5  # for one plan, at most
+GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))  # up to so many chances of a click: the gap of plans, of the value
+SECONDS = 20.0  # for one plan; hardly ever needed, since a plan that ends by the clock would not be fixed by a seed
 
 
 class Model(BlockLearner):
@@ -42,7 +42,6 @@ class Model(BlockLearner):
         self.rng = np.random.default_rng([self.seed, 3])
         self.ledger = Ledger(self.n_categories, DEPTH)
         self.posterior = Posterior(self.n_categories, self.n_types, self.rng)
-        self._replanned = 0
 
     def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         self.ledger.book(counts, categories, outcomes)
@@ -53,10 +52,8 @@ class Model(BlockLearner):
         return found if len(found.users) else None
 
     def _starts(self) -> int:
-        """How many new starts inference makes: fewer when there is much data and each costs more."""
-        if self.arrived < 200:
-            return 3
-        return 4
+        """How many new starts inference makes."""
+        return 3 if self.arrived < 200 else 4
 
     def instance(self) -> Instance:
         """The most likely instance by now."""
@@ -72,7 +69,6 @@ class Model(BlockLearner):
             "rng": self.rng.bit_generator.state,
             "ledger": self.ledger.state(),
             "pool": [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool],
-            "replanned": self._replanned,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -81,7 +77,6 @@ class Model(BlockLearner):
         self.rng.bit_generator.state = state["rng"]
         self.ledger = Ledger.of_state(self.n_categories, state["ledger"])
         self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]
-        self._replanned = state["replanned"]
 
 
 class Bayes(Model):
@@ -120,7 +115,6 @@ class Bayes(Model):
     def _block(self) -> list[tuple[Policy, int]]:
         n = next_block(self.arrived, self.growth)
         evidence = self.evidence()
-        self._replanned += 1
         if evidence is None:
             return [(self._plan(self.posterior.imagine()).policy, n)]
         draws = self.posterior.draw(evidence, DRAWS, self._starts())
@@ -149,7 +143,8 @@ class Bayes(Model):
 
     @staticmethod
     def _plan(instance: Instance) -> Plan:
-        return plan(instance, GAP * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
+        gap = next(gap for size, gap in GAPS if instance.click.size <= size)
+        return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
@@ -174,7 +169,6 @@ class RefittedGreedy(Model):
     kind: ClassVar[str] = "refitted-greedy"
 
     def _block(self) -> list[tuple[Policy, int]]:
-        self._replanned += 1
         return [(Greedy(self.instance()), next_block(self.arrived, self.growth))]
 
     @classmethod
