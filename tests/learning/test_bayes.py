@@ -148,11 +148,14 @@ def test_refitted_greedy_is_greedy():
 
 
 def test_wrong_arguments_are_told():
+    sizes = {"types": 2, "categories": 2}
     for options, words in (
-        ({"types": 0, "categories": 2}, "types is 0"), ({"types": 2, "categories": 0}, "categories is 0"),
-        ({"types": 2, "categories": 2, "explore": "boldly"}, "explore is 'boldly'; allowed are priced, thompson,
-        none"), ({"types": 2, "categories": 2, "seed": -1}, "seed is -1"), ({"types": 2, "categories": 2, "growth":
-        0}, "growth is 0"), ({"types": 2, "categories": 2, "users": 0}, "users is 0"),
+        (sizes | {"types": 0}, "types is 0"),
+        (sizes | {"categories": 0}, "categories is 0"),
+        (sizes | {"explore": "boldly"}, "explore is 'boldly'; allowed are priced, thompson, none"),
+        (sizes | {"seed": -1}, "seed is -1"),
+        (sizes | {"growth": 0}, "growth is 0"),
+        (sizes | {"users": 0}, "users is 0"),
     ):
         with pytest.raises(InputError, match=words):
             Bayes(**options)

@@ -33,7 +33,9 @@ def test_engines_agree_on_what_users_do():
     exact = dp.evaluate(UNSURE, dp.Greedy(UNSURE)).value
     for run in runs:
         assert abs(run.mean - exact) < 4 * run.stderr
-        assert run.steps == sum(n * times for n, times in zip(run.histories.steps, run.histories.multiplicity, strict=True))
+        assert run.steps == sum(
+            n * times for n, times in zip(run.histories.steps, run.histories.multiplicity, strict=True)
+        )
 
 
 def test_the_oracle_has_no_regret():
