@@ -72,6 +72,11 @@ class Evidence:
         return self.n_questions * self.n_types + self.n_types - 1
 
     @cached_property
+    def asked_in_all(self) -> Floats:
+        """How often every category was shown, `[K]`."""
+        return np.asarray(self.users @ self.asked[:, : self.n_categories])
+
+    @cached_property
     def never_stayed(self) -> Integers:
         """How many no-clicks every category had, all of them departures; 0 where users stayed, `[K]`."""
         misses = self.users @ (self.asked - self.yes)[:, : self.n_categories]

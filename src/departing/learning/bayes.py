@@ -29,6 +29,12 @@ GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))  # up to so many chances of a cli
 SECONDS = 20.0  # for one plan; hardly ever needed, since a plan that ends by the clock would not be fixed by a seed
 
 
+def planned(instance: Instance) -> Plan:
+    """A plan that is good enough to learn by."""
+    gap = next(gap for size, gap in GAPS if instance.click.size <= size)
+    return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
+
+
 class Model(BlockLearner):
     """What learners share that infer an instance: the ledger of what users did, and the posterior."""
 
@@ -56,9 +62,11 @@ class Model(BlockLearner):
         return 3 if self.arrived < 200 else 4
 
     def instance(self) -> Instance:
-        """The most likely instance by now."""
+        """The most likely instance by now; to ask for it changes nothing."""
+        aside = Posterior(self.n_categories, self.n_types, np.random.default_rng([self.seed, 4, self.arrived]))
+        aside.pool = list(self.posterior.pool)
         evidence = self.evidence()
-        return self.posterior.imagine() if evidence is None else self.posterior.best(evidence, self._starts())
+        return aside.imagine() if evidence is None else aside.best(evidence, self._starts())
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
@@ -116,11 +124,11 @@ class Bayes(Model):
         n = next_block(self.arrived, self.growth)
         evidence = self.evidence()
         if evidence is None:
-            return [(self._plan(self.posterior.imagine()).policy, n)]
+            return [(planned(self.posterior.imagine()).policy, n)]
         draws = self.posterior.draw(evidence, DRAWS, self._starts())
         if self.explore == "thompson" or (n < 4 and self.explore != "none"):
             dealt = self.rng.multinomial(n, draws.weights)
-            return [(self._plan(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
+            return [(planned(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
         prospects = Prospects.of(draws, self._plans(draws), self._tried)
         self._remember(prospects)
         if self.explore == "none":
@@ -133,18 +141,13 @@ class Bayes(Model):
         places = (np.arange(PLANS // 2) + self.rng.random()) / (PLANS // 2)
         likely = np.minimum(np.searchsorted(draws.weights.cumsum(), places), len(draws.instances) - 1)
         others = self.rng.choice(len(draws.instances), PLANS // 2, replace=False)
-        return [self._plan(draws.instances[j]) for j in np.unique([*likely, *others])]
+        return [planned(draws.instances[j]) for j in np.unique([*likely, *others])]
 
     def _remember(self, prospects: Prospects) -> None:
         """Keep the schedules that did best, to be compared with in later blocks."""
         order = np.argsort(-prospects.means, kind="stable")
         ranked = [prospects.policies[c] for c in order]
         self._tried = [policy for policy in ranked if isinstance(policy, Schedule)][:REMEMBERED]
-
-    @staticmethod
-    def _plan(instance: Instance) -> Plan:
-        gap = next(gap for size, gap in GAPS if instance.click.size <= size)
-        return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
@@ -201,7 +204,7 @@ class ExploreThenCommit(Model):
         evidence = self.evidence()
         if self.arrived < self.explore_users or evidence is None:
             return self._tries(max(self.explore_users - self.arrived, 1))
-        return [(plan(self.posterior.best(evidence, 10), seconds=10.0).policy, 2**62)]
+        return [(planned(self.posterior.best(evidence, 10)).policy, 2**62)]
 
     def _tries(self, n: int) -> list[tuple[Policy, int]]:
         every = range(self.n_categories)

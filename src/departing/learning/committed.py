@@ -207,7 +207,13 @@ class Committed(ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The learner that was saved."""
-        return cls.of_state(read_state(path, cls.kind))
+        state = read_state(path, cls.kind)
+        try:
+            return cls.of_state(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{str(path)!r} is damaged: {error!r}.") from error
 
 
 def _as_ids(users: Users) -> list[int | str]:

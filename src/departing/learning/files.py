@@ -29,9 +29,10 @@ def read_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise InputError(f"{str(path)!r} holds a learner of kind {document.get('kind')!r}; expected {kind!r}.")
     try:
         state = _alive(document["state"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{str(path)!r} is damaged: {error}.") from error
-    assert isinstance(state, dict)
+    if not isinstance(state, dict):
+        raise InputError(f"{str(path)!r} is damaged: it holds no fields.")
     return state
 
 

@@ -18,6 +18,7 @@ from departing.policy.schedule import Fixed
 from departing.policy.table import Table
 
 GROWTH = 0.01
+HORIZON = 30  # steps that are told apart unless there is a reason for more
 SCALES = ("practical", "proved")
 PRACTICAL = 2.0  # nats of room in an interval: it then holds its chance about 95 times in 100
 
@@ -54,10 +55,12 @@ class LatticeUCB(BlockLearner):
         self.users = as_whole("users", users, 1, MOST_USERS)
         self.seed = as_seed(seed)
         self.epsilon = as_number("epsilon", epsilon, 1e-6, 1 - 1e-6)
-        self.horizon = default_horizon(self.users, self.epsilon) if horizon is None else as_whole("horizon", horizon)
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}; allowed are {', '.join(SCALES)}.")
         self.scale = scale
+        whole = ceil(log(self.users + 1) / log(1 / (1 - self.epsilon)))
+        usual = whole if scale == "proved" else min(whole, HORIZON)
+        self.horizon = usual if horizon is None else as_whole("horizon", horizon)
         proved = 3 * log(self.users + 1) + log(6 * self.n_categories * self.horizon)
         self.room = proved if scale == "proved" else PRACTICAL
         self.growth = as_number("growth", growth, 1e-3, 10.0)
@@ -104,11 +107,12 @@ class LatticeUCB(BlockLearner):
             return [(Fixed(otherwise), 1)]
         steps = np.arange(self.horizon, -1, -1)
         go = 1 - self.epsilon
-        ceiling = go * (1 - go**steps) / self.epsilon
+        top = 1.0 if ledger.seen[..., CLICK_DEPART].any() else go  # who clicks stays, as far as anybody knows
+        ceiling = top * (1 - go**steps) / self.epsilon
         order = np.argsort(-ledger.depth, kind="stable")
         least, most, depart, last = self.bounds()
         _, category = look_ahead(
-            order, ledger.depth, ledger.child, least, np.minimum(most, go), depart, last, ceiling, otherwise
+            order, ledger.depth, ledger.child, least, np.minimum(most, top), depart, last, ceiling, otherwise
         )
         inside = ledger.depth < self.horizon
         counts = np.zeros((int(inside.sum()), self.n_categories, 4), np.int64)
@@ -136,8 +140,3 @@ class LatticeUCB(BlockLearner):
         learner.restore(state)
         learner.ledger = Ledger.of_state(learner.n_categories, state["ledger"])
         return learner
-
-
-def default_horizon(users: int, epsilon: float) -> int:
-    """How many steps to look ahead: so many that hardly anybody stays longer, at most 30."""
-    return min(30, ceil(log(users + 1) / log(1 / (1 - epsilon))))

@@ -106,7 +106,7 @@ class Ledger:
             counts.append(left)
             users.append(self.seen[node, category, outcome])
         staying = np.where(edge, self.here + self.seen.sum(axis=(1, 2)), np.where(inside, self.here, 0))
-        staying[0] = 0 if depth else staying[0]
+        staying[0] = 0
         node = np.flatnonzero(staying)
         return np.concatenate([*counts, self._full(node)]), np.concatenate([*users, staying[node]])
 

@@ -5,6 +5,8 @@ from importlib import import_module
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from departing.learning.committed import Committed
 from departing.learning.files import kind_of
 from departing.model.arguments import as_number, as_whole
@@ -80,7 +82,7 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
     """The learner that `spec` tells of, for `users` users of `instance`.
 
     `types` is the instance's number of types unless told, and `epsilon`, which the proved scale of UCB-Hybrid needs,
-    one less its largest chance of a click.
+    its least chance of leaving at any step.
 
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
     >>> learner_from({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
@@ -98,7 +100,7 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
             "bayes.ExploreThenCommit", types, k, users=users, seed=seed, explore_users=options.get("explore_users")
         )
     if kind == "lattice":
-        options.setdefault("epsilon", float(instance.leave.min()))
+        options.setdefault("epsilon", float(np.clip(instance.leave.min(), 1e-6, 1 - 1e-6)))
         return _make("lattice.LatticeUCB", k, users=users, seed=seed, **options)
     if kind == "ucb-hybrid":
         return _ucb_hybrid(options, instance, users)
@@ -117,7 +119,7 @@ def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> Committed:
     """UCB-Hybrid over thresholds of two categories, or over fixed categories."""
     over = options.pop("policies", "thresholds")
     if options.get("scale", "proved") == "proved" and "tau" not in options:
-        options.setdefault("epsilon", 1.0 - float(instance.click.max()))
+        options.setdefault("epsilon", float(np.clip(instance.leave.min(), 1e-6, 1 - 1e-6)))
     if over == "thresholds":
         if instance.n_categories != 2:
             raise InputError(

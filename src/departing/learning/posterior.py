@@ -1,8 +1,9 @@
 """Draws of prior, click and depart that agree with what users did."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations
 
 import numpy as np
 
@@ -13,11 +14,14 @@ from departing.model.instance import Floats, Instance
 PSEUDO = 2.0  # yes and no that every chance has before anything is seen, and users of each type
 POOL = 10  # modes that are kept
 FAR = 12.0  # nats below the best at which a mode is not worth a draw
+CLOSE = 4.0  # squared standard errors within which two modes are one
+LABELS = 4  # types whose orders are tried
 SAME = 0.05  # nats within which two modes are one that was found twice, or found with the types relabelled
 WEAK = 60.0  # information below which a direction may be far from Gaussian
 STEP = 1e-4  # of derivatives
+FARTHEST = 8.0  # logit that a proposal may have
 ENOUGH, MOST = 0.3, 8  # share of the draws that they must be worth, and how often to draw for that at most
-CLICK_RANGE, DEPART_RANGE = (0.003, 0.98), (0.02, 1.0)
+MARGIN = 50.0  # a chance asked about n times is kept off 0 and 1 by one in so many and n
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +37,7 @@ class Mode:
     @cached_property
     def instance(self) -> Instance:
         """The instance at the peak."""
-        return _instance_of(self.evidence.unpack(self.eta))
+        return _instance_of(self.evidence.unpack(self.eta), self.evidence.asked_in_all)
 
     @property
     def curvature(self) -> Floats:
@@ -44,7 +48,8 @@ class Mode:
     def around(self) -> list[Instance]:
         """The instances a `STEP` ahead in every parameter, then those a step back."""
         moves = STEP * np.eye(len(self.eta))
-        return [_instance_of(self.evidence.unpack(self.eta + move)) for move in (*moves, *-moves)]
+        asked = self.evidence.asked_in_all
+        return [_instance_of(self.evidence.unpack(self.eta + move), asked) for move in (*moves, *-moves)]
 
     @cached_property
     def around_arrays(self) -> tuple[Floats, Floats]:
@@ -75,7 +80,6 @@ class Posterior:
     n_types: int
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
-    effective: float = 1.0  # share of the proposals that the last draws were worth
 
     def draw(self, evidence: Evidence, n: int, starts: int) -> Draws:
         """`n` instances with their weights; unlikely ones are among them on purpose."""
@@ -85,10 +89,9 @@ class Posterior:
         places = np.searchsorted(visits.cumsum(), (np.arange(n) + self.rng.random()) / n)
         owner = np.minimum(places, len(modes) - 1)
         parts = [self._drawn(modes, owner, visits)]
-        while (effective := _effective(parts)) < ENOUGH * n and len(parts) < MOST:
+        while _effective(parts) < ENOUGH * n and len(parts) < MOST:
             parts.append(self._drawn(modes, owner, visits))
         etas, weight = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        self.effective = effective / len(weight)
         if len(parts) > 1:  # keep n of them, all with the weight that the resampling left them
             kept, share = _resample(np.exp(weight - weight.max()), n, self.rng)
             etas, owner = etas[kept], np.tile(owner, len(parts))[kept]
@@ -121,7 +124,7 @@ class Posterior:
     def imagine(self) -> Instance:
         """An instance before anything is seen."""
         guess = self.guess()
-        return _instance_of(Parameters(guess.prior, guess.click, guess.depart, np.zeros_like(guess.click)))
+        return _instance_of(replace(guess, depart_on_click=np.zeros_like(guess.click)), np.zeros(self.n_categories))
 
     def _mistaken(self, parameters: Parameters) -> Parameters:
         """What if it is other types that like one of the categories?"""
@@ -139,7 +142,7 @@ class Posterior:
             fresh += [evidence.pack(self._mistaken(self.pool[0])) for _ in range(starts)]
         near = evidence.approach(np.clip(np.array(fresh), -6, 6), PSEUDO, 20)
         peaks = climb(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO)
-        kept = _distinct(peaks)
+        kept = _distinct(peaks, evidence.n_types)
         curvature, directions = np.linalg.eigh(peaks.informations[kept])
         curvature = np.maximum(curvature, 0.3)
         held = peaks.values[kept] - 0.5 * np.log(curvature).sum(axis=1)
@@ -160,7 +163,8 @@ class Posterior:
         basis = np.ascontiguousarray(mode.directions[:, ~weak])
         width = 1.2 / np.sqrt(mode.widths[weak])
         tails = _mirrored(self.rng.standard_t(5, size=(n - n // 2, int(weak.sum()))), n)
-        start = np.clip(mode.eta + (tails * width) @ mode.directions[:, weak].T, -8, 8)
+        start = mode.eta + (tails * width) @ mode.directions[:, weak].T
+        start = np.clip(start, np.minimum(-FARTHEST, mode.eta), np.maximum(FARTHEST, mode.eta))
         if weak.any() and not weak.all():
             peaks = climb(evidence, start, PSEUDO, basis, 12)
         else:
@@ -186,7 +190,7 @@ class Posterior:
             explained = doubt * 6 / ((misses + 2) * (misses + 3))
             if self.rng.random() < explained / (1 + explained):
                 depart[category] = self.rng.beta(2 + misses, 2)
-        return _instance_of(Parameters(found.prior, found.click, depart, found.depart_on_click))
+        return _instance_of(replace(found, depart=depart), evidence.asked_in_all)
 
 
 def _mirrored(half: Floats, n: int) -> Floats:
@@ -221,20 +225,43 @@ def _resample(share: Floats, n: int, rng: np.random.Generator) -> tuple[Integers
     return np.concatenate([heavy, chosen]), np.concatenate([share[heavy], np.full(len(chosen), rest / len(chosen))])
 
 
-def _distinct(peaks: Peaks) -> list[int]:
-    """The peaks that are not one found twice, the highest first."""
+def _distinct(peaks: Peaks, n_types: int) -> list[int]:
+    """The peaks that are not one found twice, or found with the types relabelled; the highest first."""
     kept: list[int] = []
     for i in np.argsort(-peaks.values, kind="stable").tolist():
-        if all(abs(peaks.values[i] - peaks.values[j]) > SAME for j in kept):
+        near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME]
+        if not any(_alike(peaks.etas[i], peaks.etas[j], peaks.informations[j], n_types) for j in near):
             kept.append(i)
     return kept
 
 
-def _instance_of(parameters: Parameters) -> Instance:
+def _alike(eta: Floats, other: Floats, information: Floats, n_types: int) -> bool:
+    """Whether two parameters are the same but for the order of types, as far as the information tells."""
+    if n_types > LABELS:  # too many orders to try: peaks of the same height are taken for one
+        return True
+    curvature, directions = np.linalg.eigh(information)
+    for order in permutations(range(n_types)):
+        apart = directions.T @ (_relabelled(eta, order) - other)
+        if float((np.maximum(curvature, 0.0) * apart**2).sum()) < CLOSE:
+            return True
+    return False
+
+
+def _relabelled(eta: Floats, order: Sequence[int]) -> Floats:
+    """Parameters with the types in another order."""
+    m = len(order)
+    chances = eta[: len(eta) - m + 1].reshape(-1, m)[:, list(order)]
+    prior = np.append(eta[len(eta) - m + 1 :], 0.0)[list(order)]
+    return np.concatenate([chances.reshape(-1), prior[:-1] - prior[-1]])
+
+
+def _instance_of(parameters: Parameters, asked: Floats) -> Instance:
+    """The instance, with chances kept off 0 and 1 the less the fewer times categories were shown, `asked[K]`."""
     prior = np.maximum(parameters.prior, 1e-9)
+    edge = (1 / (MARGIN + asked))[:, None]
     return Instance(
         prior=prior / prior.sum(),
-        click=np.clip(parameters.click, *CLICK_RANGE),
-        depart=np.clip(parameters.depart, *DEPART_RANGE),
-        depart_on_click=np.clip(parameters.depart_on_click, 0.0, 0.98),
+        click=np.clip(parameters.click, edge / 10, 1 - edge),
+        depart=np.clip(parameters.depart, edge, 1.0),
+        depart_on_click=np.clip(parameters.depart_on_click, 0.0, 1 - edge),
     )

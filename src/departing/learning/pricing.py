@@ -165,7 +165,7 @@ class Outlook:
         self.modes = draws.modes
         owner = draws.owner == np.arange(len(self.modes))[:, None]
         weight = owner * draws.weights
-        self.share = weight.sum(axis=1)
+        self.share = np.maximum(weight.sum(axis=1), 1e-300)
         gains = prospects.values - prospects.values[prospects.chosen]
         mean = weight @ gains.T / self.share[:, None]
         spread = np.sqrt(np.maximum(weight @ (gains**2).T / self.share[:, None] - mean**2, 0.0))

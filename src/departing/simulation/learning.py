@@ -9,7 +9,7 @@ from departing.learning.blocks import BlockLearner
 from departing.learning.committed import Committed
 from departing.learning.pair import Pair
 from departing.learning.protocol import Learner
-from departing.model.counts import Integers, clicks, steps
+from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
 from departing.simulation.aggregate import aggregate
@@ -54,14 +54,13 @@ def run_steps(
     rng: np.random.Generator,
     open_users: int,
     delay: int,
-    max_steps: int | None,
     progress: Progress,
     seed: int,
 ) -> Run:
     """Ask a learner for every single step, at most `open_users` users at once.
 
     With a `delay` a learner is told what a user did when so many more users have come, and as many as `open_users`
-    come at a time; when nobody comes any more all is told at once.
+    come at a time; when nobody comes any more what is left is told in turn.
     """
     cumulative = instance.chances.cumsum(axis=1)[:, :3]
     arrive, finished = new_users(instance, users, rng), Finished()
@@ -87,8 +86,6 @@ def run_steps(
             _, told, shown, came = untold.popleft()
             learner.observe(told.ids + first, shown, came)
             over = came >= DEPART
-            if max_steps is not None:
-                over |= steps(told.counts) >= max_steps
             finished.add(told.counts[over])
             at = np.searchsorted(marks, told.ids[over] + 1)
             np.add.at(gained, at, clicks(told.counts[over]))

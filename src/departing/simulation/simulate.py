@@ -74,10 +74,11 @@ def simulate(
             f"engine is {engine!r}; allowed {'for learners ' if learns else ''}are {', '.join(allowed)}."
         )
     if learns:
-        if log is not None or threads is not None:
-            raise InputError("log and threads are for runs under a policy, not for learners.")
-        assert isinstance(policy, Learner)
-        run = _run_learner(instance, policy, users, seed, engine, together, delay, max_steps, progress or quiet)
+        if log is not None or threads is not None or max_steps is not None:
+            raise InputError("log, threads and max_steps are for runs under a policy, not for learners.")
+        if not isinstance(policy, Learner):
+            raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
+        run = _run_learner(instance, policy, users, seed, engine, together, delay, progress or quiet)
         assert run.course is not None
         return replace(run, course=replace(run.course, known=known))
     check_policy(policy)
@@ -97,7 +98,6 @@ def _run_learner(
     engine: str,
     open_users: int | None,
     delay: int,
-    max_steps: int | None,
     progress: Progress,
 ) -> Run:
     from departing.learning.blocks import BlockLearner
@@ -110,20 +110,18 @@ def _run_learner(
     if isinstance(learner, Committed):
         learner.check(instance)
     rng = np.random.default_rng([seed, 2])
-    stepwise = open_users is not None or delay > 0 or max_steps is not None
+    stepwise = open_users is not None or delay > 0
     blocks = isinstance(learner, BlockLearner)
     arms = isinstance(learner, UCBHybrid) and learner.open_users == 0
     if engine == "arms" and (stepwise or not arms):
         raise InputError("engine is 'arms'; it is for UCB-Hybrid without users who are here, one after the other.")
-    if isinstance(learner, UCBHybrid) and arms and engine != "step" and not stepwise:
+    if isinstance(learner, UCBHybrid) and arms and engine in ("auto", "arms") and not stepwise:
         return Arms(instance, learner, users, seed).run(progress)
     if engine == "blocks" and (stepwise or not blocks):
         raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
     if isinstance(learner, BlockLearner) and engine != "step" and not stepwise:
         return run_blocks(instance, learner, users, rng, progress, seed)
-    return run_steps(
-        instance, learner, users, rng, open_users or (1000 if delay else 1), delay, max_steps, progress, seed
-    )
+    return run_steps(instance, learner, users, rng, open_users or (1000 if delay else 1), delay, progress, seed)
 
 
 def _run_policy(

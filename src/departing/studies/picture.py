@@ -83,7 +83,8 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % 4]
         labels.append(_draw_learner(axes, learner, colour, dash, low, 0.16 if len(curves) <= len(COLOURS) else 0.07))
     axes.set_ylim(low, high)
-    axes.set_xlim(_first(curves, low), float(curves[0].users[-1]))
+    first, last = _first(curves, low), float(curves[0].users[-1])
+    axes.set_xlim(first, last if last > first else 10 * first)
     _place(axes, labels, tall)
     axes.set_xlabel("users")
     axes.set_ylabel("regret so far, in clicks")
