@@ -143,7 +143,7 @@ def test_wrong_arguments_are_told():
         ({"engine": "lanes"}, "engine is 'lanes'; allowed for learners"),
         ({"engine": "blocks", "open_users": 3}, "engine is 'blocks'"),
         ({"delay": -1}, "delay is -1"),
-        ({"log": "x.csv"}, "log and threads are for runs under a policy"),
+        ({"log": "x.csv"}, "log, threads and max_steps are for runs under a policy"),
         ({"optimum": -1.0}, "optimum is -1.0"),
     ):
         with pytest.raises(InputError, match=words):

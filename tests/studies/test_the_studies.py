@@ -11,7 +11,13 @@ FOLDER = Path(__file__).parents[2] / "studies"
 
 @pytest.mark.parametrize(
     ("name", "runs"),
-    [("paper", 2 * 14 * 20), ("open-problems", 6 * 20 * 5), ("lattice", 6 * 4 * 2), ("misspecified", 6 * 6 * 4 * 2)],
+    [
+        ("all-learners", 2 * 3 * 11 * 3),
+        ("lattice", 6 * 2),
+        ("misspecified", 4 * 2 * 4),
+        ("open-problems", 6 * 20 * 5),
+        ("paper", 2 * 14 * 20),
+    ],
 )
 def test_the_studies_of_this_repository_are_right(name, runs):
     study = load_study(FOLDER / f"{name}.toml")
@@ -26,6 +32,7 @@ def test_the_study_of_the_open_problems_has_instances_that_are_worth_it():
 
 def test_every_study_is_looked_at():
     assert sorted(path.stem for path in FOLDER.glob("*.toml")) == [
+        "all-learners",
         "lattice",
         "misspecified",
         "open-problems",
