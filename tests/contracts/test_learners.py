@@ -269,7 +269,7 @@ def test_a_run_is_the_same_for_a_seed(name, snapshot):
     assert one.course.clicks.tolist() == two.course.clicks.tolist()
 
 
-@pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"max_steps": 2}])
+@pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"open_users": 4}])
 def test_a_second_run_goes_on(name, options):
     learner = make(name)
     for seed in range(2):

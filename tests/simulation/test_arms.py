@@ -243,7 +243,7 @@ def test_open_users_go_step_by_step():
     assert dp.simulate(blog(), learner, users=50).engine == "step"
 
 
-@pytest.mark.parametrize("options", [{"open_users": 2}, {"delay": 3}, {"max_steps": 4}])
+@pytest.mark.parametrize("options", [{"open_users": 2}, {"delay": 3}])
 def test_arms_are_for_users_one_after_the_other(options):
     with pytest.raises(InputError, match="engine is 'arms'; it is for UCB-Hybrid"):
         dp.simulate(blog(), UCBHybrid.fixed(2, users=50, tau=1.0), users=50, engine="arms", **options)
