@@ -22,6 +22,7 @@ from departing.policy.schedule import Fixed, Schedule
 LOOK = 14  # steps of users that are looked at
 RAREST = 1e-5  # share of users below which they are not followed
 SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a block that may explore
+FEW = np.array([1, 3, 10, 30, 100])  # users who may
 AHEAD = (1.0, 3.0, 10.0, 30.0)  # ends of the stretches of users to come, as multiples of those who came
 UNKNOWN = 100.0  # times as many as came are thought to come, if nobody says
 TRUST = 30.0  # draws that a normal distribution is worth where it fits
@@ -261,7 +262,7 @@ def priced(prospects: Prospects, n: int, arrived: int, ahead: float) -> list[tup
         return total
 
     for _ in range(TRIALS):
-        users = np.unique(np.clip((SHARES * n).astype(np.int64), 1, max(left, 1)))
+        users = np.unique(np.clip(np.append(SHARES * n, FEW).astype(np.int64), 1, max(left, 1)))
         now = benefit(np.zeros(1, np.int64), own)[0]
         best, chosen, most = 0.0, prospects.greedy, 0
         for policy, loss in means.items():
