@@ -14,8 +14,15 @@ from departing.report.tables import bracket, number, significant
 def story():
     parts = []
     told = tell(parts.append)
-    assert sum(parts) == 5
+    assert sum(parts) == 6
     return told
+
+
+def test_the_story_has_learners_who_learn(story):
+    lost = {row["learner"]: row["regret"] for row in story.values()["learners"]}
+    hybrid, lattice, bayes = lost.values()
+    assert bayes < hybrid / 5
+    assert lattice < hybrid / 3
 
 
 def test_the_story_finds_six_steps_and_the_exact_values(story):
