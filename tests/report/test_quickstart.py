@@ -61,7 +61,7 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path
     assert checker.loads == []
     assert "url(http" not in text
     assert "@import" not in text
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 4
     assert "0.6502905844" in text
     assert not re.search(r"\$[a-z_]+", text)
 
