@@ -25,10 +25,10 @@ SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a blo
 FEW = np.array([1, 3, 10, 30, 100])  # users who may
 AHEAD = (1.0, 3.0, 10.0, 30.0)  # ends of the stretches of users to come, as multiples of those who came
 UNKNOWN = 100.0  # times as many as came are thought to come, if nobody says
-TRUST = 30.0  # draws that a normal distribution is worth where it fits
+TRUST = 60.0  # draws that a normal distribution is worth where it fits
 RIVALS = 6  # policies that may be better than the greedy one
 TRIALS = 3  # policies that explore in one block, at most
-DEAR = 3.0, 8.0  # times the cost, the benefit must be; and times the root of how many came to how many come
+DEAR = 2.0, 8.0  # times the cost, the benefit must be; and times the root of how many came to how many come
 
 
 @dataclass(frozen=True, eq=False)
