@@ -179,12 +179,13 @@ class Outlook:
         self.variance = np.maximum(
             np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.known, self.slope)), 1e-300
         )
-        self.calm = self._calm(weight, gains[self.rivals])
+        self._fit(weight, gains[self.rivals])
 
-    def _calm(self, weight: Floats, gains: Floats) -> Floats:
-        """What of the hope that a normal distribution gives to believe, `[k, c]`: at most as much as the draws show.
+    def _fit(self, weight: Floats, gains: Floats) -> None:
+        """Have the normal distributions give the hope that the draws show.
 
-        Where the draws spread as the curvature says, the normal distribution is worth many draws itself.
+        `calm[k, c]` is what of their hope to believe, where the draws show less; where they show more, the spread is
+        made larger. Where the draws spread as the curvature says, the normal distribution is worth many draws itself.
         """
         hoped = _positive_part(self.mean, self.spread)
         seen = weight @ np.maximum(gains, 0.0).T / self.share[:, None]
@@ -192,7 +193,14 @@ class Outlook:
         linear = np.sqrt(self.variance)
         alike = np.minimum(linear, self.spread) / np.maximum(np.maximum(linear, self.spread), 1e-300)
         trust = TRUST * alike**4
-        return np.asarray(np.minimum(1.0, (many * seen + trust * hoped) / np.maximum((many + trust) * hoped, 1e-300)))
+        shown = (many * seen + trust * hoped) / (many + trust)
+        self.calm = np.minimum(1.0, shown / np.maximum(hoped, 1e-300))
+        low, high = self.spread, self.spread + 10 * np.abs(self.mean) + 10 * shown
+        for _ in range(30):
+            middle = (low + high) / 2
+            short = _positive_part(self.mean, middle) < shown
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        self.spread = np.where(shown > hoped, high, self.spread)
 
     def _slopes(self, prospects: Prospects, mode: Mode) -> Floats:
         """How what rivals gain depends on the parameters, `[d, c]`."""
