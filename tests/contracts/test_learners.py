@@ -278,7 +278,7 @@ def test_a_second_run_goes_on(name, options):
 
 def test_engines_agree_in_distribution(name):
     clicks = {"auto": [], "step": []}
-    runs, bound = (8, 5.5) if name.startswith("bayes") else (25, 4.5)  # these take longer; few runs have heavier tails
+    runs, bound = (8, 5.5) if name.startswith("bayes") else (25, 4.5)  # few have heavier tails
     for engine, seen in clicks.items():
         for seed in range(runs):
             seen.append(dp.simulate(SMALL, make(name, seed), users=60, seed=seed, engine=engine).clicks)

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "studies"
 @pytest.mark.parametrize(
     ("name", "runs"),
     [
-        ("all-learners", 2 * 2 * 11 * 2),
+        ("all-learners", 2 * 2 * 11),
         ("lattice", 6 * 2),
         ("misspecified", 4 * 2 * 4),
         ("open-problems", 6 * 20 * 5),
