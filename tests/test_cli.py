@@ -9,24 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import departing as dp
+from commands import call, told, values
 from departing.cli import app
 from departing.model.examples import blog, magazine
 
 COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "120"})
-
-
-def told(*arguments):
-    done = call(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def values(*arguments):
-    return json.loads(told(*arguments, "--json"))
 
 
 def test_an_instance_is_shown_drawn_and_saved(tmp_path):

@@ -1,9 +1,6 @@
-import json
-
 import pytest
-from typer.testing import CliRunner
 
-from departing.cli import app
+from commands import call, told, values
 
 STUDY = """
 title = "A [small] trial"
@@ -20,20 +17,6 @@ category = 0
 [[learners]]
 kind = "oracle"
 """
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "100"})
-
-
-def told(*arguments):
-    done = call(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def values(*arguments):
-    return json.loads(told(*arguments, "--json"))
 
 
 def test_a_learner_learns_and_tells_what_it_cost(tmp_path):

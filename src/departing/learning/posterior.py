@@ -256,7 +256,7 @@ def _relabelled(eta: Floats, order: Sequence[int]) -> Floats:
 
 
 def _instance_of(parameters: Parameters, asked: Floats) -> Instance:
-    """The instance, with chances kept off 0 and 1 the less the fewer times categories were shown, `asked[K]`."""
+    """The instance, with chances kept off 0 and 1, the more so the fewer times categories were shown, `asked[K]`."""
     prior = np.maximum(parameters.prior, 1e-9)
     edge = (1 / (MARGIN + asked))[:, None]
     return Instance(
