@@ -42,13 +42,31 @@ class Evidence:
     leaving: Integers
 
     @classmethod
-    def of(cls, counts: Integers, users: Integers, n_types: int) -> Self:
-        """The evidence of `users[n]` users with `counts[n, K, 4]`."""
+    def of(
+        cls,
+        counts: Integers,
+        users: Integers,
+        n_types: int,
+        pending: Integers | None = None,
+        departing: Integers | None = None,
+        leaving: Integers | None = None,
+    ) -> Self:
+        """The evidence of `users[n]` users with `counts[n, K, 4]`, of whom some may have a last step `pending[n]`.
+
+        Whether they departed after that step is not asked. Other categories than the data tell may be taken for
+        `departing` and `leaving`.
+        """
         click, stay, depart, last = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
-        departing = np.flatnonzero(stay.sum(axis=0) > 0)
-        leaving = np.flatnonzero(last.sum(axis=0) > 0)
+        stayed, went_on = stay, click  # steps after which the user is known to have stayed
+        if pending is not None and (pending >= 0).any():
+            rows = np.flatnonzero(pending >= 0)
+            known = np.array(counts)
+            known[rows, pending[rows] // 4, pending[rows] % 4] -= 1
+            stayed, went_on = known[..., STAY], known[..., CLICK]
+        departing = np.flatnonzero(stayed.sum(axis=0) > 0) if departing is None else departing
+        leaving = np.flatnonzero(last.sum(axis=0) > 0) if leaving is None else leaving
         yes = np.concatenate([click + last, depart[:, departing], last[:, leaving]], axis=1)
-        trials = [click + stay + depart + last, (stay + depart)[:, departing], (click + last)[:, leaving]]
+        trials = [click + stay + depart + last, (stayed + depart)[:, departing], (went_on + last)[:, leaving]]
         asked = np.concatenate(trials, axis=1)
         told = asked.any(axis=1)
         return cls(
@@ -114,6 +132,16 @@ class Evidence:
         arrays = (values, gradients, informations)
         log_posterior(etas, self.users, self.yes, self.asked, self.n_types, pseudo, *arrays)
         return arrays
+
+    def beliefs(self, eta: Floats) -> Floats:
+        """How likely every row is of every type, `[n, M]`."""
+        found = self.unpack(eta)
+        chance = np.concatenate([found.click, found.depart[self.departing], found.depart_on_click[self.leaving]])
+        with np.errstate(divide="ignore"):
+            yes, no, prior = np.log(chance), np.log1p(-chance), np.log(found.prior)
+        weight = self.yes @ np.maximum(yes, -1e290) + (self.asked - self.yes) @ np.maximum(no, -1e290) + prior
+        weight = np.exp(weight - weight.max(axis=1, keepdims=True))
+        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def approach(self, etas: Floats, pseudo: float, rounds: int) -> Floats:
         """`etas` after some rounds of EM: quickly near a maximum, hardly ever at it."""

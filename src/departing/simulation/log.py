@@ -25,18 +25,37 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
 
     Columns: user and time (whole numbers from 0), category (its name), clicked, departed.
     """
-    form = FORMATS[suffix_of(path, tuple(FORMATS))]
+    form = format_of(path)
     with replacing(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
         database = duckdb.connect(str(Path(folder) / "events.duckdb"))
         try:
             writer = _Writer(database, instance)
             yield writer.record
             writer.flush()
-            _execute(database, f"COPY events TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+            copy_out(database, "events", part, form, path)
         except duckdb.Error as error:
-            raise InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.") from error
+            raise _unwritable(path, error) from error
         finally:
             database.close()
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """How to write a file with the ending of `path`, in DuckDB's words."""
+    return FORMATS[suffix_of(path, tuple(FORMATS))]
+
+
+def copy_out(
+    database: duckdb.DuckDBPyConnection, table: str, part: Path, form: str, path: str | os.PathLike[str]
+) -> None:
+    """Write a table to the file `part`, which becomes `path`."""
+    try:
+        _execute(database, f"COPY {table} TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+    except duckdb.Error as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str | os.PathLike[str], error: duckdb.Error) -> InputError:
+    return InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.")
 
 
 def _execute(database: duckdb.DuckDBPyConnection, query: str, values: list[object] | None = None) -> None:

@@ -1,0 +1,80 @@
+"""Histories drawn anew: from a model of users and of how they were watched, or from the users themselves."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from departing.model.counts import Integers, merge
+from departing.model.histories import Histories
+from departing.model.instance import DEPART, Floats, Instance
+
+CROWD = 2**17  # users who are drawn at a time
+
+
+@dataclass(frozen=True)
+class Design:
+    """How users were watched: how often categories were shown, and when we stopped looking.
+
+    `shown[K]` are shares; `stopped[n]` is the chance to stop looking at a user who is still here after n + 1 steps;
+    `pending` is the share of those of whom it is then not known whether they stayed.
+    """
+
+    users: int
+    shown: Floats
+    stopped: Floats
+    pending: float
+
+    @classmethod
+    def of(cls, histories: Histories) -> "Design":
+        """The design of histories, as if categories had been shown at random at every step."""
+        times = histories.multiplicity.astype(np.float64)
+        shown = times @ histories.counts.sum(axis=2)
+        longest = int(histories.steps.max())
+        ended = np.bincount(histories.steps, times, longest + 1)
+        looking = np.bincount(histories.steps[histories.censored], times[histories.censored], longest + 1)
+        here = looking + ended[::-1].cumsum()[::-1] - ended  # still here after n steps
+        stopped = np.divide(looking, here, out=np.ones_like(here), where=here > 0)[1:]
+        censored = float(looking.sum())
+        pending = float(times[histories.pending >= 0].sum())
+        return cls(histories.users, shown / shown.sum(), stopped, pending / censored if censored else 0.0)
+
+    def draw(self, instance: Instance, rng: np.random.Generator) -> Histories:
+        """Histories of as many users of `instance`, shown and watched so."""
+        rows, times = [], []
+        for first in range(0, self.users, CROWD):
+            counts, pending = self._crowd(instance, min(CROWD, self.users - first), rng)
+            extra = np.zeros((len(counts), 1, 4), np.int64)
+            extra[:, 0, 0] = pending + 1
+            some, many = merge(np.concatenate([counts, extra], axis=1), np.ones(len(counts), np.int64))
+            rows.append(some)
+            times.append(many)
+        all_rows, all_times = merge(np.concatenate(rows), np.concatenate(times))
+        return Histories(all_rows[:, :-1], all_times, pending=all_rows[:, -1, 0] - 1, categories=instance.categories)
+
+    def _crowd(self, instance: Instance, n: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+        k, m = instance.n_categories, instance.n_types
+        types = rng.choice(m, n, p=instance.prior / instance.prior.sum())
+        ends = instance.chances.cumsum(axis=1)
+        counts, pending = np.zeros((n, k, 4), np.int64), np.full(n, -1)
+        here = np.arange(n)
+        for stopped in self.stopped:
+            if not len(here):
+                break
+            category = rng.choice(k, len(here), p=self.shown)
+            luck = rng.random(len(here)) * ends[category, -1, types[here]]
+            outcome = np.minimum((luck[:, None] >= ends[category, :, types[here]]).sum(axis=1), 3)
+            counts[here, category, outcome] += 1
+            stays = outcome < DEPART
+            unseen = stays & (rng.random(len(here)) < stopped)
+            unsure = unseen & (rng.random(len(here)) < self.pending)
+            pending[here[unsure]] = 4 * category[unsure] + outcome[unsure]
+            here = here[stays & ~unseen]
+        return counts, pending
+
+
+def redrawn(histories: Histories, rng: np.random.Generator) -> Histories:
+    """As many users, drawn with replacement."""
+    seen = histories.distinct
+    times = rng.multinomial(seen.users, seen.multiplicity / seen.users)
+    kept = times > 0
+    return Histories(seen.counts[kept], times[kept], pending=seen.pending[kept], categories=histories.categories)
