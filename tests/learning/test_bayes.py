@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import departing as dp
 from departing.fitting.likelihood import Evidence
 from departing.learning.bayes import Bayes, ExploreThenCommit, RefittedGreedy
 from departing.learning.posterior import PSEUDO, Posterior
-from departing.learning.pricing import Lesson, Outlook, Prospects, _positive_part, looks
+from departing.learning.pricing import PURSE, Lesson, Memory, Outlook, Prospects, _positive_part, looks, priced
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
 
@@ -77,16 +79,68 @@ def test_a_lesson_is_the_fisher_information_of_what_is_seen():
     mode = draws.modes[0]
     p = float(mode.instance.click[0, 0])
     lesson = Lesson.of(dp.Fixed(0), draws.modes)
-    looked = (1 - p**14) / (1 - p)  # expected steps that are looked at
+    n = len(looks(dp.Fixed(0), mode.instance)[0])
+    looked = (1 - p**n) / (1 - p)  # expected steps that are looked at
     assert lesson.information[0, 0, 0] == pytest.approx(looked * p * (1 - p), rel=1e-3)
     assert lesson.nats[0, 0] == pytest.approx(0, abs=1e-12)
 
 
 def test_looks_follow_a_policy_through_the_counts():
     category, child = looks(dp.Threshold(first=1, steps=2, then=0), blog())
-    assert category.tolist() == [1, 1] + [0] * 12
-    assert child[:, 1].tolist() == [-1] * 14  # nobody stays
-    assert child[:-1, 0].tolist() == list(range(1, 14))
+    n = len(category)
+    assert category.tolist() == [1, 1] + [0] * (n - 2)
+    assert child[:, 1].tolist() == [-1] * n  # nobody stays
+    assert child[:-1, 0].tolist() == list(range(1, n))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4), st.floats(0.02, 0.98))
+@settings(max_examples=40, deadline=None)
+def test_looks_along_one_way_are_those_through_all_counts(seed, types, categories, likely):
+    """Where nobody stays there is one way; a table of the schedule goes through all counts instead."""
+    rng = np.random.default_rng(seed)
+    instance = dp.Instance(rng.dirichlet(np.ones(types)), rng.uniform(0, 1, (categories, types)) * likely, 1.0)
+    walk = dp.Walk(rng.integers(0, categories, 5).tolist(), then=int(rng.integers(categories)))
+
+    class Same:
+        def recommend(self, counts):
+            return walk.recommend(counts)
+
+    for fast, slow in zip(looks(walk, instance), looks(Same(), instance), strict=True):
+        assert fast.tolist() == slow.tolist()
+
+
+def test_a_purse_bounds_what_a_block_explores():
+    prospects = prospects_of(hard(), 300)
+    memory = Memory()
+    shares = priced(prospects, 10**5, 300, 10**7, memory)
+    cost = sum(
+        users * (prospects.means[prospects.chosen] - prospects.means[prospects.policies.index(policy)])
+        for policy, users in shares
+        if policy in prospects.policies
+    )
+    assert sum(users for _, users in shares) == 10**5
+    assert len(shares) > 1
+    assert cost <= PURSE[0] * 1.01
+    assert memory.spent == pytest.approx(cost, abs=PURSE[0])
+    assert memory.purse == PURSE[0] + PURSE[1] * memory.spent
+
+
+def test_hopes_are_averages_over_blocks_until_another_policy_is_greedy():
+    prospects = prospects_of(hard(), 300)
+    memory = Memory()
+    memory.meet(prospects)
+    memory.learn(prospects, 0.0)
+    once = dict(memory.hopes)
+    memory.meet(prospects)
+    memory.learn(prospects, 0.0)
+    assert memory.hopes.keys() == once.keys()
+    for policy, (many, hope) in memory.hopes.items():
+        assert hope == pytest.approx(once[policy][1])
+        assert many > once[policy][0]
+    assert Memory.of_state(memory.state()).hopes == memory.hopes
+    memory.greedy = None
+    memory.meet(prospects)
+    assert memory.hopes == {}
 
 
 def test_knowing_more_never_hurts_and_ends_at_knowing_all():

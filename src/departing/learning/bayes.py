@@ -9,7 +9,7 @@ from departing.fitting.likelihood import Evidence, Parameters
 from departing.learning.blocks import BlockLearner, next_block
 from departing.learning.ledger import Ledger
 from departing.learning.posterior import Draws, Posterior
-from departing.learning.pricing import Prospects, priced
+from departing.learning.pricing import Memory, Prospects, priced
 from departing.model.arguments import MOST_USERS, as_number, as_seed, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -119,6 +119,7 @@ class Bayes(Model):
         self.explore = explore
         self.users = None if users is None else as_whole("users", users, 1, MOST_USERS)
         self._tried: list[Schedule] = []
+        self._memory = Memory()
 
     def _block(self) -> list[tuple[Policy, int]]:
         n = next_block(self.arrived, self.growth)
@@ -134,7 +135,7 @@ class Bayes(Model):
         if self.explore == "none":
             return [(prospects.greedy, n)]
         ahead = inf if self.users is None else max(self.users - self.arrived - n, 0)
-        return priced(prospects, n, self.arrived, ahead)
+        return priced(prospects, n, self.arrived, ahead, self._memory)
 
     def _plans(self, draws: Draws) -> list[Plan]:
         """Plans for some of the draws: half of them the likely ones, half any."""
@@ -151,7 +152,8 @@ class Bayes(Model):
 
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
-        return super().state() | {"explore": self.explore, "of_users": self.users, "tried": self._tried}
+        own = {"explore": self.explore, "of_users": self.users, "tried": self._tried, "memory": self._memory.state()}
+        return super().state() | own
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> "Bayes":
@@ -160,6 +162,7 @@ class Bayes(Model):
         learner = cls(state["types"], state["categories"], state["seed"], state["explore"], **options)
         learner.restore(state)
         learner._tried = state["tried"]
+        learner._memory = Memory.of_state(state["memory"])
         return learner
 
 

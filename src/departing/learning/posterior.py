@@ -21,6 +21,7 @@ WEAK = 60.0  # information below which a direction may be far from Gaussian
 STEP = 1e-4  # of derivatives
 FARTHEST = 8.0  # logit that a proposal may have
 ENOUGH, MOST = 0.3, 8  # share of the draws that they must be worth, and how often to draw for that at most
+HEAVY, STRAYS = 0.2, 4  # share of the weight from which a draw is looked at, and how many are dropped at most
 MARGIN = 50.0  # a chance asked about n times is kept off 0 and 1 by one in so many and n
 
 
@@ -31,6 +32,7 @@ class Mode:
     evidence: Evidence
     eta: Floats
     share: float
+    height: float
     widths: Floats  # the curvature along each of the directions
     directions: Floats
 
@@ -97,6 +99,7 @@ class Posterior:
             etas, owner = etas[kept], np.tile(owner, len(parts))[kept]
         else:
             share = np.exp(weight - weight.max())
+        share = np.minimum(share, share.mean() * np.sqrt(n))  # one that outweighs all others is more often luck
         seen, owner = np.unique(owner, return_inverse=True)
         instances = [self._instance(evidence, eta) for eta in etas]
         return Draws(instances, share / share.sum(), [modes[mode] for mode in seen.tolist()], owner)
@@ -108,7 +111,23 @@ class Posterior:
             proposed, weight = self._propose(modes[mode], int((owner == mode).sum()))
             etas.append(proposed)
             weights.append(weight - np.log(visits[mode]))
-        return np.concatenate(etas), np.concatenate(weights)
+        drawn, weighed = np.concatenate(etas), np.concatenate(weights)
+        self._drop_strays([modes[mode] for mode in np.sort(owner)], drawn, weighed)
+        return drawn, weighed
+
+    def _drop_strays(self, owners: list[Mode], etas: Floats, weights: Floats) -> None:
+        """Drop draws that outweigh all others since they strayed to where another mode draws, and often.
+
+        The proposals of their own mode hardly ever come there, so their weight would say that nothing else is true.
+        """
+        for _ in range(STRAYS):
+            i = int(weights.argmax())
+            if np.exp(weights - weights[i]).sum() > 1 / HEAVY:
+                break
+            peak = climb(owners[i].evidence, etas[i][None], PSEUDO)
+            if abs(peak.values[0] - owners[i].height) <= SAME:
+                break
+            weights[i] = -np.inf
 
     def best(self, evidence: Evidence, starts: int) -> Instance:
         """The instance at the highest peak."""
@@ -150,10 +169,11 @@ class Posterior:
         order = order[held[order] > held[order[0]] - FAR]
         share = np.exp(held[order] - held[order[0]])
         share /= share.sum()
-        etas = peaks.etas[kept][order]
+        etas, heights = peaks.etas[kept][order], peaks.values[kept][order]
         self.pool = [evidence.unpack(eta) for eta in etas]
         return [
-            Mode(evidence, *parts) for parts in zip(etas, share, curvature[order], directions[order], strict=True)
+            Mode(evidence, *parts)
+            for parts in zip(etas, share, heights, curvature[order], directions[order], strict=True)
         ]
 
     def _propose(self, mode: Mode, n: int) -> tuple[Floats, Floats]:

@@ -1,10 +1,11 @@
 """Exploring where it pays: how many users should try another policy than the best guess."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from math import erfc, pi, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from departing.planning.sensitivity import worth
 from departing.policy.protocol import Policy, recommended
 from departing.policy.schedule import Fixed, Schedule
 
-LOOK = 14  # steps of users that are looked at
+LOOK = 30  # steps of users that are looked at
+WIDE = 400  # counts that are looked at
 RAREST = 1e-5  # share of users below which they are not followed
 SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])  # of a block that may explore
 FEW = np.array([1, 3, 10, 30, 100])  # users who may
@@ -28,7 +30,10 @@ UNKNOWN = 100.0  # times as many as came are thought to come, if nobody says
 TRUST = 60.0  # draws that a normal distribution is worth where it fits
 RIVALS = 6  # policies that may be better than the greedy one
 TRIALS = 3  # policies that explore in one block, at most
-DEAR = 2.0, 8.0  # times the cost, the benefit must be; and times the root of how many came to how many come
+CAMPAIGN = np.array([0.1, 0.3, 1.0])  # of those who came, over many blocks
+PURSE = 20.0, 0.25  # clicks that a block may spend on exploring, and of what was spent before
+KEEP, SHAKEN = 0.85, 0.3  # of what was hoped before: after a block, and after one that explored
+DEAR = 1.5, 3.0  # times the cost, the benefit must be; and times the root of how many came to how many come
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +113,8 @@ def _worths(policy: Policy, plans: dict[Policy, Plan], batch: _Batch, instances:
 
 def looks(policy: Policy, instance: Instance) -> tuple[Integers, Integers]:
     """What is seen of users under a policy: `category[n]` and `child[n, 2]` of the counts that many of them meet."""
+    if isinstance(policy, Schedule) and not instance.chances[:, STAY].any():
+        return _looks_along(policy, instance)
     frontier = Frontier(instance, instance.prior)
     go = instance.chances[:, [CLICK, STAY]]
     categories, children = [], []
@@ -117,7 +124,7 @@ def looks(policy: Policy, instance: Instance) -> tuple[Integers, Integers]:
         categories.append(shown)
         n = len(frontier)
         child = frontier.advance(shown, frontier.weights[:, None] * go[shown])
-        follow = (frontier.weights.sum(axis=1) >= RAREST) & (step + 1 < LOOK)
+        follow = (frontier.weights.sum(axis=1) >= RAREST) & (step + 1 < LOOK) & (first + n < WIDE)
         place = np.where(follow, np.cumsum(follow) - 1 + first + n, -1)
         children.append(np.where(child >= 0, np.append(place, -1)[child], -1))
         frontier.keep(follow)
@@ -125,6 +132,17 @@ def looks(policy: Policy, instance: Instance) -> tuple[Integers, Integers]:
         if not len(frontier):
             break
     return np.concatenate(categories), np.concatenate(children)
+
+
+def _looks_along(policy: Schedule, instance: Instance) -> tuple[Integers, Integers]:
+    """The same, where nobody stays after a no-click: one way through the counts, from click to click."""
+    ends = np.cumsum([0, *(steps for _, steps in policy.segments)])
+    shown = policy.shown[np.searchsorted(ends[1:], np.arange(LOOK), side="right")]
+    here = np.cumprod(np.vstack([instance.prior, instance.chances[shown, CLICK]]), axis=0).sum(axis=1)[:LOOK]
+    n = max(int((here >= RAREST).argmin()) if here[-1] < RAREST else LOOK, 1)
+    child = np.full((n, 2), -1)
+    child[:-1, 0] = np.arange(1, n)
+    return shown[:n], child
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +179,7 @@ class Outlook:
     mode along `slope[k, d, c]`. `share[k]` is how likely each mode is.
     """
 
-    def __init__(self, prospects: Prospects) -> None:
+    def __init__(self, prospects: Prospects, memory: "Memory | None" = None) -> None:
         draws = prospects.draws
         self.modes = draws.modes
         owner = draws.owner == np.arange(len(self.modes))[:, None]
@@ -179,10 +197,12 @@ class Outlook:
         self.variance = np.maximum(
             np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.known, self.slope)), 1e-300
         )
-        self._fit(weight, gains[self.rivals])
+        before = {} if memory is None else memory.hopes
+        hopes = [before.get(prospects.policies[c], (0.0, 0.0)) for c in self.rivals]
+        self._fit(weight, gains[self.rivals], np.array(hopes))
 
-    def _fit(self, weight: Floats, gains: Floats) -> None:
-        """Have the normal distributions give the hope that the draws show.
+    def _fit(self, weight: Floats, gains: Floats, before: Floats) -> None:
+        """Have the normal distributions give the hope that the draws show, these and those of the blocks `before`.
 
         `calm[k, c]` is what of their hope to believe, where the draws show less; where they show more, the spread is
         made larger. Where the draws spread as the curvature says, the normal distribution is worth many draws itself.
@@ -190,6 +210,11 @@ class Outlook:
         hoped = _positive_part(self.mean, self.spread)
         seen = weight @ np.maximum(gains, 0.0).T / self.share[:, None]
         many = (self.share**2 / np.maximum((weight**2).sum(axis=1), 1e-300))[:, None]
+        draws, hope = before.T
+        now, effective = self.share @ seen, 1 / (weight.sum(axis=0) ** 2).sum()
+        pooled = (effective * now + draws * hope) / (effective + draws)
+        seen = np.where(now > 0, seen * (pooled / np.maximum(now, 1e-300)), pooled)
+        many = many + draws * self.share[:, None]
         linear = np.sqrt(self.variance)
         alike = np.minimum(linear, self.spread) / np.maximum(np.maximum(linear, self.spread), 1e-300)
         trust = TRUST * alike**4
@@ -239,50 +264,105 @@ def _positive_part(mean: Floats, spread: Floats) -> Floats:
     return np.asarray(np.maximum(spread * np.exp(-0.5 * z**2) / sqrt(2 * pi) + mean * above, 0.0))
 
 
-def priced(prospects: Prospects, n: int, arrived: int, ahead: float) -> list[tuple[Policy, int]]:
+@dataclass
+class Memory:
+    """What exploring cost so far, and what the rivals of the greedy policy promised in earlier blocks.
+
+    `hopes` has for every schedule how many draws were looked at, and what it gained over the greedy policy where it
+    gained, on average over all of them. One block has too few draws to see rare hope, or to tell it from luck.
+    """
+
+    spent: float = 0.0
+    greedy: Schedule | None = None
+    hopes: dict[Policy, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def purse(self) -> float:
+        """Clicks that the next block may spend on exploring: what looks worth much more will still look so later."""
+        return PURSE[0] + PURSE[1] * self.spent
+
+    def meet(self, prospects: Prospects) -> None:
+        """Forget the hopes if another policy is greedy now."""
+        greedy = prospects.greedy
+        if greedy != self.greedy:
+            self.hopes = {}
+        self.greedy = greedy if isinstance(greedy, Schedule) else None
+
+    def learn(self, prospects: Prospects, cost: float) -> None:
+        """Remember what a block hoped for, and what it spent."""
+        keep = KEEP * (SHAKEN if cost else 1.0)
+        self.spent += cost
+        hope = np.maximum(prospects.values - prospects.values[prospects.chosen], 0.0) @ prospects.weights
+        draws = 1 / float((prospects.weights**2).sum())
+        old, self.hopes = self.hopes, {}
+        for policy, new in zip(prospects.policies, hope.tolist(), strict=True):
+            if isinstance(policy, Schedule):
+                many, before = old.get(policy, (0.0, 0.0))
+                self.hopes[policy] = keep * (many + draws), (many * before + draws * new) / (many + draws)
+
+    def state(self) -> dict[str, Any]:
+        """All that it takes to go on from here."""
+        hopes = [[policy, *pair] for policy, pair in self.hopes.items()]
+        return {"spent": self.spent, "greedy": self.greedy, "hopes": hopes}
+
+    @classmethod
+    def of_state(cls, state: dict[str, Any]) -> "Memory":
+        """The memory with that `state`."""
+        return cls(state["spent"], state["greedy"], {policy: (many, hope) for policy, many, hope in state["hopes"]})
+
+
+def priced(
+    prospects: Prospects, n: int, arrived: int, ahead: float, memory: Memory | None = None
+) -> list[tuple[Policy, int]]:
     """How many of the next `n` users get which policy, if `ahead` more come at most after the `arrived`.
 
     Users who explore cost what their policy brings less than the greedy one. What they tell lets the users to come
-    have a better policy, sooner than the greedy users would tell it. As many explore, and by such policies, as gains
-    most by that; none if nothing gains.
+    have a better policy, sooner than the greedy users would tell it. The campaign that gains most by that is begun,
+    if any gains; as much of it as the block and the purse allow, for the next block thinks anew.
     """
+    memory = Memory() if memory is None else memory
     if len(prospects.policies) < 2:
         return [(prospects.greedy, n)]
-    outlook = Outlook(prospects)
+    memory.meet(prospects)
+    outlook = Outlook(prospects, memory)
     own = Lesson.of(prospects.greedy, outlook.modes)
     means = _means(prospects, outlook)
     lessons = {policy: Lesson.of(policy, outlook.modes) for policy in means}
     information, nats = np.zeros_like(own.information), np.zeros_like(own.nats)
     allotted: list[tuple[Policy, int]] = []
-    left = int(SHARES[0] * n)
+    left, purse = int(SHARES[0] * n), memory.purse
     dear = DEAR[0] + DEAR[1] * sqrt(arrived / min(max(ahead, 1), UNKNOWN * arrived))
     ends = np.minimum(np.array([0.0, *AHEAD]) * arrived, ahead)
     stretches = [(first, last) for first, last in pairwise(ends.tolist()) if last > first]
+    users = np.unique(np.concatenate([SHARES * n, FEW, CAMPAIGN * arrived]).astype(np.int64).clip(1))
 
     def benefit(users: Integers, lesson: Lesson) -> Floats:
-        many = users[:, None, None, None]
         total = np.zeros(len(users))
         for first, last in stretches:
             by = (first + last) / 2
+            many = np.minimum(users, left + SHARES[0] * by)[:, None, None, None]
             known = information + by * own.information + many * lesson.information
             told = nats + by * own.nats + many[..., 0] * lesson.nats
             total += (last - first) * outlook.gain(known, told)
         return total
 
     for _ in range(TRIALS):
-        users = np.unique(np.clip(np.append(SHARES * n, FEW).astype(np.int64), 1, max(left, 1)))
         now = benefit(np.zeros(1, np.int64), own)[0]
         best, chosen, most = 0.0, prospects.greedy, 0
         for policy, loss in means.items():
             net = benefit(users, lessons[policy]) - now - dear * users * loss
             if net.max() > best:
                 best, chosen, most = float(net.max()), policy, int(users[net.argmax()])
-        if not best or left < 1:
+        affordable = max(purse / max(means.get(chosen, 1.0), 1e-12), 0.0 if allotted else 1.0)
+        most = int(min(most, left, affordable))
+        if most < 1:
             break
         allotted.append((chosen, most))
         information = information + most * lessons[chosen].information
         nats = nats + most * lessons[chosen].nats
         left -= most
+        purse -= most * means[chosen]
+    memory.learn(prospects, sum(users * means[policy] for policy, users in allotted))
     return [*allotted, (prospects.greedy, n - sum(users for _, users in allotted))]
 
 
