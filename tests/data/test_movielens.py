@@ -242,6 +242,9 @@ def changed(folder, target, file, change):
         ("movies.csv", lambda text: b"movieId,title,genres\n", "movies.csv in .* holds no films"),
         ("movies.csv", lambda text: b"id,title\n1,x\n", "movies.csv in .* its first line is 'id,title'"),
         ("movies.csv", lambda text: text + b"x,y,Drama\n", "movies.csv in .* is not as in a MovieLens release"),
+        ("ratings.csv", lambda text: text + b"-7,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
+        ("ratings.csv", lambda text: text + b"2000000000,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
+        ("movies.csv", lambda text: text + b"99999999999,y,Drama\n", "whose number is not from 0 to 100000000"),
         ("movies.csv", lambda text: text + b"5\n", "movies.csv in .* is not as in a MovieLens release"),
     ],
 )

@@ -111,15 +111,18 @@ class MovieLens:
         with release(path) as (layout, folder):
             names, film_ids, member = read_films(layout, folder, path)
             users, films, grades = read_ratings(layout, folder, path)
-        ids = np.unique(users)
-        places = np.searchsorted(film_ids, films).astype(np.int32)
-        unknown = film_ids[np.minimum(places, len(film_ids) - 1)] != films
+        places = np.full(max(film_ids.max(), films.max()) + 1, -1, np.int32)
+        places[film_ids] = np.arange(len(film_ids))
+        unknown = places[films] < 0
         if unknown.any():
             raise InputError(
                 f"{layout.files[0]} in {str(path)!r} rates film {films[unknown.argmax()]}, "
                 f"which {layout.files[1]} does not have."
             )
-        return cls(names, ids, np.searchsorted(ids, users).astype(np.int32), places, grades, member)
+        here = np.zeros(users.max() + 1, bool)
+        here[users] = True
+        ids, order = np.flatnonzero(here).astype(np.int32), (here.cumsum(dtype=np.int32) - 1)
+        return cls(names, ids, order[users], places[films], grades, member)
 
     def __len__(self) -> int:
         return len(self.grades)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from departing.model.errors import InputError
 
 NO_GENRE = "(no genres listed)"
+LARGEST = 10**8  # number of a user or a film
 AnyPath = str | os.PathLike[str]
 Indices = npt.NDArray[np.int32]
 Grades = npt.NDArray[np.int8]
@@ -86,6 +87,8 @@ def read_films(layout: Layout, folder: Path, path: AnyPath) -> tuple[tuple[str, 
         raise InputError(f"{file} in {str(path)!r} is not as in a MovieLens release: {error}.") from error
     if not genres_of:
         raise InputError(f"{file} in {str(path)!r} holds no films.")
+    if not 0 <= min(genres_of) <= max(genres_of) <= LARGEST:
+        raise InputError(f"{file} in {str(path)!r} has a film whose number is not from 0 to {LARGEST}.")
     names = sorted({name for has in genres_of.values() for name in has} - {NO_GENRE, ""})
     ids = np.array(sorted(genres_of), np.int32)
     member = np.array([[name in genres_of[film] for name in names] for film in ids.tolist()], bool)
@@ -127,22 +130,24 @@ def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, 
                 raise InputError(f"{where} begins with {header!r:.60}; expected {layout.header!r}.")
     source = "read_csv(?, delim = ?, header = ?, quote = '', escape = '', comment = '', auto_detect = false, "
     source += "columns = {'user_id': 'INTEGER', 'film': 'INTEGER', 'rating': 'FLOAT', 'at': 'BIGINT'})"
-    right = "rating BETWEEN 0.5 AND 5 AND 2 * rating = round(2 * rating)"
-    columns = "coalesce(user_id, -1) AS users, coalesce(film, -1) AS films"
-    given = [str(folder / file), layout.delimiter, bool(layout.header)]
+    right = f"user_id BETWEEN 0 AND {LARGEST} AND film BETWEEN 0 AND {LARGEST} AND rating BETWEEN 0.5 AND 5"
+    grade = f"CASE WHEN {right} AND 2 * rating = round(2 * rating) THEN 2 * rating ELSE 0 END::TINYINT AS grade"
+    query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {grade} FROM {source}"
     with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         try:
-            query = f"SELECT {columns}, CASE WHEN {right} THEN (2 * rating)::TINYINT ELSE 0::TINYINT END AS grades"
-            read = connection.execute(f"{query} FROM {source}", given).fetchnumpy()
+            read = connection.execute(query, [str(folder / file), layout.delimiter, bool(layout.header)]).fetchnumpy()
         except duckdb.Error as error:
             raise InputError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
-    users, films, grades = read["users"], read["films"], read["grades"]
+        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
+            raise KeyboardInterrupt from error
+    grades: Grades = read["grade"]
     if not len(grades):
         raise InputError(f"{where} holds no ratings.")
-    wrong = (grades == 0) | (users < 0) | (films < 0)
+    wrong = grades == 0
     if wrong.any():
         raise InputError(
             f"{where} has {int(wrong.sum())} ratings that are not half stars from 0.5 to 5 of a film by a user, "
             f"the first of them number {int(wrong.argmax()) + 1}."
         )
-    return users, films, grades
+    return read["user_id"], read["film"], grades
