@@ -233,7 +233,7 @@ class MovieLens:
             raise InputError(f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].")
         for i, name in enumerate(genres):
             if name not in self.names:
-                raise InputError(f"There is no genre {name!r:.40}{_nearest(name, self.names)}.")
+                raise InputError(f"There is no genre {name!r:.40}; {_nearest(name, self.names)}")
             if name in genres[:i]:
                 raise InputError(f"genres has {name!r} twice; genres must differ.")
         return [self.names.index(name) for name in genres]
@@ -287,4 +287,4 @@ def _departures(depart: npt.ArrayLike, shape: tuple[int, ...]) -> npt.ArrayLike:
 def _nearest(name: object, names: Sequence[str]) -> str:
     lower = {known.lower(): known for known in names}
     close = get_close_matches(str(name).lower(), lower, 1)
-    return f"; did you mean {lower[close[0]]!r}?" if close else f"; there are {', '.join(names)}"
+    return f"did you mean {lower[close[0]]!r}?" if close else f"there are {', '.join(names)}."
