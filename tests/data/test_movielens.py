@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import warnings
 import zipfile
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import departing as dp
+from commands import check_block
 from data.releases import draw, write, zipped
 from departing.data.clusters import clusters
 from departing.data.movielens import DominantGenreWarning, MovieLens, _half
@@ -341,3 +343,14 @@ def test_on_the_small_release_raters_differ_in_level_and_drama_is_best_for_all()
     replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)
     assert replay.users == 607
     assert replay.dominant is None
+
+
+@real
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "movielens.md").read_text(encoding="utf-8")
+    (tmp_path / "ml-latest-small").symlink_to(SMALL.resolve())
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```console ml-latest-small\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        check_block(block)

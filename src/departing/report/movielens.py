@@ -110,7 +110,7 @@ def draw_replay(made: SemiSynthetic) -> Figure:
     instance = made.instance
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     spread, best = panels(figure, 2)
-    edges = np.linspace(0, 1, 21).tolist()
+    edges = np.linspace(0, 1, 11).tolist()
     colours = [PALETTE[a % len(PALETTE)] for a in range(instance.n_categories)]
     for a, name in enumerate(instance.categories):
         spread.hist(instance.click[a], edges, histtype="step", color=colours[a], label=name, linewidth=1.6)
@@ -118,6 +118,6 @@ def draw_replay(made: SemiSynthetic) -> Figure:
     spread.set_ylabel("users")
     spread.legend(frameon=False, fontsize=8, loc="upper left")
     shares = favourites(made)
-    best.bar(list(shares), [100 * share for share in shares.values()], color=colours)
+    best.bar(list(shares), [100 * share for share in shares.values()], 0.5, color=colours)
     best.set_ylabel("best to show, % of users")
     return figure
