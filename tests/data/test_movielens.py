@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import departing as dp
 from commands import check_block
@@ -50,11 +52,17 @@ def test_all_formats_tell_the_same_as_folder_and_as_zip(tmp_path, form, half_sta
         assert found.replay(THREE).instance == expected
 
 
-@pytest.mark.parametrize("half_stars", [True, False])
-@pytest.mark.parametrize("click", ["stars", "paper"])
-def test_replay_is_the_mean_of_each_users_ratings(tmp_path, half_stars, click):
-    ratings, genres = draw(3, half_stars=half_stars)
-    made = MovieLens.read(write(tmp_path, ratings, genres, "latest")).replay(THREE, depart=0.5, click=click)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["latest", "1m", "100k"]),
+    st.booleans(),
+    st.sampled_from(["stars", "paper"]),
+)
+def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, half_stars, click):
+    ratings, genres = draw(seed, users=12, half_stars=half_stars)
+    half_stars = any(stars % 1 for _, _, stars in ratings)
+    folder = write(tmp_path_factory.mktemp("ml"), ratings, genres, form)
+    made = MovieLens.read(folder).replay(THREE, depart=0.5, click=click)
 
     def chance(stars):
         r = (Fraction(stars) * 2 - Fraction(1, 2)) / 10 if half_stars else (Fraction(stars) - Fraction(1, 2)) / 5
@@ -201,6 +209,16 @@ def test_the_most_rated_genres_are_taken_unless_told(release):
     assert first.films == sum(first.name in has for has in genres.values())
     assert set(read.replay().instance.categories) == set(THREE)
     assert repr(read) == f"<MovieLens of {len(ratings)} ratings by 30 users>"
+
+
+def test_any_name_of_a_folder_will_do_and_what_cannot_be_read_is_told(release, tmp_path):
+    strange = tmp_path / "ml [25m]* ? 'é'"
+    shutil.copytree(release[0], strange)
+    assert len(MovieLens.read(strange)) == len(release[1])
+    (strange / "movies.csv").unlink()
+    (strange / "movies.csv").mkdir()
+    with pytest.raises(dp.InputError, match=r"Cannot read .*: Is a directory"):
+        MovieLens.read(strange)
 
 
 def test_learners_and_environments_take_a_replay(release):

@@ -108,12 +108,16 @@ class MovieLens:
     @classmethod
     def read(cls, path: AnyPath) -> "MovieLens":
         """The ratings of a release: a folder, or the zip as it is published."""
-        with release(path) as (layout, folder):
-            names, film_ids, member = read_films(layout, folder, path)
-            users, films, grades = read_ratings(layout, folder, path)
+        try:
+            with release(path) as (layout, folder):
+                names, film_ids, member = read_films(layout, folder, path)
+                users, films, grades = read_ratings(layout, folder, path)
+        except OSError as error:
+            raise InputError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from error
         places = np.full(max(film_ids.max(), films.max()) + 1, -1, np.int32)
         places[film_ids] = np.arange(len(film_ids))
-        unknown = places[films] < 0
+        films_at = places[films]
+        unknown = films_at < 0
         if unknown.any():
             raise InputError(
                 f"{layout.files[0]} in {str(path)!r} rates film {films[unknown.argmax()]}, "
@@ -122,7 +126,7 @@ class MovieLens:
         here = np.zeros(users.max() + 1, bool)
         here[users] = True
         ids, order = np.flatnonzero(here).astype(np.int32), (here.cumsum(dtype=np.int32) - 1)
-        return cls(names, ids, order[users], places[films], grades, member)
+        return cls(names, ids, order[users], films_at, grades, member)
 
     def __len__(self) -> int:
         return len(self.grades)
@@ -267,7 +271,7 @@ class MovieLens:
 
 def _half(users: Indices, n: int, rng: np.random.Generator) -> Flags:
     """Whether a rating falls into the first half of its user's, drawn at random; an odd one falls into the second."""
-    order = np.argsort(users + rng.random(len(users)))  # by user, then at random
+    order = np.argsort(users + rng.random(len(users), np.float32))  # by user, then at random: the sums are exact
     often = np.bincount(users, minlength=n)
     rank = np.arange(len(users)) - np.repeat(often.cumsum() - often, often)
     first = np.empty(len(users), bool)

@@ -1,6 +1,7 @@
 """The files of a MovieLens release, in the formats in which they are published, as bare columns."""
 
 import csv
+import glob
 import os
 import tempfile
 import zipfile
@@ -136,11 +137,14 @@ def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, 
     with duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
         try:
-            read = connection.execute(query, [str(folder / file), layout.delimiter, bool(layout.header)]).fetchnumpy()
+            name = glob.escape(str(folder / file))  # DuckDB takes a name for a pattern
+            read = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
         except duckdb.Error as error:
             raise InputError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
         except RuntimeError as error:  # what DuckDB makes of Ctrl-C
-            raise KeyboardInterrupt from error
+            if "interrupted" in str(error).lower():
+                raise KeyboardInterrupt from error
+            raise
     grades: Grades = read["grade"]
     if not len(grades):
         raise InputError(f"{where} holds no ratings.")
