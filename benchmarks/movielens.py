@@ -1,7 +1,6 @@
 """Reading MovieLens: a release of the size of 25M, drawn at random, as a folder and as a zip."""
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ RATINGS, USERS, FILMS = 25_000_000, 162_541, 62_423
 GENRES = ("Action", "Adventure", "Comedy", "Crime", "Drama", "Horror", "Romance", "Sci-Fi", "Thriller", "War")
 
 CODE = """
-import sys, time
+import resource, sys, time
 from departing.data.movielens import MovieLens
 started = time.perf_counter()
 read = MovieLens.read(sys.argv[1])
@@ -24,7 +23,8 @@ seconds = time.perf_counter() - started
 started = time.perf_counter()
 replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)
 made = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
-print(len(read), len(read.ids), seconds, time.perf_counter() - started, made.users)
+print(len(read), len(read.ids), seconds, time.perf_counter() - started, made.users, end=" ")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
@@ -58,13 +58,12 @@ def rows():
         size = os.path.getsize(folder / "ratings.csv") / 1e6
         for name, path in (("a folder", folder), ("a zip", packed)):
             done = subprocess.run([sys.executable, "-c", CODE, path], capture_output=True, text=True, check=True)
-            ratings, users, read, made, kept = done.stdout.split()
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+            ratings, users, read, made, kept, peak = done.stdout.split()
             note = f"{int(ratings) / 1e6:.0f} M ratings by {int(users):,} users, {size:.0f} MB"
             found.append(Row(f"reading 25M from {name}", float(read), "s", 60, at_least=False, note=note))
             note = f"with {int(kept):,} users, three genres"
             found.append(Row("replay and instance of it", float(made), "s", 60, at_least=False, note=note))
-            bytes_each = peak * 2**20 / int(ratings)
+            bytes_each = int(peak) * 1024 / int(ratings)
             note = f"peak of the process, {bytes_each:.0f} bytes a rating"
-            found.append(Row(f"memory, from {name}", peak, "MB", 1500, at_least=False, note=note))
+            found.append(Row(f"memory, from {name}", int(peak) / 1024, "MB", 1500, at_least=False, note=note))
     return found

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import departing as dp
 from commands import check_block
 from data.releases import draw, write, zipped
-from departing.data.clusters import clusters
+from departing.data.clusters import _settle, clusters
 from departing.data.movielens import DominantGenreWarning, MovieLens, _half
 from departing.model.instance import CLICK, DEPART, STAY
 
@@ -347,6 +347,8 @@ def test_clusters_are_never_empty():
     points = np.repeat([[0.0], [1.0], [1.0 + 1e-9], [5.0]], [50, 1, 1, 3], axis=0)
     for n in range(1, 5):
         assert set(clusters(points, n, np.random.default_rng(n))) == set(range(n))
+    labels, _ = _settle(points, np.array([[0.0], [1.0], [100.0], [-100.0]]))  # two centres that no point is near
+    assert set(labels) == {0, 1, 2, 3}
 
 
 @real
