@@ -1,13 +1,11 @@
 """The commands in the README and the docs do what stands below them."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from departing.cli import app
+from commands import check_block
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,19 +19,7 @@ BLOCKS = [
 @pytest.mark.parametrize("block", BLOCKS)
 def test_commands_print_what_the_page_shows(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
-    assert examples
-    for example in examples:
-        command, _, expected = example.partition("\n")
-        command, _, target = command.partition(" > ")
-        name, *arguments = shlex.split(command)
-        assert name == "departing"
-        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
-        assert done.exit_code == 0, done.output
-        if target:
-            Path(target.strip()).write_text(done.stdout, encoding="utf-8")
-        else:
-            assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+    check_block(block)
 
 
 def test_links_between_pages_lead_somewhere():

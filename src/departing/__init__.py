@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from departing.data.movielens import movielens
     from departing.evaluation.bracket import Bracket
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
     from departing.learning.bayes import Bayes
@@ -60,6 +61,7 @@ _HOME = {
     "evaluate": "evaluation.evaluate",
     "load_learner": "learning.library",
     "load_policy": "policy.library",
+    "movielens": "data.movielens",
     "plan": "planning.plan",
     "predict": "model.belief",
     "random_instance": "model.families",
@@ -93,6 +95,7 @@ __all__ = [
     "evaluate",
     "load_learner",
     "load_policy",
+    "movielens",
     "plan",
     "predict",
     "random_instance",

@@ -443,13 +443,13 @@ def learn(
     rows = report.course_rows(records)
     files = {"saved": save, "picture": picture}
     if as_json:
-        values = report.learnt_values(curves, rows, policy)
+        values = report.learnt_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
         _print_json(values | {name: str(path) for name, path in files.items() if path is not None})
         return
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
     console = _console()
     console.print(report.course_table(title, rows))
-    for note in report.course_notes(curves, policy):
+    for note in report.course_notes(curves, policy) + report.optimum_notes(optimum, rows[-1]):
         console.print(note, markup=False)
     for path in filter(None, files.values()):
         print(f"Saved to {path}")
@@ -521,6 +521,77 @@ def _study_progress(quiet: bool) -> Iterator[tuple[Callable[[int, int], None], "
             bars.update(task, total=missing)
 
         yield started, lambda runs: bars.advance(task, runs)
+
+
+@app.command()
+@_told
+def movielens(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or zip of a MovieLens release.")],
+    genres: Annotated[
+        str | None, typer.Option(metavar="G,G,…", help="The categories; the three most rated unless told.")
+    ] = None,
+    types: Annotated[int | None, typer.Option(help="Types of users to find; 3 unless told.")] = None,
+    depart: Annotated[
+        str, typer.Option(metavar="CHANCE", help="Of departing after a no-click: one, or one for each genre.")
+    ] = "1",
+    click: Annotated[
+        str, typer.Option(help="stars: the normalised rating r is the chance of a click; paper: 1 - r is.")
+    ] = "stars",
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Make every real user a type of its own instead of finding types.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Of the halves and the types; 0 unless told.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", "-o", help="Write the instance (.toml or .json).")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw it to this file (.svg, .png or .pdf).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an instance of film ratings: types of users, or a replay of the real ones."""
+    from departing.data.movielens import MovieLens
+    from departing.model.files import ENDINGS, suffix_of
+    from departing.report import movielens as report
+
+    if replay and (types is not None or seed is not None):
+        raise InputError(
+            f"--{'seed' if types is None else 'types'} and --replay do not go together: users stay apart."
+        )
+    if save is not None:
+        suffix_of(save, ENDINGS)
+    if picture is not None:
+        suffix_of(picture, report.PICTURES)
+    chances = [_chance("depart", part) for part in depart.split(",")]
+    leave = chances[0] if len(chances) == 1 else chances
+    chosen = None if genres is None else [name.strip() for name in genres.split(",")]
+    with _progress("reading", None, as_json):
+        read = MovieLens.read(path)
+        if replay:
+            made = read.replay(chosen, depart=leave, click=click)
+        else:
+            made = read.semi_synthetic(
+                chosen, 3 if types is None else types, depart=leave, seed=seed or 0, click=click
+            )
+    if save is not None:
+        made.instance.save(save)
+    if picture is not None:
+        report.write_picture(made, replay, picture)
+    files = {"saved": save, "picture": picture}
+    if as_json:
+        values = report.movielens_values(read, made, replay)
+        _print_json(values | {name: str(file) for name, file in files.items() if file is not None})
+        return
+    console = _console()
+    console.print(report.genre_table(read, made))
+    for note in report.notes(made, replay):
+        console.print(note, markup=False)
+    for file in filter(None, files.values()):
+        print(f"Saved to {file}")
+
+
+def _chance(field: str, text: str) -> float:
+    """A chance written as a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{field} is {text!r:.40}; expected a chance, or one for each genre: 0.5,0.3") from None
 
 
 @app.command()

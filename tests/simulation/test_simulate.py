@@ -258,3 +258,15 @@ def test_auto_does_not_push_crowds_where_single_steps_are_cheaper():
     assert dp.simulate(patient, dp.Fixed(0), users=1, seed=1).engine == "lanes"
     assert dp.simulate(magazine(), dp.Greedy(magazine()), users=10**6).engine == "aggregate"
     assert dp.simulate(magazine(), dp.Walk([0, 1], then=2), users=10**9).engine == "aggregate"
+
+
+def test_crowds_by_type_are_not_made_of_very_many_types():
+    rng = np.random.default_rng(0)
+    many = dp.Instance(np.full(20_000, 1 / 20_000), rng.uniform(0.1, 0.9, (2, 20_000)), 0.5)
+    one = dp.simulate(many, dp.Fixed(0), users=2000, seed=1)
+    assert one.engine == "lanes"
+    value = float(many.fixed_values[0].mean())
+    assert abs(one.mean - value) < 5 * one.stderr
+    learnt = dp.simulate(many, dp.LatticeUCB(categories=2, users=200), users=200, seed=1)
+    assert learnt.engine == "step"
+    assert dp.simulate(many, dp.Fixed(0), users=2000, seed=1, engine="aggregate").engine == "aggregate"

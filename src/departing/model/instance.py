@@ -126,6 +126,12 @@ class Instance:
         return _frozen(self.click / self.leave)
 
     @cached_property
+    def shares(self) -> Floats:
+        """The share of every type and all types before it, `[M]`, the last one 1: to draw types from."""
+        sums = self.prior.cumsum()
+        return _frozen(sums / sums[-1])
+
+    @cached_property
     def sure_departure(self) -> bool:
         """Whether everyone departs after a no-click, as in most of the paper: `depart` is 1 throughout."""
         return bool((self.depart == 1).all())

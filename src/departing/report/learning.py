@@ -126,6 +126,15 @@ def course_notes(curves: Curves, policy: str | None) -> list[str]:
     return notes
 
 
+def optimum_notes(optimum: Record, last: dict[str, Any]) -> list[str]:
+    """A sentence where the best policy is known less closely than a tenth of the regret at the end."""
+    off = (optimum["upper"] - optimum["lower"]) / 2 * last["users"]
+    if off < 0.1 * abs(last["per_user"] * last["users"]) or off < 1:
+        return []
+    worth = f"{optimum['lower']:.6g} to {optimum['upper']:.6g}"
+    return [f"The best policy brings {worth} clicks a user, no more is known: regret may be off by {clicks(off)}."]
+
+
 def learnt_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
     """What came of learning, as plain values."""
     steep: Slope = curves.slope

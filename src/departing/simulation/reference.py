@@ -114,8 +114,7 @@ def draw_outcomes(cumulative: Floats, categories: Integers, types: Integers, uni
 
 def draw_types(instance: Instance, n: int, rng: np.random.Generator) -> Integers:
     """The types of n new users, from the prior."""
-    shares = instance.prior.cumsum()
-    return np.searchsorted(shares / shares[-1], rng.random(n), side="right")
+    return np.searchsorted(instance.shares, rng.random(n), side="right")
 
 
 def deal_types(instance: Instance, users: int, rng: np.random.Generator) -> Integers:

@@ -18,6 +18,7 @@ from departing.simulation.reference import Finished, Record, Users, new_users, p
 from departing.simulation.run import Progress, Run, quiet, run_of
 
 AUTO_MEMORY, MOST_MEMORY = 2**31, 2**33  # bytes of counts the aggregate engine may meet
+MANY_TYPES = 10**4  # with more of them single steps are cheaper than crowds by type
 ENGINES = ("auto", "aggregate", "lanes", "step")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
 
@@ -42,7 +43,8 @@ def simulate(
     Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
     speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
     pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
-    so many different counts are met that single steps are cheaper, and then `lanes`; with a `log`, `step`.
+    so many different counts are met, or types are there, that single steps are cheaper, and then `lanes`; with a
+    `log`, `step`.
 
     At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
     are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
@@ -119,7 +121,8 @@ def _run_learner(
         return Arms(instance, learner, users, seed).run(progress)
     if engine == "blocks" and (stepwise or not blocks):
         raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
-    if isinstance(learner, BlockLearner) and engine != "step" and not stepwise:
+    stepwise |= engine == "step" or (engine == "auto" and instance.n_types > MANY_TYPES)
+    if isinstance(learner, BlockLearner) and not stepwise:
         return run_blocks(instance, learner, users, rng, progress, seed)
     return run_steps(instance, learner, users, rng, open_users or (1000 if delay else 1), delay, progress, seed)
 
@@ -141,7 +144,7 @@ def _run_policy(
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
     if engine == "step" or log is not None:
         return _run_steps(instance, policy, users, seed, together or 4096, max_steps, log, progress)
-    if engine != "lanes":
+    if engine == "aggregate" or (engine == "auto" and instance.n_types <= MANY_TYPES):
         from departing.simulation.aggregate import aggregate
 
         nodes = (AUTO_MEMORY if engine == "auto" else MOST_MEMORY) // (32 * instance.n_categories)

@@ -1,0 +1,157 @@
+"""The files of a MovieLens release, in the formats in which they are published, as bare columns."""
+
+import csv
+import glob
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.errors import InputError
+
+NO_GENRE = "(no genres listed)"
+LARGEST = 10**8  # number of a user or a film
+AnyPath = str | os.PathLike[str]
+Indices = npt.NDArray[np.int32]
+Grades = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a release lays its files out: which they are, and what stands between the columns of the ratings."""
+
+    releases: str
+    files: tuple[str, ...]  # ratings first, films second
+    delimiter: str
+    header: str = ""
+
+
+LAYOUTS = (
+    Layout("latest, 20M, 25M, 32M", ("ratings.csv", "movies.csv"), ",", "userId,movieId,rating,timestamp"),
+    Layout("1M, 10M", ("ratings.dat", "movies.dat"), "::"),
+    Layout("100K", ("u.data", "u.item", "u.genre"), "\t"),
+)
+
+
+@contextmanager
+def release(path: AnyPath) -> Iterator[tuple[Layout, Path]]:
+    """How a release is laid out, and a folder that has its files: those of a zip are unpacked for a while."""
+    place = Path(path)
+    if place.is_dir():
+        yield _layout({name: name for name in os.listdir(place)}, path), place
+        return
+    if not place.exists():
+        raise InputError(f"There is no file or folder {str(path)!r}.")
+    if not zipfile.is_zipfile(place):
+        raise InputError(f"{str(path)!r} is neither a folder nor a zip; {_expected()}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with zipfile.ZipFile(place) as archive:
+                inside = sorted(archive.namelist(), key=lambda name: (-name.count("/"), name))
+                members = {PurePosixPath(name).name: name for name in inside if not name.endswith("/")}
+                layout = _layout(members, path)
+                for name in layout.files:
+                    with archive.open(members[name]) as packed, open(Path(folder, name), "wb") as unpacked:
+                        copyfileobj(packed, unpacked, 2**20)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise InputError(f"The zip {str(path)!r} cannot be unpacked: {error}.") from error
+        yield layout, Path(folder)
+
+
+def _layout(names: dict[str, str], path: AnyPath) -> Layout:
+    for layout in LAYOUTS:
+        if all(name in names for name in layout.files):
+            return layout
+    raise InputError(f"{str(path)!r} is not a MovieLens release; {_expected()}")
+
+
+def _expected() -> str:
+    known = [f"{' and '.join(layout.files)} ({layout.releases})" for layout in LAYOUTS]
+    return f"expected {', or '.join(known)}."
+
+
+def read_films(layout: Layout, folder: Path, path: AnyPath) -> tuple[tuple[str, ...], Indices, Flags]:
+    """The genres, the numbers of the films in order, and which genres each has."""
+    file = layout.files[1]
+    try:
+        genres_of = _film_genres(layout, folder)
+    except (ValueError, IndexError, csv.Error) as error:
+        raise InputError(f"{file} in {str(path)!r} is not as in a MovieLens release: {error}.") from error
+    if not genres_of:
+        raise InputError(f"{file} in {str(path)!r} holds no films.")
+    if not 0 <= min(genres_of) <= max(genres_of) <= LARGEST:
+        raise InputError(f"{file} in {str(path)!r} has a film whose number is not from 0 to {LARGEST}.")
+    names = sorted({name for has in genres_of.values() for name in has} - {NO_GENRE, ""})
+    ids = np.array(sorted(genres_of), np.int32)
+    member = np.array([[name in genres_of[film] for name in names] for film in ids.tolist()], bool)
+    return tuple(names), ids, member.reshape(len(ids), len(names))
+
+
+def _film_genres(layout: Layout, folder: Path) -> dict[int, list[str]]:
+    """The genres of every film, by its number. Titles, which alone are not ASCII, are not looked at."""
+    with open(folder / layout.files[1], encoding="utf-8-sig", errors="replace", newline="") as file:
+        if layout.delimiter == ",":
+            rows = csv.reader(file)
+            if (header := next(rows, [])) != ["movieId", "title", "genres"]:
+                raise ValueError(f"its first line is {','.join(header)!r:.60}")
+            return {int(row[0]): row[2].split("|") for row in rows if row}
+        lines = [line.rstrip("\r\n") for line in file if line.strip()]
+    if layout.delimiter == "::":
+        return {int(line.split("::")[0]): line.split("::")[-1].split("|") for line in lines}
+    known = _genre_names(folder)
+    flags = {int(line.split("|")[0]): line.split("|")[-len(known) :] for line in lines}
+    return {film: [name for name, flag in zip(known, has, strict=True) if flag == "1"] for film, has in flags.items()}
+
+
+def _genre_names(folder: Path) -> list[str]:
+    """The genres of 100K in the order of their columns."""
+    lines = (folder / "u.genre").read_text(encoding="latin-1").splitlines()
+    pairs = [line.rsplit("|", 1) for line in lines if line.strip()]
+    return [name for name, _ in sorted(pairs, key=lambda pair: int(pair[1]))]
+
+
+def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, Indices, Grades]:
+    """Users, films and half stars of all ratings, read by DuckDB into bare columns."""
+    import duckdb
+
+    file = layout.files[0]
+    where = f"{file} in {str(path)!r}"
+    if layout.header:
+        with open(folder / file, encoding="utf-8-sig", errors="replace") as opened:
+            if (header := opened.readline(200).strip()) != layout.header:
+                raise InputError(f"{where} begins with {header!r:.60}; expected {layout.header!r}.")
+    source = "read_csv(?, delim = ?, header = ?, quote = '', escape = '', comment = '', auto_detect = false, "
+    source += "columns = {'user_id': 'INTEGER', 'film': 'INTEGER', 'rating': 'FLOAT', 'at': 'BIGINT'})"
+    right = f"user_id BETWEEN 0 AND {LARGEST} AND film BETWEEN 0 AND {LARGEST} AND rating BETWEEN 0.5 AND 5"
+    grade = f"CASE WHEN {right} AND 2 * rating = round(2 * rating) THEN 2 * rating ELSE 0 END::TINYINT AS grade"
+    query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {grade} FROM {source}"
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+        try:
+            name = glob.escape(str(folder / file))  # DuckDB takes a name for a pattern
+            read = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
+        except duckdb.Error as error:
+            raise InputError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
+        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
+            if "interrupted" in str(error).lower():
+                raise KeyboardInterrupt from error
+            raise
+    grades: Grades = read["grade"]
+    if not len(grades):
+        raise InputError(f"{where} holds no ratings.")
+    wrong = grades == 0
+    if wrong.any():
+        raise InputError(
+            f"{where} has {int(wrong.sum())} ratings that are not half stars from 0.5 to 5 of a film by a user, "
+            f"the first of them number {int(wrong.argmax()) + 1}."
+        )
+    return read["user_id"], read["film"], grades

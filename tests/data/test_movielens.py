@@ -1,0 +1,376 @@
+import os
+import re
+import shutil
+import warnings
+import zipfile
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import departing as dp
+from commands import check_block
+from data.releases import draw, write, zipped
+from departing.data.clusters import _settle, clusters
+from departing.data.movielens import DominantGenreWarning, MovieLens, _half
+from departing.model.instance import CLICK, DEPART, STAY
+
+SMALL = Path(__file__).parents[3] / "shared" / "data" / "ml-latest-small"
+real = pytest.mark.skipif(not SMALL.exists(), reason="MovieLens is not redistributed; put it into ../shared/data")
+THREE = ["Action", "Comedy", "Drama"]
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    ratings, genres = draw(1)
+    return write(tmp_path_factory.mktemp("ml") / "ml-latest", ratings, genres, "latest"), ratings, genres
+
+
+def slow_means(ratings, genres, genre, chance):
+    """The mean chance of every user in a genre, with exact fractions."""
+    by_user = defaultdict(list)
+    for user, film, stars in ratings:
+        if genre in genres[film]:
+            by_user[user].append(chance(stars))
+    return {user: sum(found) / len(found) for user, found in by_user.items()}
+
+
+@pytest.mark.parametrize("form", ["latest", "1m", "100k"])
+@pytest.mark.parametrize("half_stars", [True, False])
+def test_all_formats_tell_the_same_as_folder_and_as_zip(tmp_path, form, half_stars):
+    ratings, genres = draw(2, half_stars=half_stars)
+    folder = write(tmp_path / form, ratings, genres, form)
+    expected = MovieLens.read(write(tmp_path / "other", ratings, genres, "latest")).replay(THREE).instance
+    for path in (folder, str(folder), zipped(folder, tmp_path / "ml.zip")):
+        found = MovieLens.read(path)
+        assert len(found) == len(ratings)
+        assert found.replay(THREE).instance == expected
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["latest", "1m", "100k"]),
+    st.booleans(),
+    st.sampled_from(["stars", "paper"]),
+)
+def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, half_stars, click):
+    ratings, genres = draw(seed, users=12, half_stars=half_stars)
+    half_stars = any(stars % 1 for _, _, stars in ratings)
+    folder = write(tmp_path_factory.mktemp("ml"), ratings, genres, form)
+    made = MovieLens.read(folder).replay(THREE, depart=0.5, click=click)
+
+    def chance(stars):
+        r = (Fraction(stars) * 2 - Fraction(1, 2)) / 10 if half_stars else (Fraction(stars) - Fraction(1, 2)) / 5
+        return r if click == "stars" else 1 - r
+
+    means = [slow_means(ratings, genres, genre, chance) for genre in THREE]
+    everyone = {user for user, _, _ in ratings}
+    kept = sorted(user for user in everyone if all(user in one for one in means))
+    assert made.instance.types == tuple(f"user {user}" for user in kept)
+    assert (made.users, made.lacking, made.thin) == (len(kept), len(everyone) - len(kept), 0)
+    expected = [[float(one[user]) for user in kept] for one in means]
+    np.testing.assert_allclose(made.instance.click, expected, rtol=1e-14)
+    np.testing.assert_allclose(made.instance.prior, 1 / len(kept))
+
+
+def test_replay_is_drawing_a_user_a_film_and_a_click(release):
+    folder, ratings, genres = release
+    replay = MovieLens.read(folder).replay(THREE, depart=0.5).instance
+    rated = defaultdict(list)
+    for user, film, stars in ratings:
+        for genre in genres[film]:
+            rated[f"user {user}", genre].append((2 * stars - 0.5) / 10)
+    rng, users, policy = np.random.default_rng(4), 20_000, dp.Walk([0, 2, 2], then=1)
+    tally = defaultdict(int)
+    for _ in range(users):
+        user, counts, here = rng.choice(replay.types), np.zeros((3, 4), np.int64), True
+        while here:
+            a = int(policy.recommend(counts))
+            films = rated[user, THREE[a]]
+            clicked = rng.random() < films[rng.integers(len(films))]
+            here = clicked or rng.random() >= 0.5
+            counts[a, CLICK if clicked else STAY if here else DEPART] += 1
+        tally[min(counts.sum(), 12), min(counts[:, CLICK].sum(), 12)] += 1
+    for engine in ("step", "lanes", "aggregate"):
+        seen = dp.simulate(replay, policy, users=users, seed=5, engine=engine).histories
+        other = defaultdict(int)
+        for n, steps, clicks in zip(seen.multiplicity, seen.steps, seen.clicks, strict=True):
+            other[min(steps, 12), min(clicks, 12)] += int(n)
+        cells = [cell for cell in {*tally, *other} if tally[cell] + other[cell] >= 20]
+        z = [(tally[cell] - other[cell]) / np.sqrt(tally[cell] + other[cell]) for cell in cells]
+        assert len(cells) > 30
+        assert np.square(z).sum() < len(z) + 4 * np.sqrt(2 * len(z))
+
+
+def test_types_are_found_on_one_half_and_measured_on_the_other(release):
+    folder, ratings, genres = release
+    read = MovieLens.read(folder)
+    mine = [row for row in ratings if set(genres[row[1]]) & set(THREE)]
+    numbers = sorted({user for user, _, _ in ratings})
+    indices = np.array([numbers.index(user) for user, _, _ in mine], np.int32)
+    first = _half(indices, len(numbers), np.random.default_rng(3))
+    halves = [[row for row, flag in zip(mine, first, strict=True) if flag == side] for side in (True, False)]
+    found, measured = (
+        [slow_means(half, genres, genre, lambda stars: (2 * stars - 0.5) / 10) for genre in THREE] for half in halves
+    )
+    kept = [user for user in numbers if all(user in one for one in found + measured)]
+    one = read.semi_synthetic(THREE, 1, seed=3)
+    assert (one.users, one.lacking) == (len(kept), read.replay(THREE).lacking)
+    assert one.users + one.lacking + one.thin == len(numbers)
+    expected = np.array([[by_user[user] for user in kept] for by_user in measured])
+    np.testing.assert_allclose(one.instance.click[:, 0], expected.mean(axis=1))
+    many = read.semi_synthetic(THREE, len(kept), seed=3).instance  # nothing is merged
+    np.testing.assert_allclose(np.sort(many.click, axis=1), np.sort(expected, axis=1))
+    assert (np.diff(many.click.mean(axis=0)) <= 1e-15).all()
+    two = read.semi_synthetic(THREE, 2, seed=3).instance
+    points = np.array([[by_user[user] for by_user in found] for user in kept])
+    best = min((two_means(points, a, b) for a in points for b in points), key=lambda one: one[0])[1]
+    sides = sorted((expected[:, side].mean(axis=1) for side in (best, ~best)), key=lambda column: -column.mean())
+    np.testing.assert_allclose(two.click, np.transpose(sides))
+    assert sorted(two.prior) == pytest.approx(sorted([best.mean(), 1 - best.mean()]))
+
+
+def two_means(points, a, b):
+    """Two clusters from two centres: the sum of squares, and which points are in the first."""
+    for _ in range(50):
+        near = ((points - a) ** 2).sum(axis=1) <= ((points - b) ** 2).sum(axis=1)
+        if near.all():
+            return np.inf, near
+        a, b = points[near].mean(axis=0), points[~near].mean(axis=0)
+    return ((points - np.where(near[:, None], a, b)) ** 2).sum(), near
+
+
+def test_halves_are_of_equal_size_for_every_user():
+    rng = np.random.default_rng(0)
+    users = rng.integers(0, 50, 1001).astype(np.int32)
+    often = np.bincount(users, minlength=60)
+    times = np.zeros(len(users))
+    for seed in range(400):
+        first = _half(users, 60, np.random.default_rng(seed))
+        assert (np.bincount(users[first], minlength=60) == often // 2).all()
+        times += first
+    share = (often // 2 / np.maximum(often, 1))[users]
+    z = (times - 400 * share) / np.sqrt(np.maximum(400 * share * (1 - share), 1e-9))
+    assert np.abs(z[share > 0]).max() < 5
+
+
+def test_generous_and_harsh_raters_are_told_apart_whatever_the_seed(tmp_path):
+    rng = np.random.default_rng(6)
+    genres = {f: [THREE[f % 3]] for f in range(1, 61)}
+    level = {u: 4.5 if u <= 30 else 3.0 if u <= 80 else 1.5 for u in range(1, 101)}  # 30, 50 and 20 of them
+    ratings = [
+        (u, f, float(np.clip(round(2 * (level[u] + 0.5 * (f % 3 == 2) + rng.normal(0, 0.5))) / 2, 0.5, 5)))
+        for u in level
+        for f in genres
+    ]
+    read = MovieLens.read(write(tmp_path, ratings, genres, "latest"))
+    for seed in range(5):
+        made = read.semi_synthetic(THREE, 3, seed=seed)
+        assert made.instance.prior == pytest.approx([0.3, 0.5, 0.2])
+        assert (np.diff(made.instance.click, axis=1) < -0.1).all()
+        assert made.dominant == "Drama"
+        assert "planning trivial" in made.dominance
+    again = read.semi_synthetic(THREE, 3, seed=4)
+    assert again.instance == made.instance
+    with pytest.warns(DominantGenreWarning, match="Drama is best for every type"):
+        found = dp.movielens(tmp_path, THREE, 3, seed=4)
+    assert found == made.instance
+    assert dp.plan(found).words() == "always Drama"
+    # Who departs more surely from the best genre may be better off with another one.
+    varied = read.semi_synthetic(THREE, 3, depart=[0.5, 0.5, 1.0]).instance
+    assert varied.depart.tolist() == [[0.5] * 3, [0.5] * 3, [1.0] * 3]
+    assert read.semi_synthetic(THREE, 2, depart=[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]).instance.depart[2, 1] == 0.6
+
+
+def test_no_warning_where_there_is_something_to_plan(tmp_path):
+    genres = {f: [THREE[f % 2]] for f in range(1, 21)}
+    ratings = [(u, f, 4.5 if f % 2 == u % 2 else 2.0) for u in range(1, 21) for f in genres]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = dp.movielens(write(tmp_path, ratings, genres, "latest"), THREE[:2], types=2)
+    assert np.sort(found.click, axis=None) == pytest.approx([0.35, 0.35, 0.85, 0.85])
+    assert found.prior == pytest.approx([0.5, 0.5])
+
+
+def test_the_most_rated_genres_are_taken_unless_told(release):
+    folder, ratings, genres = release
+    read = MovieLens.read(folder)
+    often = {g: sum(g in genres[film] for _, film, _ in ratings) for g in THREE}
+    assert {genre.name: genre.ratings for genre in read.genres} == often
+    assert [genre.name for genre in read.genres] == sorted(often, key=lambda g: -often[g])
+    first = read.genres[0]
+    stars = [s for _, film, s in ratings if first.name in genres[film]]
+    assert first.stars == pytest.approx(np.mean(stars))
+    assert first.films == sum(first.name in has for has in genres.values())
+    assert set(read.replay().instance.categories) == set(THREE)
+    assert repr(read) == f"<MovieLens of {len(ratings)} ratings by 30 users>"
+
+
+def test_any_name_of_a_folder_will_do_and_what_cannot_be_read_is_told(release, tmp_path):
+    strange = tmp_path / "ml [25m]* ? 'é'"
+    shutil.copytree(release[0], strange)
+    assert len(MovieLens.read(strange)) == len(release[1])
+    (strange / "movies.csv").unlink()
+    (strange / "movies.csv").mkdir()
+    with pytest.raises(dp.InputError, match=r"Cannot read .*: Is a directory"):
+        MovieLens.read(strange)
+
+
+def test_learners_and_environments_take_a_replay(release):
+    gymnasium = pytest.importorskip("gymnasium")
+    import departing.simulation.gym  # noqa: F401
+
+    replay = MovieLens.read(release[0]).replay(THREE, depart=0.5).instance
+    best = dp.plan(replay, gap=0.05, seconds=20)
+    for learner in (dp.LatticeUCB(categories=3, users=300), dp.Bayes(types=2, categories=3, seed=0)):
+        for options in ({}, {"engine": "step"}):
+            run = dp.simulate(replay, learner, users=300, seed=1, optimum=best.upper, **options)
+            assert run.users == 300
+            assert 0 < run.mean < best.upper + 5 * run.stderr
+            assert run.regret[-1] > -0.1
+    env = gymnasium.make("departing/User-v0", instance=replay, reveal_type=True)
+    seen = {env.reset(seed=seed)[1]["type"] for seed in range(300)}
+    assert len(seen) > 0.9 * replay.n_types
+    assert env.step(2)[1] in (0.0, 1.0)
+
+
+def changed(folder, target, file, change):
+    shutil.copytree(folder, target)
+    path = target / file
+    path.write_bytes(change(path.read_bytes()))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("ratings.csv", lambda text: text + b"7,4", "ratings.csv in .* cannot be read: .*Line: "),
+        ("ratings.csv", lambda text: text + b"7,4,,964982703\n", "has 1 ratings that are not half stars .* number "),
+        ("ratings.csv", lambda text: text + b",4,3.0,964982703\n", "has 1 ratings that are not half stars"),
+        ("ratings.csv", lambda text: text + b"7,4,3.7,964982703\n", "not half stars from 0.5 to 5"),
+        ("ratings.csv", lambda text: text + b"7,4,5.5,964982703\n", "not half stars from 0.5 to 5"),
+        ("ratings.csv", lambda text: text + b"7,4,good,964982703\n", "cannot be read"),
+        ("ratings.csv", lambda text: text + b"7,999,3.0,964982703\n", "rates film 999, which movies.csv does"),
+        ("ratings.csv", lambda text: text.split(b"\n")[0] + b"\n", "holds no ratings"),
+        ("ratings.csv", lambda text: b"", "begins with ''; expected 'userId,movieId,rating,timestamp'"),
+        ("ratings.csv", lambda text: text.replace(b"userId", b"user"), "begins with 'user,movieId"),
+        ("movies.csv", lambda text: b"movieId,title,genres\n", "movies.csv in .* holds no films"),
+        ("movies.csv", lambda text: b"id,title\n1,x\n", "movies.csv in .* its first line is 'id,title'"),
+        ("movies.csv", lambda text: text + b"x,y,Drama\n", "movies.csv in .* is not as in a MovieLens release"),
+        ("ratings.csv", lambda text: text + b"-7,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
+        ("ratings.csv", lambda text: text + b"2000000000,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
+        ("movies.csv", lambda text: text + b"99999999999,y,Drama\n", "whose number is not from 0 to 100000000"),
+        ("movies.csv", lambda text: text + b"5\n", "movies.csv in .* is not as in a MovieLens release"),
+    ],
+)
+def test_a_damaged_release_is_told_in_one_sentence(release, tmp_path, file, change, words):
+    with pytest.raises(dp.InputError, match=words) as told:
+        MovieLens.read(changed(release[0], tmp_path / "ml", file, change))
+    assert "\n" not in str(told.value)
+
+
+def test_what_is_not_a_release_is_refused(release, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.zip").write_text("no zip")
+    good = zipped(release[0], tmp_path / "good.zip")
+    whole = good.read_bytes()
+    (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
+    with zipfile.ZipFile(good) as archive:
+        at = archive.getinfo("ml/ratings.csv").header_offset + 200
+    (tmp_path / "bent.zip").write_bytes(whole[:at] + bytes(b ^ 255 for b in whole[at : at + 50]) + whole[at + 50 :])
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("holiday/photo.txt", "x")
+    for name, words in {
+        "nowhere": "There is no file or folder '.*nowhere'",
+        "empty": "is not a MovieLens release; expected ratings.csv and movies.csv .latest, 20M, 25M, 32M., or ",
+        "other.zip": "is not a MovieLens release; expected ",
+        "text.zip": "is neither a folder nor a zip; expected ",
+        "cut.zip": "is neither a folder nor a zip; expected ",
+        "bent.zip": "The zip '.*bent.zip' cannot be unpacked: ",
+    }.items():
+        with pytest.raises(dp.InputError, match=words) as told:
+            dp.movielens(tmp_path / name)
+        assert "\n" not in str(told.value)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("tmp")]
+
+
+def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
+    read = MovieLens.read(release[0])
+    for choices, words in (
+        ({"genres": ["Drama", "comedi"]}, "There is no genre 'comedi'; did you mean 'Comedy'?"),
+        ({"genres": ["drama"]}, "There is no genre 'drama'; did you mean 'Drama'?"),
+        ({"genres": [7]}, "There is no genre 7; there are Action, Comedy, Drama."),
+        ({"genres": "Drama"}, "genres is 'Drama'; expected a list of genres"),
+        ({"genres": []}, r"genres is \[\]; expected a list of genres"),
+        ({"genres": ["Drama", "Drama"]}, "genres has 'Drama' twice"),
+        ({"types": 0}, "types is 0; expected a whole number from 1"),
+        ({"types": 2.5}, "types is 2.5; expected a whole number"),
+        ({"types": 31}, "types is 31; .* users have enough ratings for both halves"),
+        ({"seed": -1}, "seed is -1"),
+        ({"click": "start"}, "click is 'start'; allowed are stars, paper"),
+        ({"depart": 1.5}, "depart is 1.5|depart.* is 1.5"),
+        ({"depart": [0.5, 0.5]}, "depart has shape"),
+        ({"depart": [[0.5], [0.5, 0.2]]}, "depart is"),
+        ({"depart": 0.0}, "never departs"),
+    ):
+        with pytest.raises(dp.InputError, match=words):
+            read.semi_synthetic(**choices)
+    apart = [(1, 1, 3.0), (2, 2, 3.5)]
+    alone = MovieLens.read(write(tmp_path, apart, {1: ["Drama"], 2: ["Comedy"]}, "latest"))
+    for make in (alone.semi_synthetic, alone.replay):
+        with pytest.raises(dp.InputError, match="No user has a rating in each of the genres Comedy, Drama; choose"):
+            make(["Comedy", "Drama"])
+    with pytest.raises(dp.InputError, match="types is 3; 0 users have enough ratings for both halves"):
+        alone.semi_synthetic(["Comedy"])
+
+
+def test_clusters_are_as_good_as_the_best_of_all_partitions():
+    rng = np.random.default_rng(7)
+    for _ in range(10):
+        points = rng.random((3, 2))[[0, 0, 0, 1, 1, 1, 2, 2]] + rng.normal(0, 0.15, (8, 2))
+        labels = clusters(points, 3, rng)
+        assert set(labels) == {0, 1, 2}
+
+        def spread(split, points=points):
+            parts = [points[np.array(split) == x] for x in range(3)]
+            return sum(((part - part.mean(axis=0)) ** 2).sum() for part in parts if len(part))
+
+        assert spread(labels) == pytest.approx(min(map(spread, product(range(3), repeat=8))))
+
+
+def test_clusters_are_never_empty():
+    points = np.repeat([[0.0], [1.0], [1.0 + 1e-9], [5.0]], [50, 1, 1, 3], axis=0)
+    for n in range(1, 5):
+        assert set(clusters(points, n, np.random.default_rng(n))) == set(range(n))
+    labels, _ = _settle(points, np.array([[0.0], [1.0], [100.0], [-100.0]]))  # two centres that no point is near
+    assert set(labels) == {0, 1, 2, 3}
+
+
+@real
+def test_on_the_small_release_raters_differ_in_level_and_drama_is_best_for_all():
+    read = MovieLens.read(SMALL)
+    assert (len(read), len(read.ids), read.genres[0].name) == (100836, 610, "Drama")
+    made = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
+    assert made.users + made.lacking + made.thin == 610
+    assert made.lacking == 3
+    assert made.dominant == "Drama"
+    assert (np.diff(made.instance.click, axis=1) < 0).all()
+    replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)
+    assert replay.users == 607
+    assert replay.dominant is None
+
+
+@real
+def test_the_commands_of_the_page_print_what_it_shows(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "movielens.md").read_text(encoding="utf-8")
+    (tmp_path / "ml-latest-small").symlink_to(SMALL.resolve())
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```console ml-latest-small\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        check_block(block)
