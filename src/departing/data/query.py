@@ -1,0 +1,469 @@
+"""From the events of a source to distinct counts, all in DuckDB: nothing about single users comes to Python.
+
+A user's counts are told apart by a sum of hashes, one a step, so that grouping users costs the same for any number of
+categories; the counts themselves are then read from one user of every group. Users in whose events something is odd
+(the same time twice, more after a departure) are set aside and looked at one event at a time.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from departing.data.columns import CLICKED, DEPARTED, Columns, as_span, check_number_of_categories, in_order
+from departing.data.report import EXAMPLES, Irregularity
+from departing.data.sources import Opened, literal, quoted
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+
+KNOWN, PENDING, LOGGED, SILENT = range(4)  # how a user's log ends
+PROBLEMS = (  # numbered from 1
+    "user is missing",
+    "time is missing",
+    "time cannot be read",
+    "category is missing",
+    "category is not one of those asked for",
+    "clicked is missing",
+    "clicked cannot be read",
+)
+WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+FLOATING = ("FLOAT", "DOUBLE")
+LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
+ZONE = r":[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$"
+CODES = 2**13  # more than the number of 3 flags × categories × 2 answers
+MICRO = 10**6
+DUPLICATE = "the same row again"
+LATE = "after the user's departure"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the caller asked of a log."""
+
+    columns: Columns
+    inactive_after: Any
+    categories: tuple[str, ...] | None
+    keep_duplicates: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a log holds: distinct histories with their last steps, and what was irregular.
+
+    `steps[N, K, 2]` counts no-clicks and clicks, `ends[N]` tells how the users of a row end and `last[N]` at which
+    step, 2 × category + click.
+    """
+
+    names: tuple[str, ...]
+    steps: Integers
+    ends: Integers
+    last: Integers
+    users: Integers
+    events: int
+    first: str
+    final: str
+    irregularities: tuple[Irregularity, ...]
+
+    def counts(self) -> tuple[Integers, Integers]:
+        """Counts `[N, K, 4]` and pending places `[N]`."""
+        counts = np.zeros((len(self.steps), len(self.names), 4), np.int64)
+        counts[..., STAY], counts[..., CLICK] = self.steps[..., 0], self.steps[..., 1]
+        category, clicked = self.last // 2, self.last % 2
+        left = np.flatnonzero(self.ends >= LOGGED)
+        counts[left, category[left], np.where(clicked[left], CLICK, STAY)] -= 1
+        counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
+        place = 4 * category + np.where(clicked, CLICK, STAY)
+        return counts, np.where(self.ends == PENDING, place, -1)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How the time column is read: the SQL of a whole number, its unit, and whether it is a clock or a number."""
+
+    value: str
+    per_unit: int
+    clock: bool
+
+    def shown(self, moment: int | None) -> str:
+        """A moment as text."""
+        if moment is None:
+            return "?"
+        if self.clock:
+            return str(np.datetime64(int(moment), "us")).replace("T", " ").removesuffix(".000000")
+        return f"{moment / self.per_unit:.15g}" if self.per_unit > 1 else str(moment)
+
+
+class Query:
+    """The views and tables of one reading, made in steps: `raw`, `checked`, `events`, `groups` and so on."""
+
+    def __init__(self, opened: Opened, asked: Asked) -> None:
+        self.opened, self.asked = opened, asked
+        columns = asked.columns.found(opened.columns, opened.name)
+        if columns.departed is None and asked.inactive_after is None:
+            raise InputError(
+                f"Nothing tells who departed: name a column of {opened.name} as departed=, or say after which silence "
+                "a user has left, such as inactive_after='30 days'."
+            )
+        self.fields = {field: name for field, name in vars(columns).items() if name is not None}
+        self.types = {field: opened.columns[name] for field, name in self.fields.items()}
+        self.kinds = {field: _kind(of_type) for field, of_type in self.types.items()}
+        self.irregularities: list[Irregularity] = []
+        self._make_raw()
+        self.clock = self._clock()
+        self.silence = None
+        if asked.inactive_after is not None:
+            span = as_span(asked.inactive_after, self.clock.clock, columns.time)
+            self.silence = round(span * self.clock.per_unit)
+        if asked.categories is not None:
+            self._name_categories(asked.categories)
+        self._make_checked()
+        self._read_through()
+        self._make_groups()
+        self._look_closer()
+
+    def _run(self, query: str) -> None:
+        self.opened.database.execute(query)
+
+    def _one(self, query: str) -> tuple[Any, ...]:
+        return self.opened.rows(query)[0]
+
+    def _arrays(self, query: str) -> dict[str, Any]:
+        return {name: np.ma.getdata(a) for name, a in self.opened.database.execute(query).fetchnumpy().items()}
+
+    def _make_raw(self) -> None:
+        """The view `raw`: the columns of the source under the names of their fields, and its rows as they are."""
+        fields = ", ".join(
+            f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' else ''} AS {field}_"
+            for field, name in self.fields.items()
+        )
+        self._run(f"CREATE VIEW raw AS SELECT departing_row AS whole, {fields} FROM source AS departing_row")
+
+    def _missing(self, field: str) -> str:
+        """The SQL of whether a field is missing."""
+        if self.kinds[field] == "text":
+            return f"({field}_ IS NULL OR trim({field}_) = '')"
+        if self.types[field] in FLOATING:
+            return f"({field}_ IS NULL OR isnan({field}_))"
+        return f"{field}_ IS NULL"
+
+    def _clock(self) -> Clock:
+        kind = self.kinds["time"]
+        number = Clock(f"(TRY_CAST(time_ AS DECIMAL(26, 6)) * {MICRO})::HUGEINT", MICRO, False)
+        if kind == "whole":
+            return Clock("time_::BIGINT", 1, False)
+        if kind == "number":
+            return number
+        if kind == "moment":
+            return Clock("CASE WHEN isfinite(time_) THEN epoch_us(time_::TIMESTAMP) END", MICRO, True)
+        if kind == "zoned":
+            return Clock("CASE WHEN isfinite(time_) THEN epoch_us(time_) END", MICRO, True)
+        if kind != "text":
+            raise InputError(
+                f"Column {self.fields['time']!r} for time is of type {self.types['time']}; expected times, dates or "
+                "numbers."
+            )
+        moment, zone = "TRY_CAST(time_ AS TIMESTAMPTZ)", f"regexp_matches(time_, '{ZONE}', 'i')"
+        numbers, moments, zoned = self._one(
+            "SELECT count(TRY_CAST(time_ AS DECIMAL(26, 6))), count(moment), "
+            f"count(*) FILTER (moment IS NOT NULL AND {zone}) FROM (SELECT time_, {moment} AS moment FROM raw)"
+        )
+        if numbers >= moments:
+            return number
+        if zoned:
+            bare = f"{moment} IS NOT NULL AND NOT {zone}"
+            self._decide("time without a zone beside times with one", "taken as UTC", moments - zoned, "raw", bare)
+        return Clock(f"CASE WHEN isfinite({moment}) THEN epoch_us({moment}) END", MICRO, True)
+
+    def _decide(
+        self, kind: str, decision: str, count: int, relation: str, where: str, rejected: bool = False
+    ) -> None:
+        """Note an irregularity with so many rows of `relation`, and the first few of them in order."""
+        if count:
+            values = (
+                f"{literal(name + ' ')} || coalesce(whole[{literal(name)}]::VARCHAR, 'missing')"
+                for name in dict.fromkeys(self.fields.values())
+            )
+            example = f"concat_ws(', ', {', '.join(values)})"
+            examples = self._one(f"SELECT min({example}, {EXAMPLES}) FROM {relation} WHERE {where}")[0]
+            self.irregularities.append(Irregularity(kind, decision, count, tuple(examples), rejected))
+
+    def _flag(self, field: str, words: tuple[tuple[str, ...], tuple[str, ...]]) -> tuple[str, str]:
+        """The SQL of a field as true, false or nothing, and of a number in it that is neither 0 nor 1."""
+        kind = self.kinds[field]
+        if kind == "truth":
+            return f"{field}_", "NULL"
+        if kind in ("whole", "number"):
+            number, word = f"{field}_", "NULL"
+        elif kind == "text":
+            number, word = f"TRY_CAST({field}_ AS DOUBLE)", f"lower(trim({field}_))"
+        else:
+            raise InputError(
+                f"Column {self.fields[field]!r} for {field} is of type {self.types[field]}; expected true or false, "
+                "0 or 1, or yes or no."
+            )
+        yes, no = (", ".join(map(literal, each)) for each in words)
+        value = f"CASE WHEN {word} IN ({yes}) OR {number} = 1 THEN true WHEN {word} IN ({no}) OR {number} = 0 THEN false END"
+        return value, f"CASE WHEN {number} NOT IN (0, 1) AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
+
+    def _name_categories(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._run(f"CREATE TYPE category AS ENUM ({', '.join(map(literal, names))})")
+
+    def _make_checked(self) -> None:
+        """The view `checked`: every row as it is read, with the number of its problem if it has one."""
+        clicked, click_number = self._flag("clicked", CLICKED)
+        departed, departed_number, departed_missing = "NULL::BOOLEAN", "NULL", "false"
+        if "departed" in self.fields:
+            departed, departed_number = self._flag("departed", DEPARTED)
+            departed_missing = self._missing("departed")
+        chance, chance_missing = "NULL::DOUBLE", "false"
+        if "propensity" in self.fields:
+            chance = "TRY_CAST(propensity_ AS DOUBLE)"
+            chance = f"CASE WHEN {chance} > 0 AND {chance} <= 1 THEN {chance} END"
+            chance_missing = self._missing("propensity")
+        tests = (
+            self._missing("user"),
+            self._missing("time"),
+            "t IS NULL",
+            self._missing("category"),
+            "false" if self.asked.categories is None else "TRY_CAST(c AS category) IS NULL",
+            self._missing("clicked"),
+            "y IS NULL",
+        )
+        cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
+        self._run(
+            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS problem FROM (SELECT *, user_ AS u, "
+            f"{self.clock.value} AS t, category_::VARCHAR AS c, {clicked} AS y, "
+            f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {chance} AS p, "
+            f"{click_number} AS click_number, {departed_number} AS departed_number, "
+            f"{departed_missing} AS departed_missing, {chance_missing} AS chance_missing FROM raw)"
+        )
+
+    def _read_through(self) -> None:
+        """Read all rows once: how many have which problem, and which categories there are."""
+        self._run(
+            "CREATE TABLE profile AS SELECT CASE WHEN problem IS NULL THEN c END AS c, problem, count(*) AS n, "
+            "min(t) AS first, max(t) AS last, min(click_number) AS click_number, "
+            "min(departed_number) AS departed_number, "
+            "count(*) FILTER (departed_missing) AS departed_missing, count(*) FILTER (d = 1) AS departed_unknown, "
+            "count(*) FILTER (chance_missing) AS chance_missing, count(*) FILTER (p IS NULL) AS chance_unknown "
+            "FROM checked GROUP BY ALL"
+        )
+        malformed = self._one("SELECT count(*) FROM malformed")[0]
+        total, self.first, self.last, *numbers = self._one(
+            "SELECT coalesce(sum(n), 0)::BIGINT, min(first), max(last), min(click_number), min(departed_number) "
+            "FROM profile"
+        )
+        self.events = total + malformed
+        if self.events == 0:
+            raise InputError(f"There are no events in {self.opened.name}.")
+        for field, number in zip(("clicked", "departed"), numbers, strict=True):
+            if number is not None:
+                name = self.fields[field]
+                raise InputError(
+                    f"Column {name!r} for {field} holds {number}; expected 0 or 1, true or false, or yes or no: make "
+                    f"such a column first, for instance of {name} >= {number}."
+                )
+        for problem, count in self.opened.rows(
+            "SELECT problem, sum(n)::BIGINT FROM profile WHERE problem IS NOT NULL GROUP BY 1 ORDER BY 1"
+        ):
+            self._decide(PROBLEMS[problem - 1], "rejected", count, "checked", f"problem = {problem}", True)
+        if malformed:
+            examples = self._one(f"SELECT min(problem, {EXAMPLES}) FROM malformed")[0]
+            self.irregularities.append(
+                Irregularity("line that is no row", "rejected", malformed, tuple(examples), True)
+            )
+        self._read_what_is_used()
+
+    def _read_what_is_used(self) -> None:
+        used, departed_missing, departed_unknown, chance_missing, chance_unknown = self._one(
+            "SELECT coalesce(sum(n), 0)::BIGINT, sum(departed_missing)::BIGINT, sum(departed_unknown)::BIGINT, "
+            "sum(chance_missing)::BIGINT, sum(chance_unknown)::BIGINT FROM profile WHERE problem IS NULL"
+        )
+        if used == 0:
+            worst = max((each for each in self.irregularities if each.rejected), key=lambda each: each.count)
+            raise InputError(
+                f"None of the {self.events:,} events in {self.opened.name} can be used; {worst.kind} in "
+                f"{worst.count:,} of them, such as: {worst.examples[0]}."
+            )
+        relation = "(FROM checked WHERE problem IS NULL)"
+        if "departed" in self.fields:
+            if departed_unknown == used and self.silence is None:
+                raise InputError(
+                    f"No value of column {self.fields['departed']!r} says who departed; name another as departed=, or "
+                    "say after which silence a user has left, such as inactive_after='30 days'."
+                )
+            rule = "not known after the user's last event, else the user stayed"
+            self._decide("departed is missing", rule, departed_missing, relation, "departed_missing")
+            unknown = departed_unknown - departed_missing
+            self._decide(
+                "departed cannot be read", "taken as missing", unknown, relation, "d = 1 AND NOT departed_missing"
+            )
+        if "propensity" in self.fields:
+            rule = "used, but not where propensities are needed"
+            self._decide("propensity is missing", rule, chance_missing, relation, "chance_missing")
+            unknown, where = chance_unknown - chance_missing, "p IS NULL AND NOT chance_missing"
+            self._decide("propensity is not above 0 and at most 1", "taken as missing", unknown, relation, where)
+        if self.asked.categories is None:
+            n = self._one("SELECT count(*) FROM profile WHERE problem IS NULL")[0]
+            check_number_of_categories(n, self.fields["category"])
+            names = self.opened.rows("SELECT c FROM profile WHERE problem IS NULL")
+            self._name_categories(in_order([name for (name,) in names]))
+
+    def _make_groups(self) -> None:
+        """The view `events` of all rows that are used, and the table `groups` of users with equal counts and ends."""
+        self._run(
+            "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, whole "
+            "FROM checked WHERE problem IS NULL"
+        )
+        self._run(f"CREATE TABLE groups AS {self._grouped('events', 'CASE WHEN is_odd THEN u END')}")
+
+    def _ends(self, d: str, since: str) -> str:
+        """The SQL of how a user ends who was flagged so at the last step, so long before the end of the log."""
+        silent = "false" if self.silence is None else f"{since} >= {self.silence}"
+        return f"CASE WHEN {d} = 2 THEN {LOGGED} WHEN {silent} THEN {SILENT} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+
+    def _grouped(self, relation: str, apart: str) -> str:
+        """The SQL of groups of users of `relation` with equal counts and ends; users are told apart by `apart`.
+
+        `f` and `n` stand for the counts. Times of a user that differ all fall on different bits of `a` or of `b`, or
+        else the user is odd, as is one with a departure that is not the last event.
+        """
+        codes = 2 * len(self.names)
+        return f"""
+            SELECT {apart} AS odd, f, n, ends, CASE WHEN ends > {KNOWN} THEN code % {codes} END AS last,
+                count(*) AS users, min(u) AS one
+            FROM (
+                SELECT u, f, n, code, {self._ends(f"(code // {codes})", "since")} AS ends,
+                    (bit_count(a) < n AND bit_count(b) < n) OR gone > 1 OR (gone = 1 AND code // {codes} < 2) AS is_odd
+                FROM (
+                    SELECT *, {self.last - self.first} - final // {CODES} AS since, (final % {CODES})::INTEGER AS code
+                    FROM (
+                        SELECT u, count(*) AS n, sum(hash(k, y)) AS f, count(*) FILTER (d = 2) AS gone,
+                            max((t::HUGEINT - ({self.first})) * {CODES} + (d * {codes} + k * 2 + y::INTEGER)) AS final,
+                            bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS a,
+                            bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS b
+                        FROM {relation} GROUP BY u
+                    )
+                )
+            )
+            GROUP BY ALL"""
+
+    def _look_closer(self) -> None:
+        """Look at all events of odd users: `amended` are the events of those with some wrong, each with its fault."""
+        self._run("CREATE TABLE odd_events AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = odd")
+        twice = "false" if self.asked.keep_duplicates else "max(n) > 1"
+        self._run(
+            "CREATE TABLE wrong AS SELECT u FROM (SELECT u, t, d, count(*) AS n FROM odd_events GROUP BY u, t, k, y, d, p) "
+            f"GROUP BY u HAVING {twice} OR sum(n) FILTER (d = 2) > 1 OR min(t) FILTER (d = 2) < max(t)"
+        )
+        again = "1" if self.asked.keep_duplicates else "row_number() OVER (PARTITION BY u, t, whole)"
+        self._run(
+            f"CREATE TABLE amended AS SELECT *, CASE WHEN again > 1 THEN {literal(DUPLICATE)} "
+            f"WHEN place > leaving THEN {literal(LATE)} END AS fault FROM ("
+            "SELECT *, min(place) FILTER (d = 2 AND again = 1) OVER (PARTITION BY u) AS leaving FROM ("
+            "SELECT *, row_number() OVER (PARTITION BY u ORDER BY again, t, d, k, y, p) AS place FROM ("
+            f"SELECT *, {again} AS again FROM events SEMI JOIN wrong USING (u))))"
+        )
+        for fault in (DUPLICATE, LATE):
+            where = f"fault = {literal(fault)}"
+            count = self._one(f"SELECT count(*) FROM amended WHERE {where}")[0]
+            self._decide(fault, "rejected", count, "amended", where, True)
+        self._run(
+            "CREATE VIEW odd_kept AS SELECT u, t, k, y, d, p FROM odd_events ANTI JOIN wrong USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL"
+        )
+        ties = "FROM (SELECT u, t, count(*) AS n FROM odd_kept GROUP BY u, t) WHERE n > 1"
+        count = self._one(f"SELECT coalesce(sum(n), 0)::BIGINT {ties}")[0]
+        if count:
+            rows = self.opened.rows(f"SELECT u::VARCHAR, n, t {ties} ORDER BY u, t LIMIT {EXAMPLES}")
+            examples = tuple(f"user {user}, {n} events at {self.clock.shown(t)}" for user, n, t in rows)
+            rule = "a departure goes last, the others by category and click"
+            self.irregularities.append(Irregularity("time of another event of the user", rule, count, examples))
+
+    def histogram(self, most_bytes: int) -> Found:
+        """The distinct histories of the log, in a table of at most so many bytes."""
+        k = len(self.names)
+        self._run(
+            "CREATE TABLE chosen AS SELECT *, row_number() OVER (ORDER BY is_odd, f, n, ends, last) - 1 AS row FROM ("
+            "SELECT * EXCLUDE odd, false AS is_odd FROM groups WHERE odd IS NULL UNION ALL BY NAME "
+            f"SELECT * EXCLUDE odd, true AS is_odd FROM ({self._grouped('odd_kept', 'NULL')}))"
+        )
+        rows = self._one("SELECT count(*) FROM chosen")[0]
+        if rows * k * 32 > most_bytes:
+            raise InputError(
+                f"The log has {rows:,} distinct counts in {k:,} categories, a table of {rows * k * 32 / 1e9:.3g} GB, but "
+                f"memory_limit is {most_bytes / 1e9:.3g} GB; name fewer categories as categories=[...], put them into "
+                "fewer groups, or give a larger memory_limit."
+            )
+        chosen = self._arrays("SELECT ends, coalesce(last, 0) AS last, users FROM chosen ORDER BY row")
+        cells = self._arrays(
+            "SELECT row, k * 2 + y::INTEGER AS code, count(*) AS n FROM ("
+            "SELECT row, k, y FROM events JOIN chosen ON u = one WHERE NOT is_odd "
+            "UNION ALL SELECT row, k, y FROM odd_kept JOIN chosen ON u = one WHERE is_odd) GROUP BY ALL"
+        )
+        steps = np.zeros((rows, 2 * k), np.int64)
+        steps[cells["row"], cells["code"]] = cells["n"]
+        return Found(
+            names=self.names,
+            steps=steps.reshape(rows, k, 2),
+            ends=chosen["ends"],
+            last=chosen["last"],
+            users=chosen["users"],
+            events=self.events,
+            first=self.clock.shown(self.first),
+            final=self.clock.shown(self.last),
+            irregularities=tuple(self.irregularities),
+        )
+
+    def write_rejects(self, path: Path) -> None:
+        """Write all rows that are not used, as they stand in the source, with what is wrong with each."""
+        cases = " ".join(f"WHEN {i} THEN {literal(problem)}" for i, problem in enumerate(PROBLEMS, 1))
+        name = "problem"
+        while name in self.opened.columns:
+            name += "_"
+        self._run(
+            f"COPY (SELECT unnest(whole), CASE problem {cases} END AS {name} FROM checked WHERE problem IS NOT NULL "
+            f"UNION ALL BY NAME SELECT unnest(whole), fault AS {name} FROM amended WHERE fault IS NOT NULL "
+            f"UNION ALL BY NAME SELECT problem AS {name} FROM malformed) TO {literal(str(path))}"
+        )
+
+    def make_episodes(self) -> int:
+        """The table `episodes` of all steps in order, users numbered from 0; the number of users."""
+        outcome = f"CASE WHEN y THEN CASE WHEN gone THEN {CLICK_DEPART} ELSE {CLICK} END "
+        outcome += f"WHEN gone THEN {DEPART} ELSE {STAY} END"
+        self._run(
+            f"CREATE TABLE episodes AS SELECT user, step, k, {outcome} AS outcome, p, ends = {PENDING} AND is_last AS pending "
+            f"FROM (SELECT *, ends >= {LOGGED} AND is_last AS gone FROM ("
+            f"SELECT *, {self._ends('d', f'{self.last} - t')} AS ends FROM ("
+            "SELECT k, y, d, p, t, dense_rank() OVER (ORDER BY u) - 1 AS user, row_number() OVER steps - 1 AS step, "
+            "lead(k) OVER steps IS NULL AS is_last FROM ("
+            "SELECT u, t, k, y, d, p FROM events ANTI JOIN wrong USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL) "
+            "WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p)))) ORDER BY user, step"
+        )
+        return int(self._one("SELECT coalesce(max(user) + 1, 0) FROM episodes")[0])
+
+    def episodes(self, start: int, stop: int) -> dict[str, Any]:
+        """The steps of the users numbered from `start` to `stop`."""
+        return self._arrays(
+            "SELECT user, step, k, outcome, coalesce(p, 'nan') AS p, pending FROM episodes "
+            f"WHERE user >= {start} AND user < {stop} ORDER BY user, step"
+        )
+
+
+def _kind(of_type: str) -> str:
+    """The kind of a column by its type in DuckDB."""
+    if of_type in WHOLE:
+        return "whole"
+    if of_type in FLOATING or of_type in LARGE or of_type.startswith("DECIMAL"):
+        return "number"
+    if of_type == "TIMESTAMP WITH TIME ZONE":
+        return "zoned"
+    if of_type.startswith("TIMESTAMP") or of_type == "DATE":
+        return "moment"
+    if of_type == "VARCHAR" or of_type.startswith("ENUM"):
+        return "text"
+    return "truth" if of_type == "BOOLEAN" else of_type
