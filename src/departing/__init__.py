@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from departing.data.log import Log, read_log
     from departing.evaluation.bracket import Bracket
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
     from departing.learning.bayes import Bayes
@@ -48,6 +49,7 @@ _HOME = {
     "Instance": "model.instance",
     "LatticeUCB": "learning.lattice",
     "Learner": "learning.protocol",
+    "Log": "data.log",
     "Plan": "planning.plan",
     "Policy": "policy.protocol",
     "Run": "simulation.run",
@@ -63,6 +65,7 @@ _HOME = {
     "plan": "planning.plan",
     "predict": "model.belief",
     "random_instance": "model.families",
+    "read_log": "data.log",
     "simulate": "simulation.simulate",
 }
 
@@ -81,6 +84,7 @@ __all__ = [
     "Instance",
     "LatticeUCB",
     "Learner",
+    "Log",
     "Plan",
     "Policy",
     "Run",
@@ -96,6 +100,7 @@ __all__ = [
     "plan",
     "predict",
     "random_instance",
+    "read_log",
     "simulate",
 ]
 

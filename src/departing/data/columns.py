@@ -93,8 +93,8 @@ def check_number_of_categories(n: int, column: str) -> None:
     """Raise if there are more categories than a table of counts has room for."""
     if n > MOST_CATEGORIES:
         raise InputError(
-            f"Column {column!r} holds {n:,} categories; at most {MOST_CATEGORIES:,} are possible: name those that matter "
-            "as categories=[...], or put them into fewer groups."
+            f"Column {column!r} holds {n:,} categories; at most {MOST_CATEGORIES:,} are possible: name those that "
+            "matter as categories=[...], or put them into fewer groups."
         )
 
 

@@ -120,9 +120,9 @@ def read_log(
     used if the source has such a column, and None leaves them out. With `inactive_after`, such as "30 days", users
     who are silent for that long before the end of the log departed after their last event. All others are censored.
 
-    What is irregular is decided by fixed rules and counted in `report`; rows that are rejected are written to the file
-    `rejects` if one is named. `categories` fixes the categories and their order. `duplicates="keep"` counts rows that
-    are equal in all columns each. Beyond `memory_limit` the work goes on in a temporary folder on disk.
+    What is irregular is decided by fixed rules and counted in `report`; rows that are rejected are written to the
+    file `rejects` if one is named. `categories` fixes the categories and their order. Of rows that are equal in all
+    columns one is used, or all with `duplicates="keep"`. Beyond `memory_limit` the work goes on on disk.
 
     >>> import tempfile, departing as dp
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,6 @@ WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "U
 FLOATING = ("FLOAT", "DOUBLE")
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 ZONE = r":[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$"
-CODES = 2**13  # more than the number of 3 flags × categories × 2 answers
 MICRO = 10**6
 DUPLICATE = "the same row again"
 LATE = "after the user's departure"
@@ -103,8 +102,8 @@ class Query:
         columns = asked.columns.found(opened.columns, opened.name)
         if columns.departed is None and asked.inactive_after is None:
             raise InputError(
-                f"Nothing tells who departed: name a column of {opened.name} as departed=, or say after which silence "
-                "a user has left, such as inactive_after='30 days'."
+                f"Nothing tells who departed: name a column of {opened.name} as departed=, or say after which "
+                "silence a user has left, such as inactive_after='30 days'."
             )
         self.fields = {field: name for field, name in vars(columns).items() if name is not None}
         self.types = {field: opened.columns[name] for field, name in self.fields.items()}
@@ -204,7 +203,8 @@ class Query:
                 "0 or 1, or yes or no."
             )
         yes, no = (", ".join(map(literal, each)) for each in words)
-        value = f"CASE WHEN {word} IN ({yes}) OR {number} = 1 THEN true WHEN {word} IN ({no}) OR {number} = 0 THEN false END"
+        yes, no = f"{word} IN ({yes}) OR {number} = 1", f"{word} IN ({no}) OR {number} = 0"
+        value = f"CASE WHEN {yes} THEN true WHEN {no} THEN false END"
         return value, f"CASE WHEN {number} NOT IN (0, 1) AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
 
     def _name_categories(self, names: tuple[str, ...]) -> None:
@@ -292,8 +292,8 @@ class Query:
         if "departed" in self.fields:
             if departed_unknown == used and self.silence is None:
                 raise InputError(
-                    f"No value of column {self.fields['departed']!r} says who departed; name another as departed=, or "
-                    "say after which silence a user has left, such as inactive_after='30 days'."
+                    f"No value of column {self.fields['departed']!r} says who departed; name another as departed=, "
+                    "or say after which silence a user has left, such as inactive_after='30 days'."
                 )
             rule = "not known after the user's last event, else the user stayed"
             self._decide("departed is missing", rule, departed_missing, relation, "departed_missing")
@@ -323,7 +323,8 @@ class Query:
     def _ends(self, d: str, since: str) -> str:
         """The SQL of how a user ends who was flagged so at the last step, so long before the end of the log."""
         silent = "false" if self.silence is None else f"{since} >= {self.silence}"
-        return f"CASE WHEN {d} = 2 THEN {LOGGED} WHEN {silent} THEN {SILENT} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+        gone = f"WHEN {d} = 2 THEN {LOGGED} WHEN {silent} THEN {SILENT}"
+        return f"CASE {gone} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
 
     def _grouped(self, relation: str, apart: str) -> str:
         """The SQL of groups of users of `relation` with equal counts and ends; users are told apart by `apart`.
@@ -332,17 +333,21 @@ class Query:
         else the user is odd, as is one with a departure that is not the last event.
         """
         codes = 2 * len(self.names)
+        base = 3 * codes  # flags × categories × answers
+        small = (self.last - self.first + 1) * base < 2**63
         return f"""
             SELECT {apart} AS odd, f, n, ends, CASE WHEN ends > {KNOWN} THEN code % {codes} END AS last,
                 count(*) AS users, min(u) AS one
             FROM (
                 SELECT u, f, n, code, {self._ends(f"(code // {codes})", "since")} AS ends,
-                    (bit_count(a) < n AND bit_count(b) < n) OR gone > 1 OR (gone = 1 AND code // {codes} < 2) AS is_odd
+                    (bit_count(a) < n AND bit_count(b) < n) OR gone > 1 OR (gone = 1 AND code < {2 * codes}) AS is_odd
                 FROM (
-                    SELECT *, {self.last - self.first} - final // {CODES} AS since, (final % {CODES})::INTEGER AS code
+                    SELECT *, {self.last - self.first} - final // {base} AS since, (final % {base})::INTEGER AS code
                     FROM (
-                        SELECT u, count(*) AS n, sum(hash(k, y)) AS f, count(*) FILTER (d = 2) AS gone,
-                            max((t::HUGEINT - ({self.first})) * {CODES} + (d * {codes} + k * 2 + y::INTEGER)) AS final,
+                        SELECT u, count(*) AS n, sum(hash(k * 2 + y::INTEGER + 1)) AS f,
+                            count(*) FILTER (d = 2) AS gone,
+                            max((t::{"BIGINT" if small else "HUGEINT"} - ({self.first})) * {base}
+                                + (d * {codes} + k * 2 + y::INTEGER)) AS final,
                             bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS a,
                             bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS b
                         FROM {relation} GROUP BY u
@@ -356,7 +361,8 @@ class Query:
         self._run("CREATE TABLE odd_events AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = odd")
         twice = "false" if self.asked.keep_duplicates else "max(n) > 1"
         self._run(
-            "CREATE TABLE wrong AS SELECT u FROM (SELECT u, t, d, count(*) AS n FROM odd_events GROUP BY u, t, k, y, d, p) "
+            "CREATE TABLE wrong AS SELECT u FROM ("
+            "SELECT u, t, d, count(*) AS n FROM odd_events GROUP BY u, t, k, y, d, p) "
             f"GROUP BY u HAVING {twice} OR sum(n) FILTER (d = 2) > 1 OR min(t) FILTER (d = 2) < max(t)"
         )
         again = "1" if self.asked.keep_duplicates else "row_number() OVER (PARTITION BY u, t, whole)"
@@ -394,9 +400,9 @@ class Query:
         rows = self._one("SELECT count(*) FROM chosen")[0]
         if rows * k * 32 > most_bytes:
             raise InputError(
-                f"The log has {rows:,} distinct counts in {k:,} categories, a table of {rows * k * 32 / 1e9:.3g} GB, but "
-                f"memory_limit is {most_bytes / 1e9:.3g} GB; name fewer categories as categories=[...], put them into "
-                "fewer groups, or give a larger memory_limit."
+                f"The log has {rows:,} distinct counts in {k:,} categories, a table of {rows * k * 32 / 1e9:.3g} GB, "
+                f"but memory_limit is {most_bytes / 1e9:.3g} GB; name fewer categories as categories=[...], put them "
+                "into fewer groups, or give a larger memory_limit."
             )
         chosen = self._arrays("SELECT ends, coalesce(last, 0) AS last, users FROM chosen ORDER BY row")
         cells = self._arrays(
@@ -435,7 +441,8 @@ class Query:
         outcome = f"CASE WHEN y THEN CASE WHEN gone THEN {CLICK_DEPART} ELSE {CLICK} END "
         outcome += f"WHEN gone THEN {DEPART} ELSE {STAY} END"
         self._run(
-            f"CREATE TABLE episodes AS SELECT user, step, k, {outcome} AS outcome, p, ends = {PENDING} AND is_last AS pending "
+            f"CREATE TABLE episodes AS SELECT user, step, k, {outcome} AS outcome, p, "
+            f"ends = {PENDING} AND is_last AS pending "
             f"FROM (SELECT *, ends >= {LOGGED} AND is_last AS gone FROM ("
             f"SELECT *, {self._ends('d', f'{self.last} - t')} AS ends FROM ("
             "SELECT k, y, d, p, t, dense_rank() OVER (ORDER BY u) - 1 AS user, row_number() OVER steps - 1 AS step, "

@@ -53,7 +53,7 @@ def opened(source: Any, table: str | None, memory: int) -> Iterator[Opened]:
     name = described(source)
     with tempfile.TemporaryDirectory(prefix="departing-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{memory // 1000} kB",
+            "memory_limit": f"{memory * 9 // 10_000} kB",  # the rest is for Python
             "temp_directory": str(Path(folder) / "spill"),
             "threads": max(min(os.cpu_count() or 1, memory // THREAD), 1),
             "preserve_insertion_order": False,
