@@ -102,7 +102,9 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
     for user in sorted(users):
         mine, seen = [], set()
         inf = math.inf
-        for event in sorted(users[user], key=lambda e: (e[0], e[1], names.index(e[2]), e[3], inf if e[4] is None else e[4])):
+        for event in sorted(
+            users[user], key=lambda e: (e[0], e[1], names.index(e[2]), e[3], inf if e[4] is None else e[4])
+        ):
             if not keep_duplicates and event[-1] in seen:
                 kinds["the same row again"] += 1
                 continue
