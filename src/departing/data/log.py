@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from departing.data.columns import as_bytes, as_categories, as_columns
-from departing.data.query import LOGGED, PENDING, SILENT, Asked, Found, Query
+from departing.data.found import LOGGED, PENDING, SILENT, Asked, Found
+from departing.data.query import Query
 from departing.data.report import Report, notes_on
 from departing.data.sources import described, opened
 from departing.model.arguments import as_whole
@@ -19,6 +21,9 @@ from departing.model.errors import InputError
 from departing.model.files import replacing, suffix_of
 from departing.model.histories import Histories
 from departing.model.instance import Floats
+
+if TYPE_CHECKING:
+    from departing.data.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,19 @@ class _Origin:
     asked: Asked
     memory: int
 
+    @contextmanager
+    def opened(self) -> "Iterator[Query | Warehouse]":
+        """The source, read through and ready for further questions."""
+        if type(self.source).__module__.split(".")[0] == "ibis":
+            from departing.data.warehouse import Warehouse
+
+            if self.table is not None:
+                raise InputError(f"table is {self.table!r}, but an Ibis table is one table already.")
+            yield Warehouse(self.source, self.asked)
+        else:
+            with opened(self.source, self.table, self.memory) as source:
+                yield Query(source, self.asked)
+
 
 class Log(Histories):
     """The histories in an event log, with a `report` of what was found and decided while it was read."""
@@ -72,20 +90,10 @@ class Log(Histories):
         Users come in the order of the user column, and their steps by time.
         """
         users = as_whole("users", users)
-        origin = self._origin
-        with opened(origin.source, origin.table, origin.memory) as source:
-            query = Query(source, origin.asked)
-            total = query.make_episodes()
-            for start in range(0, total, users):
-                part = query.episodes(start, start + users)
-                yield Episodes(
-                    user=part["user"],
-                    step=part["step"],
-                    category=part["k"].astype(np.int64),
-                    outcome=part["outcome"].astype(np.int64),
-                    propensity=part["p"],
-                    pending=part["pending"],
-                )
+        with self._origin.opened() as query:
+            for part in query.episodes(users):
+                category, outcome = part["category"].astype(np.int64), part["outcome"].astype(np.int64)
+                yield Episodes(part["user"], part["step"], category, outcome, part["propensity"], part["pending"])
 
     def __repr__(self) -> str:
         report = self.report
@@ -130,7 +138,7 @@ def read_log(
     ...     run = dp.simulate(shop, dp.Fixed(1), users=1000, seed=1, log=f"{folder}/events.csv")
     ...     log = read_log(f"{folder}/events.csv")
     >>> log
-    <Log of 1,000 users, 0 of them censored, with 1,655 events in 1 categories, 6 distinct counts>
+    <Log of 1,000 users, 0 of them censored, with X>
     """
     columns = as_columns(
         user=user, time=time, category=category, clicked=clicked, departed=departed, propensity=propensity
@@ -142,8 +150,7 @@ def read_log(
     origin = _Origin(source, table, asked, memory)
     if rejects is not None:
         suffix_of(rejects, (".parquet", ".csv"))
-    with opened(source, table, memory) as events:
-        query = Query(events, asked)
+    with origin.opened() as query:
         found = query.histogram(memory)
         if rejects is not None:
             with replacing(rejects) as part:

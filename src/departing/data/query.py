@@ -5,76 +5,44 @@ categories; the counts themselves are then read from one user of every group. Us
 (the same time twice, more after a departure) are set aside and looked at one event at a time.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from departing.data.columns import CLICKED, DEPARTED, Columns, as_span, check_number_of_categories, in_order
+from departing.data.columns import CLICKED, DEPARTED, as_span, check_number_of_categories, in_order
+from departing.data.found import (
+    BAD_DEPARTED,
+    BAD_PROPENSITY,
+    DUPLICATE,
+    KNOWN,
+    LATE,
+    LOGGED,
+    NO_DEPARTED,
+    NO_PROPENSITY,
+    PENDING,
+    PROBLEMS,
+    SILENT,
+    TIES,
+    Asked,
+    Found,
+    check_size,
+    check_something_is_used,
+    nobody_flagged,
+    not_a_flag,
+)
 from departing.data.report import EXAMPLES, Irregularity
 from departing.data.sources import Opened, literal, quoted
-from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
-KNOWN, PENDING, LOGGED, SILENT = range(4)  # how a user's log ends
-PROBLEMS = (  # numbered from 1
-    "user is missing",
-    "time is missing",
-    "time cannot be read",
-    "category is missing",
-    "category is not one of those asked for",
-    "clicked is missing",
-    "clicked cannot be read",
-)
 WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 ZONE = r":[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$"
 MICRO = 10**6
-DUPLICATE = "the same row again"
-LATE = "after the user's departure"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the caller asked of a log."""
-
-    columns: Columns
-    inactive_after: Any
-    categories: tuple[str, ...] | None
-    keep_duplicates: bool
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a log holds: distinct histories with their last steps, and what was irregular.
-
-    `steps[N, K, 2]` counts no-clicks and clicks, `ends[N]` tells how the users of a row end and `last[N]` at which
-    step, 2 × category + click.
-    """
-
-    names: tuple[str, ...]
-    steps: Integers
-    ends: Integers
-    last: Integers
-    users: Integers
-    events: int
-    first: str
-    final: str
-    irregularities: tuple[Irregularity, ...]
-
-    def counts(self) -> tuple[Integers, Integers]:
-        """Counts `[N, K, 4]` and pending places `[N]`."""
-        counts = np.zeros((len(self.steps), len(self.names), 4), np.int64)
-        counts[..., STAY], counts[..., CLICK] = self.steps[..., 0], self.steps[..., 1]
-        category, clicked = self.last // 2, self.last % 2
-        left = np.flatnonzero(self.ends >= LOGGED)
-        counts[left, category[left], np.where(clicked[left], CLICK, STAY)] -= 1
-        counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
-        place = 4 * category + np.where(clicked, CLICK, STAY)
-        return counts, np.where(self.ends == PENDING, place, -1)
 
 
 @dataclass(frozen=True)
@@ -99,13 +67,7 @@ class Query:
 
     def __init__(self, opened: Opened, asked: Asked) -> None:
         self.opened, self.asked = opened, asked
-        columns = asked.columns.found(opened.columns, opened.name)
-        if columns.departed is None and asked.inactive_after is None:
-            raise InputError(
-                f"Nothing tells who departed: name a column of {opened.name} as departed=, or say after which "
-                "silence a user has left, such as inactive_after='30 days'."
-            )
-        self.fields = {field: name for field, name in vars(columns).items() if name is not None}
+        self.fields = asked.fields(opened.columns, opened.name)
         self.types = {field: opened.columns[name] for field, name in self.fields.items()}
         self.kinds = {field: _kind(of_type) for field, of_type in self.types.items()}
         self.irregularities: list[Irregularity] = []
@@ -113,7 +75,7 @@ class Query:
         self.clock = self._clock()
         self.silence = None
         if asked.inactive_after is not None:
-            span = as_span(asked.inactive_after, self.clock.clock, columns.time)
+            span = as_span(asked.inactive_after, self.clock.clock, self.fields["time"])
             self.silence = round(span * self.clock.per_unit)
         if asked.categories is not None:
             self._name_categories(asked.categories)
@@ -257,15 +219,9 @@ class Query:
             "FROM profile"
         )
         self.events = total + malformed
-        if self.events == 0:
-            raise InputError(f"There are no events in {self.opened.name}.")
         for field, number in zip(("clicked", "departed"), numbers, strict=True):
             if number is not None:
-                name = self.fields[field]
-                raise InputError(
-                    f"Column {name!r} for {field} holds {number}; expected 0 or 1, true or false, or yes or no: make "
-                    f"such a column first, for instance of {name} >= {number}."
-                )
+                raise not_a_flag(self.fields[field], field, number)
         for problem, count in self.opened.rows(
             "SELECT problem, sum(n)::BIGINT FROM profile WHERE problem IS NOT NULL GROUP BY 1 ORDER BY 1"
         ):
@@ -282,30 +238,18 @@ class Query:
             "SELECT coalesce(sum(n), 0)::BIGINT, sum(departed_missing)::BIGINT, sum(departed_unknown)::BIGINT, "
             "sum(chance_missing)::BIGINT, sum(chance_unknown)::BIGINT FROM profile WHERE problem IS NULL"
         )
-        if used == 0:
-            worst = max((each for each in self.irregularities if each.rejected), key=lambda each: each.count)
-            raise InputError(
-                f"None of the {self.events:,} events in {self.opened.name} can be used; {worst.kind} in "
-                f"{worst.count:,} of them, such as: {worst.examples[0]}."
-            )
+        check_something_is_used(used, self.events, self.opened.name, self.irregularities)
         relation = "(FROM checked WHERE problem IS NULL)"
         if "departed" in self.fields:
             if departed_unknown == used and self.silence is None:
-                raise InputError(
-                    f"No value of column {self.fields['departed']!r} says who departed; name another as departed=, "
-                    "or say after which silence a user has left, such as inactive_after='30 days'."
-                )
-            rule = "not known after the user's last event, else the user stayed"
-            self._decide("departed is missing", rule, departed_missing, relation, "departed_missing")
-            unknown = departed_unknown - departed_missing
-            self._decide(
-                "departed cannot be read", "taken as missing", unknown, relation, "d = 1 AND NOT departed_missing"
-            )
+                raise nobody_flagged(self.fields["departed"])
+            self._decide(*NO_DEPARTED, departed_missing, relation, "departed_missing")
+            where = "d = 1 AND NOT departed_missing"
+            self._decide(*BAD_DEPARTED, departed_unknown - departed_missing, relation, where)
         if "propensity" in self.fields:
-            rule = "used, but not where propensities are needed"
-            self._decide("propensity is missing", rule, chance_missing, relation, "chance_missing")
-            unknown, where = chance_unknown - chance_missing, "p IS NULL AND NOT chance_missing"
-            self._decide("propensity is not above 0 and at most 1", "taken as missing", unknown, relation, where)
+            self._decide(*NO_PROPENSITY, chance_missing, relation, "chance_missing")
+            where = "p IS NULL AND NOT chance_missing"
+            self._decide(*BAD_PROPENSITY, chance_unknown - chance_missing, relation, where)
         if self.asked.categories is None:
             n = self._one("SELECT count(*) FROM profile WHERE problem IS NULL")[0]
             check_number_of_categories(n, self.fields["category"])
@@ -386,8 +330,7 @@ class Query:
         if count:
             rows = self.opened.rows(f"SELECT u::VARCHAR, n, t {ties} ORDER BY u, t LIMIT {EXAMPLES}")
             examples = tuple(f"user {user}, {n} events at {self.clock.shown(t)}" for user, n, t in rows)
-            rule = "a departure goes last, the others by category and click"
-            self.irregularities.append(Irregularity("time of another event of the user", rule, count, examples))
+            self.irregularities.append(Irregularity(*TIES, count, examples))
 
     def histogram(self, most_bytes: int) -> Found:
         """The distinct histories of the log, in a table of at most so many bytes."""
@@ -398,12 +341,7 @@ class Query:
             f"SELECT * EXCLUDE odd, true AS is_odd FROM ({self._grouped('odd_kept', 'NULL')}))"
         )
         rows = self._one("SELECT count(*) FROM chosen")[0]
-        if rows * k * 32 > most_bytes:
-            raise InputError(
-                f"The log has {rows:,} distinct counts in {k:,} categories, a table of {rows * k * 32 / 1e9:.3g} GB, "
-                f"but memory_limit is {most_bytes / 1e9:.3g} GB; name fewer categories as categories=[...], put them "
-                "into fewer groups, or give a larger memory_limit."
-            )
+        check_size(rows, k, most_bytes)
         chosen = self._arrays("SELECT ends, coalesce(last, 0) AS last, users FROM chosen ORDER BY row")
         cells = self._arrays(
             "SELECT row, k * 2 + y::INTEGER AS code, count(*) AS n FROM ("
@@ -436,8 +374,8 @@ class Query:
             f"UNION ALL BY NAME SELECT problem AS {name} FROM malformed) TO {literal(str(path))}"
         )
 
-    def make_episodes(self) -> int:
-        """The table `episodes` of all steps in order, users numbered from 0; the number of users."""
+    def episodes(self, users: int) -> Iterator[dict[str, Any]]:
+        """All steps in order, of so many users at a time."""
         outcome = f"CASE WHEN y THEN CASE WHEN gone THEN {CLICK_DEPART} ELSE {CLICK} END "
         outcome += f"WHEN gone THEN {DEPART} ELSE {STAY} END"
         self._run(
@@ -451,14 +389,12 @@ class Query:
             "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL) "
             "WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p)))) ORDER BY user, step"
         )
-        return int(self._one("SELECT coalesce(max(user) + 1, 0) FROM episodes")[0])
-
-    def episodes(self, start: int, stop: int) -> dict[str, Any]:
-        """The steps of the users numbered from `start` to `stop`."""
-        return self._arrays(
-            "SELECT user, step, k, outcome, coalesce(p, 'nan') AS p, pending FROM episodes "
-            f"WHERE user >= {start} AND user < {stop} ORDER BY user, step"
-        )
+        total = self._one("SELECT max(user) + 1 FROM episodes")[0]
+        for start in range(0, total, users):
+            yield self._arrays(
+                "SELECT user, step, k AS category, outcome, coalesce(p, 'nan') AS propensity, pending FROM episodes "
+                f"WHERE user >= {start} AND user < {start + users} ORDER BY user, step"
+            )
 
 
 def _kind(of_type: str) -> str:

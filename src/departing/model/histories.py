@@ -115,9 +115,7 @@ def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
     rows = np.flatnonzero(places != -1)
     at = places[rows]
     if ((at < 0) | (at >= 4 * k) | (at % 4 >= DEPART)).any():
-        raise InputError(
-            "pending must be 4 × category + 0 (click) or 1 (stay), or -1 where nothing is pending."
-        )
+        raise InputError("pending must be 4 × category + 0 (click) or 1 (stay), or -1 where nothing is pending.")
     if gone(counts[rows]).any() or (flat_rows(counts)[rows, at] < 1).any():
         raise InputError("pending names a step that the user has not, or a user who departed.")
     return places
