@@ -96,12 +96,10 @@ class Log(Histories):
                 yield Episodes(part["user"], part["step"], category, outcome, part["propensity"], part["pending"])
 
     def __repr__(self) -> str:
-        report = self.report
-        shown = (
-            f"<Log of {report.users:,} users, {report.censored:,} of them censored, with {report.used:,} events in "
-        )
-        shown += f"{self.counts.shape[1]:,} categories, {len(self):,} distinct counts"
-        return shown + (f"; {report.rejected:,} events rejected>" if report.rejected else ">")
+        report, k = self.report, self.counts.shape[1]
+        shown = f"{report.users:,} users, {report.censored:,} of them censored, with {report.used:,} events in {k:,} "
+        shown += f"{'category' if k == 1 else 'categories'}, {len(self):,} distinct counts"
+        return f"<Log of {shown}" + (f"; {report.rejected:,} events rejected>" if report.rejected else ">")
 
 
 def read_log(
@@ -135,10 +133,10 @@ def read_log(
     >>> import tempfile, departing as dp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     shop = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["news", "sport"])
-    ...     run = dp.simulate(shop, dp.Fixed(1), users=1000, seed=1, log=f"{folder}/events.csv")
+    ...     run = dp.simulate(shop, dp.Walk([0], then=1), users=1000, seed=1, log=f"{folder}/events.csv")
     ...     log = read_log(f"{folder}/events.csv")
     >>> log
-    <Log of 1,000 users, 0 of them censored, with X>
+    <Log of 1,000 users, 0 of them censored, with 1,661 events in 2 categories, 8 distinct counts>
     """
     columns = as_columns(
         user=user, time=time, category=category, clicked=clicked, departed=departed, propensity=propensity
