@@ -4,7 +4,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import crowds, exact, lanes, learning, logs, planning, startup
+from benchmarks import crowds, exact, lanes, learning, logs, planning, reading, startup
 from benchmarks.common import table
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "planning": planning,
     "learning": learning,
     "logs": logs,
+    "reading": reading,
     "startup": startup,
 }
 

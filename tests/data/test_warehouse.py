@@ -11,7 +11,7 @@ import departing as dp
 from logs import as_slow, steps_of
 
 ibis = pytest.importorskip("ibis")
-pytestmark = pytest.mark.filterwarnings("default")  # of the packages below
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages below
 
 READINGS = [
     {},
@@ -54,8 +54,8 @@ def check(log, table, reading, users):
     assert all(1 <= len(each.examples) <= 3 for each in theirs.irregularities)
     for field in ("events", "used", "users", "departed", "silent", "censored", "pending", "first", "last", "notes"):
         assert getattr(mine, field) == getattr(theirs, field), field
-    if users:
-        assert steps_of(other, users=users) == steps_of(log)
+
+    assert steps_of(other, users=users) == steps_of(log)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -83,8 +83,8 @@ def test_ibis_on_spark_reads_the_same(tmp_path):
     spark = sql.SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     try:
         table = ibis.pyspark.connect(spark).read_parquet(str(path))
-        for reading, users in zip(READINGS, (25, None, None), strict=True):
-            check(dp.read_log(path, **reading), table, reading, users)
+        reading = {"inactive_after": "20 days"}
+        check(dp.read_log(path, **reading), table, reading, users=25)
     finally:
         spark.stop()
 

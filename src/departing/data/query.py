@@ -183,7 +183,7 @@ class Query:
         chance, chance_missing = "NULL::DOUBLE", "false"
         if "propensity" in self.fields:
             chance = "TRY_CAST(propensity_ AS DOUBLE)"
-            chance = f"CASE WHEN {chance} > 0 AND {chance} <= 1 THEN {chance} END"
+            chance = f"CASE WHEN isfinite({chance}) AND {chance} > 0 AND {chance} <= 1 THEN {chance} END"
             chance_missing = self._missing("propensity")
         tests = (
             self._missing("user"),

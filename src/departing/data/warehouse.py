@@ -107,7 +107,7 @@ class Warehouse:
                 )
             chance = column["propensity"].cast("float64")
             chance_missing = self._missing(table, "propensity")
-            chance = ibis.cases(((chance > 0) & (chance <= 1), chance))
+            chance = ibis.cases((~chance_missing & (chance > 0) & (chance <= 1), chance))
         unknown = unreadable = ibis.literal(False)
         if self.asked.categories is not None:
             unknown = ~name.isin(self.asked.categories)
