@@ -33,7 +33,7 @@ names = ["news", "sport", "film", "music", "travel"]
 
 def work(path, limit):
     database = duckdb.connect(config={"memory_limit": limit, "temp_directory": path + ".spill"})
-    database.execute("SET preserve_insertion_order = false")
+    database.execute("SET preserve_insertion_order = false; SET enable_progress_bar = false")
     columns = ", ".join(
         f"count(*) FILTER (category = '{name}' AND {click}clicked AND {gone}departed) AS n{i}_{j}{k}"
         for i, name in enumerate(names) for j, click in enumerate(("", "NOT ")) for k, gone in enumerate(("", "NOT "))

@@ -59,7 +59,7 @@ def opened(source: Any, table: str | None, memory: int) -> Iterator[Opened]:
             "preserve_insertion_order": False,
         }
         with closing(duckdb.connect(config=settings)) as database, _told(name):
-            database.execute("SET TimeZone = 'UTC'")
+            database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
             _bring(database, source, table, Path(folder))
             columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
             _keep_malformed(database)
