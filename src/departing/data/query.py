@@ -104,7 +104,7 @@ class Query:
     def _missing(self, field: str) -> str:
         """The SQL of whether a field is missing."""
         if self.kinds[field] == "text":
-            return f"({field}_ IS NULL OR trim({field}_) = '')"
+            return f"({field}_ IS NULL OR ({field}_ < '!' AND trim({field}_) = ''))"  # few come to be trimmed
         if self.types[field] in FLOATING:
             return f"({field}_ IS NULL OR isnan({field}_))"
         return f"{field}_ IS NULL"
@@ -126,12 +126,14 @@ class Query:
                 "numbers."
             )
         moment, zone = "TRY_CAST(time_ AS TIMESTAMPTZ)", f"regexp_matches(time_, '{ZONE}', 'i')"
-        numbers, moments, zoned = self._one(
-            "SELECT count(TRY_CAST(time_ AS DECIMAL(26, 6))), count(moment), "
-            f"count(*) FILTER (moment IS NOT NULL AND {zone}) FROM (SELECT time_, {moment} AS moment FROM raw)"
+        numbers, whole, moments, zoned = self._one(
+            "SELECT count(number), count(*) FILTER (number = TRY_CAST(time_ AS BIGINT)), count(moment), "
+            f"count(*) FILTER (moment IS NOT NULL AND {zone}) FROM ("
+            f"SELECT *, CASE WHEN number IS NULL THEN {moment} END AS moment FROM ("
+            "SELECT time_, TRY_CAST(time_ AS DECIMAL(26, 6)) AS number FROM raw))"
         )
         if numbers >= moments:
-            return number
+            return Clock("TRY_CAST(time_ AS BIGINT)", 1, False) if whole == numbers else number
         if zoned:
             bare = f"{moment} IS NOT NULL AND NOT {zone}"
             self._decide("time without a zone beside times with one", "taken as UTC", moments - zoned, "raw", bare)
@@ -155,19 +157,26 @@ class Query:
         kind = self.kinds[field]
         if kind == "truth":
             return f"{field}_", "NULL"
-        if kind in ("whole", "number"):
-            number, word = f"{field}_", "NULL"
-        elif kind == "text":
-            number, word = f"TRY_CAST({field}_ AS DOUBLE)", f"lower(trim({field}_))"
-        else:
+        if kind not in ("whole", "number", "text"):
             raise InputError(
                 f"Column {self.fields[field]!r} for {field} is of type {self.types[field]}; expected true or false, "
                 "0 or 1, or yes or no."
             )
-        yes, no = (", ".join(map(literal, each)) for each in words)
-        yes, no = f"{word} IN ({yes}) OR {number} = 1", f"{word} IN ({no}) OR {number} = 0"
-        value = f"CASE WHEN {yes} THEN true WHEN {no} THEN false END"
-        return value, f"CASE WHEN {number} NOT IN (0, 1) AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
+        number = f"TRY_CAST({field}_ AS DOUBLE)" if kind == "text" else f"{field}_"
+        cases = f"WHEN {number} = 1 THEN true WHEN {number} = 0 THEN false"
+        if kind == "text":
+            for answer, those in zip(("true", "false"), words, strict=True):
+                listed = ", ".join(map(literal, those))
+                cases = f"WHEN lower(trim({field}_)) IN ({listed}) THEN {answer} {cases}"
+        value = f"CASE {cases} END"
+        other = f"CASE WHEN {value} IS NULL AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
+        if kind == "text":  # there are few words, and each is read once
+            self._run(
+                f"CREATE TABLE {field}_words AS SELECT {field}_, {value} AS value, {other} AS other "
+                f"FROM (SELECT DISTINCT {field}_ FROM raw)"
+            )
+            value, other = f"{field}_words.value", f"{field}_words.other"
+        return value, other
 
     def _name_categories(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -195,12 +204,14 @@ class Query:
             "y IS NULL",
         )
         cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
+        texts = [field for field in ("clicked", "departed") if self.kinds.get(field) == "text"]
+        words = "".join(f" LEFT JOIN {field}_words USING ({field}_)" for field in texts)
         self._run(
-            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS problem FROM (SELECT *, user_ AS u, "
-            f"{self.clock.value} AS t, category_::VARCHAR AS c, {clicked} AS y, "
+            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS problem FROM ("
+            f"SELECT raw.*, user_ AS u, {self.clock.value} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {chance} AS p, "
             f"{click_number} AS click_number, {departed_number} AS departed_number, "
-            f"{departed_missing} AS departed_missing, {chance_missing} AS chance_missing FROM raw)"
+            f"{departed_missing} AS departed_missing, {chance_missing} AS chance_missing FROM raw{words})"
         )
 
     def _read_through(self) -> None:
