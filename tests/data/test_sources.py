@@ -133,6 +133,7 @@ def write(path, rows, header="user,time,category,clicked,departed"):
         ("a.duckdb", "no database at all, only text in a file of this name", "Cannot read"),
         ("a.jsonl", '{"user": 1, "time": \n{{{', "Cannot read"),
         ("a.csv.gz", "not compressed", "Cannot read"),
+        ("a.sqlite", "SQLite format 3\0 and nothing more", "Cannot read"),
         ("a.xlsx", "", "endings of logs are .parquet"),
         ("a", "", "endings of logs are .parquet"),
     ],
@@ -168,7 +169,7 @@ def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
         dp.read_log(folder / "events.csv", table="events")
     with pytest.raises(dp.InputError, match="only a database file has tables"):
         dp.read_log(frame(folder, "polars"), table="events")
-    with pytest.raises(dp.InputError, match="expected a path, a table of pandas"):
+    with pytest.raises(dp.InputError, match="expected a path, or a table of pandas"):
         dp.read_log([1, 2, 3])
 
 

@@ -4,6 +4,7 @@ import gzip
 import os
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def _told(name: str) -> Iterator[None]:
             f"Reading {name} needs more memory or disk than there is ({_first_line(error)}); give a larger "
             "memory_limit, or set TMPDIR to a folder on a larger disk."
         ) from error
-    except (duckdb.Error, sqlite3.Error) as error:
+    except (duckdb.Error, sqlite3.Error, zlib.error, OSError, EOFError) as error:
         raise InputError(f"Cannot read {name}: {_first_line(error)}.") from error
     except RuntimeError as error:
         if "interrupted" in str(error).lower():
@@ -163,12 +164,9 @@ def _format(path: Path) -> str | None:
 
 def _check_not_empty(files: list[str]) -> None:
     for file in files:
-        try:
-            with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
-                if not stream.read(1):
-                    raise InputError(f"{file!r} is empty; expected a log with its columns.")
-        except (OSError, EOFError) as error:
-            raise InputError(f"Cannot read {file!r}: {error}.") from error
+        with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
+            if not stream.read(1):
+                raise InputError(f"{file!r} is empty; expected a log with its columns.")
 
 
 def _keep_malformed(database: duckdb.DuckDBPyConnection) -> None:
@@ -230,19 +228,24 @@ def _choose_table(tables: list[str], table: str | None, name: str) -> str:
 
 def _bring_frame(database: duckdb.DuckDBPyConnection, frame: Any, folder: Path) -> None:
     package, kind = type(frame).__module__.split(".")[0], type(frame).__name__
-    if (package, kind) == ("polars", "DataFrame"):
-        frame.write_parquet(folder / "frame.parquet")
-    elif (package, kind) == ("polars", "LazyFrame"):
-        frame.sink_parquet(folder / "frame.parquet")
-    elif (package, kind) in (("pandas", "DataFrame"), ("pyarrow", "Table")) or kind.endswith("Dataset"):
-        try:
+    path = folder / "frame.parquet"
+    try:
+        if (package, kind) == ("polars", "DataFrame"):
+            frame.write_parquet(path)
+        elif (package, kind) == ("polars", "LazyFrame"):
+            frame.sink_parquet(path)
+        elif (package, kind) in (("pandas", "DataFrame"), ("pyarrow", "Table")):
             database.register("source", frame)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise InputError(f"Cannot read {described(frame)}: {_first_line(error)}.") from error
-        return
-    else:
-        raise InputError(f"source is {frame!r:.80}; expected a path, a table of pandas, Polars, Arrow or Ibis.")
-    database.execute(f"CREATE VIEW source AS FROM read_parquet({literal(str(folder / 'frame.parquet'))})")
+            return
+        else:
+            raise InputError(
+                f"source is {frame!r:.80}; expected a path, or a table of pandas, Polars, Arrow or Ibis."
+            )
+    except (InputError, duckdb.Error):
+        raise
+    except Exception as error:  # whatever a package raises about a frame of its own
+        raise InputError(f"Cannot read {described(frame)}: {_first_line(error)}.") from error
+    database.execute(f"CREATE VIEW source AS FROM read_parquet({literal(str(path))})")
 
 
 def guess(name: str, names: Sequence[str]) -> str:
