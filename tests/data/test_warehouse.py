@@ -3,6 +3,7 @@
 import os
 from datetime import datetime, timedelta
 
+import duckdb
 import numpy as np
 import polars
 import pytest
@@ -64,6 +65,18 @@ def test_ibis_on_duckdb_reads_the_same(tmp_path, seed, reading):
     path = tmp_path / "events.parquet"
     dirty_log(seed).write_parquet(path)
     check(dp.read_log(path, **reading), ibis.duckdb.connect().read_parquet(path), reading, users=7)
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMPTZ", "DOUBLE"])
+def test_all_types_of_times(tmp_path, kind):
+    path = tmp_path / "events.parquet"
+    value = "i / 4" if kind == "DOUBLE" else "'2024-01-01'::TIMESTAMP + to_hours((6 * i)::INTEGER)"
+    duckdb.sql(
+        f"COPY (SELECT i % 7 AS user, ({value})::{kind} AS time, i % 3 AS category, i % 2 AS clicked "
+        f"FROM range(60) r(i)) TO '{path}'"
+    )
+    reading = {"inactive_after": 1 if kind == "DOUBLE" else "1 day"}
+    check(dp.read_log(path, **reading), ibis.duckdb.connect().read_parquet(path), reading, users=3)
 
 
 def test_ibis_on_spark_reads_the_same(tmp_path):

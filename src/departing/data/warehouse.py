@@ -1,7 +1,7 @@
 """The same reading of a log as one Ibis expression, run by Spark or by any database that Ibis knows."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +238,7 @@ class Warehouse:
         ties = together.aggregate(n=together.n.sum()).to_pyarrow().to_pylist()[0]["n"]
         if ties:
             first = together.order_by(["u", "t"]).limit(EXAMPLES).to_pyarrow().to_pylist()
-            examples = tuple(f"user {row['u']}, {row['n']} events at {row['t']}" for row in first)
+            examples = tuple(f"user {row['u']}, {row['n']} events at {_shown(row['t'])}" for row in first)
             self.irregularities.append(Irregularity(*TIES, ties, examples))
 
     def expression(self) -> Any:
@@ -263,8 +263,8 @@ class Warehouse:
             last=rows["last"].fill_null(0).to_numpy().astype(np.int64),
             users=rows["users"].to_numpy().astype(np.int64),
             events=self.events,
-            first=str(self.first),
-            final=str(self.last),
+            first=_shown(self.first),
+            final=_shown(self.last),
             irregularities=tuple(self.irregularities),
         )
 
@@ -297,3 +297,10 @@ class Warehouse:
             pending=pending,
         )
         return steps.order_by(["u", "step"]).select("step", "category", "outcome", "propensity", "pending")
+
+
+def _shown(moment: Any) -> str:
+    """A moment as text, in UTC."""
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return f"{moment:.15g}" if isinstance(moment, float) else str(moment)
