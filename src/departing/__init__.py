@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from departing.data.log import Log, read_log
     from departing.data.movielens import movielens
     from departing.evaluation.bracket import Bracket
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
+    from departing.fitting.fit import Fit, fit
     from departing.learning.bayes import Bayes
     from departing.learning.blocks import Frozen
     from departing.learning.lattice import LatticeUCB
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from departing.simulation.compare import Comparison, compare
     from departing.simulation.run import Run
     from departing.simulation.simulate import simulate
+    from departing.simulation.visits import Visits, visits
 
 __version__ = "0.1.0"
 
@@ -41,6 +44,7 @@ _HOME = {
     "Comparison": "simulation.compare",
     "Distribution": "evaluation.evaluate",
     "Evaluation": "evaluation.evaluate",
+    "Fit": "fitting.fit",
     "Fixed": "policy.schedule",
     "Frozen": "learning.blocks",
     "Greedy": "policy.greedy",
@@ -49,23 +53,28 @@ _HOME = {
     "Instance": "model.instance",
     "LatticeUCB": "learning.lattice",
     "Learner": "learning.protocol",
+    "Log": "data.log",
     "Plan": "planning.plan",
     "Policy": "policy.protocol",
     "Run": "simulation.run",
     "Table": "policy.table",
     "Threshold": "policy.schedule",
     "UCBHybrid": "learning.ucb",
+    "Visits": "simulation.visits",
     "Walk": "policy.schedule",
     "belief": "model.belief",
     "compare": "simulation.compare",
     "evaluate": "evaluation.evaluate",
+    "fit": "fitting.fit",
     "load_learner": "learning.library",
     "load_policy": "policy.library",
     "movielens": "data.movielens",
     "plan": "planning.plan",
     "predict": "model.belief",
     "random_instance": "model.families",
+    "read_log": "data.log",
     "simulate": "simulation.simulate",
+    "visits": "simulation.visits",
 }
 
 __all__ = [
@@ -75,6 +84,7 @@ __all__ = [
     "Comparison",
     "Distribution",
     "Evaluation",
+    "Fit",
     "Fixed",
     "Frozen",
     "Greedy",
@@ -83,23 +93,28 @@ __all__ = [
     "Instance",
     "LatticeUCB",
     "Learner",
+    "Log",
     "Plan",
     "Policy",
     "Run",
     "Table",
     "Threshold",
     "UCBHybrid",
+    "Visits",
     "Walk",
     "belief",
     "compare",
     "evaluate",
+    "fit",
     "load_learner",
     "load_policy",
     "movielens",
     "plan",
     "predict",
     "random_instance",
+    "read_log",
     "simulate",
+    "visits",
 ]
 
 

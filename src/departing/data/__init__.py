@@ -1,1 +1,1 @@
-"""From the outside world to histories and instances."""
+"""From the outside world to histories and instances: event logs and ratings."""

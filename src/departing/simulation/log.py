@@ -74,6 +74,7 @@ class _Writer:
     def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance) -> None:
         self.database, self.names, self.waiting = database, list(instance.categories), 0
         self.events: list[tuple[Integers, Integers, Integers, Integers]] = []
+        database.execute("SET enable_progress_bar = false")
         database.execute(
             'CREATE TABLE events ("user" BIGINT, "time" BIGINT, category VARCHAR, clicked BOOLEAN, departed BOOLEAN)'
         )

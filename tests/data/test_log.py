@@ -1,0 +1,99 @@
+import csv
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import departing as dp
+from logs import as_slow, read_slowly, steps_of
+
+FIELDS = ["user", "time", "category", "clicked", "departed", "propensity", "item"]
+CLICKS = ["1", "0", "1.0", "0e0", "true", "FALSE", " yes", "No", "click", "no click", "", "maybe"]
+NUMBERS = ["0", "1", "2", "3", "3.5", "-4", "0", "1", "2", "61", "", "soon"]
+MOMENTS = [
+    "2024-01-01",
+    "2024-01-01 00:00:00",
+    "2024-01-01T02:00:00+02:00",
+    "2024-01-01T00:00:00Z",
+    "2024-01-31 10:00:00.5",
+    "2024-02-05T23:00:00-05:00",
+    "",
+    "yesterday",
+]
+
+
+def dirty_rows(seed, times):
+    """Rows in which most is right and everything wrong that a log may hold comes up."""
+    random = np.random.default_rng(seed)
+    users = ["ann", "bob", "cid", "dan", "eve", "fay", "gil", " "][: random.integers(1, 9)]
+    values = [
+        users,
+        times,
+        ["news", "sport", "film", 'it\'s, "odd"', "news", "sport", "film", ""],
+        CLICKS,
+        ["0", "0", "no", "stayed", "0", "false", "", "1", "left", "perhaps"],
+        ["0.5", "0.25", "1", "0", "1.5", "", "?"],
+        ["x", "y"],
+    ]
+    return [[str(random.choice(each)) for each in values] for _ in range(random.integers(1, 60))]
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([FIELDS, *rows])
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    clock=st.booleans(),
+    departed=st.booleans(),
+    silent=st.booleans(),
+    propensity=st.booleans(),
+    categories=st.sampled_from([None, ("sport", "news", "film")]),
+    keep=st.booleans(),
+)
+def test_dirty_logs_are_read_as_row_by_row(seed, clock, departed, silent, propensity, categories, keep):
+    rows = dirty_rows(seed, MOMENTS if clock else NUMBERS)
+    dictionaries = [dict(zip(FIELDS, row, strict=True)) for row in rows]
+    silent = silent or not departed
+    names, histories, kinds, episodes = read_slowly(
+        dictionaries,
+        has_departed=departed,
+        silence=(30 * 86400 if clock else 3) * 10**6 if silent else None,
+        categories=categories,
+        keep_duplicates=keep,
+        has_propensity=propensity,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.csv"
+        write_csv(path, rows)
+        arguments = {
+            "departed": "departed" if departed else None,
+            "inactive_after": ("30 days" if clock else 3) if silent else None,
+            "propensity": "propensity" if propensity else None,
+            "categories": categories,
+            "duplicates": "keep" if keep else "drop",
+            "rejects": Path(folder) / "bad.csv",
+        }
+        unread = kinds["departed is missing"] + kinds["departed cannot be read"]
+        if not histories or (not silent and unread == sum(map(len, episodes)) + kinds["the same row again"]):
+            with pytest.raises(dp.InputError, match=r"None of the|says who departed"):
+                dp.read_log(path, **arguments)
+            return
+        log = dp.read_log(path, **arguments)
+        assert list(log.categories) == list(names)
+        assert as_slow(log) == histories
+        report = log.report
+        assert {each.kind: each.count for each in report.irregularities} == kinds
+        assert all(1 <= len(each.examples) <= 3 for each in report.irregularities)
+        assert report.events == len(rows)
+        assert report.used == log.steps @ log.multiplicity
+        assert report.users == log.users == len(episodes)
+        with open(Path(folder) / "bad.csv", newline="", encoding="utf-8") as stream:
+            bad = list(csv.DictReader(stream))
+        assert len(bad) == report.rejected
+        assert steps_of(log, users=2) == episodes

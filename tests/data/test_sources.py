@@ -1,0 +1,358 @@
+"""Every format gives the same log, and what cannot be read is told in one sentence."""
+
+import gzip
+import json
+import sqlite3
+
+import duckdb
+import numpy as np
+import polars
+import pytest
+
+import departing as dp
+from departing.model.examples import magazine
+from logs import as_slow, steps_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One log in all formats."""
+    folder = tmp_path_factory.mktemp("logs")
+    path = folder / "events.csv"
+    dp.simulate(magazine(), dp.Greedy(magazine()), users=300, seed=4, max_steps=5, log=path)
+    kept = duckdb.connect(str(folder / "events.duckdb"))
+    kept.execute(f"CREATE TABLE events AS FROM '{path}'")
+    kept.execute("CREATE TABLE other (x INTEGER)")
+    (folder / "parts").mkdir()
+    kept.execute(f"COPY events TO '{folder}/events.parquet'")
+    kept.execute(f"COPY events TO '{folder}/events.jsonl' (FORMAT json)")
+    kept.execute(f"COPY events TO '{folder}/events.json' (FORMAT json, ARRAY true)")
+    for part in (0, 1):  # the second with its columns in another order
+        names = (
+            '"user", "time", category, clicked, departed' if part else 'departed, clicked, category, "time", "user"'
+        )
+        query = f'SELECT {names} FROM events WHERE "user" % 2 = {part}'
+        kept.execute(f"COPY ({query}) TO '{folder}/parts/{part}.parquet'")
+        kept.execute(f"COPY ({query}) TO '{folder}/part-{part}.csv'")
+    (folder / "parts" / "_SUCCESS").write_text("")
+    rows = kept.execute("FROM events").fetchall()
+    kept.close()
+    for name in ("events.csv", "events.jsonl"):
+        (folder / f"{name}.gz").write_bytes(gzip.compress((folder / name).read_bytes()))
+    (folder / "events.tsv").write_text(path.read_text().replace(",", "\t"))
+    lite = sqlite3.connect(folder / "events.sqlite")
+    lite.execute('CREATE TABLE events ("user", "time", category, clicked, departed)')
+    lite.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+    lite.commit()
+    lite.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def log(folder):
+    return dp.read_log(folder / "events.csv")
+
+
+def frame(folder, package):
+    path = folder / "events.parquet"
+    if package == "polars":
+        return polars.read_parquet(path)
+    if package == "polars lazy":
+        return polars.scan_parquet(path)
+    if package == "pandas":
+        import pandas
+
+        columns = polars.read_parquet(path).to_dict(as_series=False)
+        return pandas.DataFrame(columns)
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    return pyarrow.read_table(path)
+
+
+def is_the_same(one, two):
+    return as_slow(one) == as_slow(two) and one.categories == two.categories
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events.parquet",
+        "events.csv.gz",
+        "events.tsv",
+        "events.jsonl",
+        "events.jsonl.gz",
+        "events.json",
+        "parts",
+        "parts/*.parquet",
+        "part-*.csv",
+    ],
+)
+def test_all_files_give_the_same_log(folder, log, name):
+    other = dp.read_log(folder / name)
+    assert is_the_same(other, log)
+    assert other.report.rejected == 0
+    if name in ("events.parquet", "events.jsonl"):  # whose users are in the order of numbers and of letters
+        assert sorted(map(tuple, steps_of(other))) == sorted(map(tuple, steps_of(log)))
+
+
+@pytest.mark.parametrize("name", ["events.duckdb", "events.sqlite"])
+def test_databases_give_the_same_log(folder, log, name):
+    assert is_the_same(dp.read_log(folder / name, table="events"), log)
+
+
+@pytest.mark.parametrize("package", ["polars", "polars lazy", "pandas", "pyarrow"])
+def test_frames_give_the_same_log(folder, log, package):
+    other = dp.read_log(frame(folder, package))
+    assert is_the_same(other, log)
+    assert steps_of(other, users=50) == steps_of(dp.read_log(folder / "events.parquet"))
+    assert other.report.source == f"the {package.split()[0]} {type(frame(folder, package)).__name__}"
+
+
+def test_the_log_is_the_run_that_wrote_it(tmp_path):
+    run = dp.simulate(magazine(), dp.Fixed(1), users=2000, seed=2, max_steps=4, log=tmp_path / "a.parquet")
+    log = dp.read_log(tmp_path / "a.parquet", categories=magazine().categories)
+    assert (log.counts == run.histories.counts).all()
+    assert (log.multiplicity == run.histories.multiplicity).all()
+    assert (log.pending == -1).all()
+    assert log.report.censored == run.truncated > 0
+    assert any("Never shown" in note for note in log.report.notes)
+
+
+def write(path, rows, header="user,time,category,clicked,departed"):
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "", "empty"),
+        ("a.jsonl", "", "empty"),
+        ("a.csv", "user,time,category,clicked,departed\n", "There are no events"),
+        ("a.parquet", "PAR1 nothing of the kind PAR1", "Cannot read"),
+        ("a.parquet", "", "Cannot read"),
+        ("a.duckdb", "no database at all, only text in a file of this name", "Cannot read"),
+        ("a.jsonl", '{"user": 1, "time": \n{{{', "Cannot read"),
+        ("a.csv.gz", "not compressed", "Cannot read"),
+        ("a.sqlite", "SQLite format 3\0 and nothing more", "Cannot read"),
+        ("a.xlsx", "", "endings of logs are .parquet"),
+        ("a", "", "endings of logs are .parquet"),
+    ],
+)
+def test_broken_files_are_told_in_one_sentence(tmp_path, name, content, words):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(dp.InputError, match=words) as error:
+        dp.read_log(tmp_path / name)
+    assert str(error.value).endswith(".")
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
+    for source, words in (
+        (folder / "event.parquet", "There is no file .*event.parquet'; perhaps 'events.parquet' is meant"),
+        (folder / "*.nothing", "No file matches"),
+        (tmp_path, "holds no file of a known format"),
+        (folder, "files of different formats"),
+        (tmp_path / "no" / "such.csv", "There is no file"),
+    ):
+        with pytest.raises(dp.InputError, match=words):
+            dp.read_log(source)
+    for name in ("events.duckdb", "events.sqlite"):
+        with pytest.raises(dp.InputError, match="has no table 'event'; perhaps 'events' is meant"):
+            dp.read_log(folder / name, table="event")
+    with pytest.raises(dp.InputError, match=r"has 2 tables .*'events', 'other'.*name one as table="):
+        dp.read_log(folder / "events.duckdb")
+    with pytest.raises(dp.InputError, match=r"no column 'Catgory' .* for category; perhaps 'category' is meant"):
+        dp.read_log(folder / "events.csv", category="Catgory")
+    with pytest.raises(dp.InputError, match=r"no column 'left' .* for departed; there are 'user', 'time'"):
+        dp.read_log(folder / "events.csv", departed="left")
+    with pytest.raises(dp.InputError, match="is no database"):
+        dp.read_log(folder / "events.csv", table="events")
+    with pytest.raises(dp.InputError, match="only a database file has tables"):
+        dp.read_log(frame(folder, "polars"), table="events")
+    with pytest.raises(dp.InputError, match="expected a path, or a table of pandas"):
+        dp.read_log([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"departed": None}, "Nothing tells who departed"),
+        (
+            {"departed": None, "inactive_after": "30 days"},
+            "expected a number larger than 0 in the unit of column 'time'",
+        ),
+        ({"inactive_after": -1}, "inactive_after is -1"),
+        ({"inactive_after": True}, "inactive_after is True"),
+        ({"user": ""}, "user is ''; expected the name of a column"),
+        ({"departed": 3}, "departed is 3; expected the name of a column or None"),
+        ({"duplicates": "some"}, "expected 'drop' or 'keep'"),
+        ({"categories": "news"}, "expected a list of names"),
+        ({"categories": ["a", "a"]}, "twice"),
+        ({"categories": [" "]}, "not empty"),
+        ({"categories": range(1001)}, "at most 1,000"),
+        ({"categories": ["x"]}, "None of the .* events .*category is not one of those asked for"),
+        ({"memory_limit": "much"}, "memory_limit is 'much'"),
+        ({"memory_limit": 5}, "memory_limit is 5"),
+        ({"rejects": "bad.xlsx"}, "allowed endings are .parquet, .csv"),
+        ({"rejects": "no/such/folder/bad.csv"}, "Cannot write"),
+        ({"clicked": "time"}, r"Column 'time' for clicked holds \d; expected 0 or 1.*of time >="),
+        ({"departed": "category"}, "No value of column 'category' says who departed"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_sentence(folder, arguments, words):
+    with pytest.raises(dp.InputError, match=words) as error:
+        dp.read_log(folder / "events.parquet", **arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_lines_that_are_no_rows_are_counted_and_kept(tmp_path):
+    rows = ["1,0,news,1,0", "1,1,news,0,1,too,many", "2,0", "2,5,sport,0,1"]
+    path = write(tmp_path / "a.csv", rows)
+    log = dp.read_log(path, rejects=tmp_path / "bad.parquet")
+    [bad] = log.report.irregularities
+    assert (bad.kind, bad.count, log.report.events) == ("line that is no row", 2, 4)
+    assert "1,1,news,0,1,too,many" in bad.examples[0]
+    [(n,)] = duckdb.sql(f"SELECT count(problem) FROM '{tmp_path}/bad.parquet'").fetchall()
+    assert n == 2
+
+
+def test_rejected_rows_are_written_as_they_stand(tmp_path):
+    rows = ["1,0,news,1,0", "1,1,news,perhaps,0", "1,2,sport,0,1", "1,3,sport,0,0", "2,0,news,1,0", "2,0,news,1,0"]
+    path = write(tmp_path / "a.csv", rows, header="user,time,category,clicked,problem")
+    dp.read_log(path, departed="problem", rejects=tmp_path / "bad.csv")
+    written = duckdb.sql(f"FROM read_csv('{tmp_path}/bad.csv', all_varchar = true) ORDER BY ALL").fetchall()
+    assert written == [
+        ("1", "1", "news", "perhaps", "0", "clicked cannot be read"),
+        ("1", "3", "sport", "0", "0", "after the user's departure"),
+        ("2", "0", "news", "1", "0", "the same row again"),
+    ]
+
+
+def test_silence_of_exactly_the_span_is_a_departure(tmp_path):
+    times = ["2024-01-01 00:00:00", "2024-01-01 00:00:01", "2024-01-31"]
+    path = write(
+        tmp_path / "a.csv", [f"{i},{time},news,{i % 2}" for i, time in enumerate(times)], "user,time,category,clicked"
+    )
+    log = dp.read_log(path, inactive_after="30 days")
+    assert (log.report.departed, log.report.silent, log.report.pending) == (1, 1, 2)
+    assert as_slow(log) == {(((0, 2),), -1): 1, (((0, 0),), 0): 1, (((0, 1),), 1): 1}
+
+
+def test_offsets_are_heeded_and_times_without_one_are_utc(tmp_path):
+    rows = ["1,2024-01-01T12:00:00+02:00,a,1", "1,2024-01-01T11:00:00,b,0", "2,2024-03-01,b,0"]
+    log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after="1 week")
+    assert as_slow(log)[((0, 0), (1, 2)), -1] == 1  # the second event is an hour later than the first
+    [mixed] = log.report.irregularities
+    assert (mixed.kind, mixed.count) == ("time without a zone beside times with one", 2)
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_NS", "TIMESTAMP_S"])
+def test_all_types_of_times(tmp_path, kind):
+    duckdb.sql(
+        f"COPY (SELECT i % 3 AS user, ('2024-01-01'::DATE + i::INTEGER)::{kind} AS time, 'a' AS category, "
+        f"i % 2 AS clicked FROM range(10) r(i)) TO '{tmp_path}/a.parquet'"
+    )
+    log = dp.read_log(tmp_path / "a.parquet", inactive_after="2 days")
+    assert (log.report.first, log.report.last) == ("2024-01-01 00:00:00", "2024-01-10 00:00:00")
+    assert log.report.silent == 1  # the user of the eighth of January
+
+
+@pytest.mark.parametrize("scale", [1, 1e-5, -1, 10**14])
+def test_times_may_be_any_numbers(tmp_path, scale):
+    rows = [f"{i % 2},{i * scale!r},a,{i % 3 % 2}" for i in range(12)]
+    log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after=abs(scale))
+    assert log.report.silent == 1
+    assert log.report.irregularities == ()
+
+
+def test_one_user_one_category_no_clicks_and_all_censored(tmp_path):
+    log = dp.read_log(write(tmp_path / "a.csv", ["7,1,a,0,0", "7,2,a,0,0"]))
+    assert log.counts.tolist() == [[[0, 2, 0, 0]]]
+    assert log.report.notes == (
+        "There is only one user.",
+        "All users are censored: nobody departed, so nothing tells what makes users leave.",
+        "There is only one category.",
+        "Never clicked: 'a'.",
+    )
+    assert "1 users: 0 departed" in str(log.report)
+
+
+def test_more_rejected_than_used_is_said(tmp_path):
+    log = dp.read_log(write(tmp_path / "a.csv", ["7,1,a,0,1", "7,2,a,?,0", ",2,a,1,0"]))
+    assert "More events were rejected (2) than used (1)." in log.report.notes
+    assert repr(log).endswith("; 2 events rejected>")
+
+
+def test_columns_may_have_any_names_and_values(tmp_path):
+    header = 'u,"it\'s ""t""",c,y,whole,departing_row'
+    log = dp.read_log(
+        write(tmp_path / "a.csv", ["1,1,2,1,no,0", "1,2,10,0,yes,0"], header),
+        user="u",
+        time='it\'s "t"',
+        category="c",
+        clicked="y",
+        departed="whole",
+    )
+    assert log.categories == ("2", "10")
+    assert as_slow(log) == {(((0, 0), (1, 2)), -1): 1}
+
+
+def test_a_hundred_thousand_categories_are_refused_or_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    duckdb.sql(
+        "COPY (SELECT i % 1000 AS user, i AS time, (i * 7919) % 100000 AS category, i % 3 = 0 AS clicked, "
+        f"false AS departed FROM range(300000) r(i)) TO '{path}'"
+    )
+    with pytest.raises(
+        dp.InputError, match=r"Column 'category' holds 100,000 categories; at most 1,000 .*categories=\["
+    ):
+        dp.read_log(path)
+    log = dp.read_log(path, categories=range(50))
+    assert log.report.rejected == 300000 - 150
+    with pytest.raises(
+        dp.InputError, match=r"distinct counts in 1,000 categories, a table of .* GB, but memory_limit"
+    ):
+        dp.read_log(_many(tmp_path / "b.parquet"), memory_limit="100 MB")
+
+
+def _many(path):
+    duckdb.sql(
+        "COPY (SELECT i // 3 AS user, i AS time, hash(i) % 1000 AS category, i % 3 = 0 AS clicked, false AS departed "
+        f"FROM range(30000) r(i)) TO '{path}'"
+    )
+    return path
+
+
+def test_long_histories_are_looked_at_closely_and_come_out_the_same(tmp_path):
+    duckdb.sql(
+        "COPY (SELECT i % 5 AS user, i // 10 AS time, hash(i) % 3 AS category, i % 7 < 3 AS clicked, "
+        f"i >= 4995 AS departed FROM range(5000) r(i)) TO '{tmp_path}/a.parquet'"
+    )
+    log = dp.read_log(tmp_path / "a.parquet", duplicates="keep")
+    assert (log.users, log.steps.tolist(), log.report.departed) == (5, [1000] * 5, 5)
+    assert {each.kind: each.count for each in log.report.irregularities} == {
+        "time of another event of the user": 5000
+    }
+
+
+def test_episodes_can_be_taken_again_and_in_parts(folder, log):
+    parts = list(log.episodes(users=7))
+    assert len(parts) == 43
+    assert [part.user[0] for part in parts] == list(range(0, 300, 7))
+    assert sum(map(len, parts)) == log.report.used
+    assert all(np.isnan(part.propensity).all() for part in parts)
+    with pytest.raises(dp.InputError, match="users is 0"):
+        next(log.episodes(users=0))
+
+
+def test_json_values_of_all_types_are_read(tmp_path):
+    rows = [
+        {"user": 1, "time": "2024-01-01T00:00:00Z", "category": 1, "clicked": True, "departed": None},
+        {"user": "x", "time": "2024-01-02T00:00:00Z", "category": "1", "clicked": 0, "departed": 1.0},
+        {"user": "x", "time": None, "category": "1", "clicked": "no", "more": {"a": [1]}},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    log = dp.read_log(path)
+    assert as_slow(log) == {(((0, 0),), 0): 1, (((0, 2),), -1): 1}
+    assert [each.kind for each in log.report.irregularities] == ["time is missing", "departed is missing"]

@@ -1,0 +1,152 @@
+"""A slow, obvious reader of event logs, row by row, for the quick one to agree with."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+
+YES = {"1", "true", "t", "yes", "y"}
+NO = {"0", "false", "f", "no", "n"}
+CLICKED = YES | {"click", "clicked"}, NO | {"no click", "no_click", "no-click", "not clicked"}
+DEPARTED = YES | {"depart", "departed", "left"}, NO | {"stay", "stayed"}
+
+
+def missing(value):
+    return value is None or (isinstance(value, str) and not value.strip(" ")) or value != value
+
+
+def number(value):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def flag(value, words):
+    if missing(value):
+        return None
+    word = str(value).strip(" ").lower()
+    if word in words[0] or number(value) == 1:
+        return True
+    return False if word in words[1] or number(value) == 0 else None
+
+
+def moment(value):
+    """A time as (micro)units from an origin, or None."""
+    if isinstance(value, int):
+        return value * 10**6
+    if isinstance(value, datetime):
+        value = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if number(value) is not None and math.isfinite(number(value)):
+        return round(number(value) * 10**6)
+    return None
+
+
+def text_moment(value):
+    if not re.match(r"\d{4}-\d\d-\d\d", value):
+        return None
+    try:
+        return moment(datetime.fromisoformat(value.strip()))
+    except ValueError:
+        return None
+
+
+def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_duplicates=False, has_propensity=False):
+    """Read dictionaries with the keys user, time, category, clicked, departed, propensity and others.
+
+    The result: a Counter of (counts as a sorted tuple, pending step), a Counter of irregularities, and all episodes.
+    """
+    kinds, users, times = Counter(), defaultdict(list), []
+    texts = [row["time"] for row in rows if isinstance(row["time"], str)]
+    clock = sum(text_moment(t) is not None for t in texts) > sum(moment(t) is not None for t in texts)
+    if clock:
+        moments = [t for t in texts if text_moment(t) is not None]
+        zoned = [t for t in moments if re.search(r":[0-9.]+\s*(z|[+-]\d\d(:?\d\d)?)$", t.lower())]
+        if zoned:
+            kinds["time without a zone beside times with one"] += len(moments) - len(zoned)
+    for row in rows:
+        time = (text_moment if clock and isinstance(row["time"], str) else moment)(row["time"])
+        if time is not None:
+            times.append(time)
+        clicked = flag(row["clicked"], CLICKED)
+        problem = (
+            ("user is missing" if missing(row["user"]) else None)
+            or ("time is missing" if missing(row["time"]) else None)
+            or ("time cannot be read" if time is None else None)
+            or ("category is missing" if missing(row["category"]) else None)
+            or (
+                "category is not one of those asked for"
+                if categories is not None and str(row["category"]) not in categories
+                else None
+            )
+            or ("clicked is missing" if missing(row["clicked"]) else None)
+            or ("clicked cannot be read" if clicked is None else None)
+        )
+        if problem:
+            kinds[problem] += 1
+            continue
+        departed = flag(row["departed"], DEPARTED) if has_departed else None
+        if has_departed and departed is None:
+            kinds["departed is missing" if missing(row["departed"]) else "departed cannot be read"] += 1
+        chance = number(row["propensity"]) if has_propensity and not missing(row["propensity"]) else None
+        if has_propensity and missing(row["propensity"]):
+            kinds["propensity is missing"] += 1
+        elif has_propensity and not (chance is not None and 0 < chance <= 1):
+            kinds["propensity is not above 0 and at most 1"] += 1
+            chance = None
+        place = {False: 0, None: 1, True: 2}[departed]
+        users[row["user"]].append((time, place, str(row["category"]), clicked, chance, tuple(map(str, row.values()))))
+    names = list(categories) if categories is not None else sorted({e[2] for mine in users.values() for e in mine})
+    histories, episodes = Counter(), []
+    for user in sorted(users):
+        mine, seen = [], set()
+        inf = math.inf
+        for event in sorted(
+            users[user], key=lambda e: (e[0], e[1], names.index(e[2]), e[3], inf if e[4] is None else e[4])
+        ):
+            if not keep_duplicates and event[-1] in seen:
+                kinds["the same row again"] += 1
+                continue
+            seen.add(event[-1])
+            mine.append(event)
+        leaving = [i for i, event in enumerate(mine) if event[1] == 2]
+        if leaving:
+            kinds["after the user's departure"] += len(mine) - leaving[0] - 1
+            mine = mine[: leaving[0] + 1]
+        same = Counter(event[0] for event in mine)
+        kinds["time of another event of the user"] += sum(n for n in same.values() if n > 1)
+        gone = bool(leaving) or (silence is not None and max(times) - mine[-1][0] >= silence)
+        pending = not gone and mine[-1][1] == 1
+        steps = []
+        for i, (_, _, category, clicked, chance, _) in enumerate(mine):
+            left = gone and i == len(mine) - 1
+            outcome = (3 if left else 0) if clicked else (2 if left else 1)
+            steps.append((names.index(category), outcome, chance, pending and i == len(mine) - 1))
+        episodes.append(steps)
+        last = 4 * steps[-1][0] + steps[-1][1] if pending else -1
+        histories[tuple(sorted((k, o) for k, o, _, _ in steps)), last] += 1
+    return names, histories, Counter({kind: n for kind, n in kinds.items() if n}), episodes
+
+
+def as_slow(log):
+    """The histories of a log in the form of `read_slowly`."""
+    found = Counter()
+    for counts, users, pending in zip(log.counts, log.multiplicity, log.pending, strict=True):
+        steps = tuple((k, o) for k, row in enumerate(counts) for o, n in enumerate(row) for _ in range(n))
+        found[steps, int(pending)] += int(users)
+    return found
+
+
+def steps_of(log, users=100_000):
+    """The episodes of a log in the form of `read_slowly`."""
+    found = []
+    for part in log.episodes(users=users):
+        for i in range(len(part)):
+            assert part.user[i] in (len(found) - 1, len(found))
+            if part.user[i] == len(found):
+                found.append([])
+            assert part.step[i] == len(found[-1])
+            chance = None if math.isnan(part.propensity[i]) else float(part.propensity[i])
+            found[-1].append((int(part.category[i]), int(part.outcome[i]), chance, bool(part.pending[i])))
+    return found
