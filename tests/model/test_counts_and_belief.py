@@ -109,8 +109,8 @@ def test_histories_know_who_is_censored():
 
 
 def test_what_is_pending_tells_counts_apart():
-    seen = dp.Histories([[[2, 1, 0, 0]]] * 4, pending=[0, 1, -1, 1], categories=["news"])
-    assert seen.distinct.pending.tolist() == [-1, 0, 1]
+    seen = dp.Histories([[[2, 1, 0, 0]]] * 4, pending=[[[1, 0]], [[2, 1]], [[0, 0]], [[2, 1]]], categories=["news"])
+    assert seen.distinct.pending.tolist() == [[[0, 0]], [[1, 0]], [[2, 1]]]
     assert seen.distinct.multiplicity.tolist() == [1, 1, 2]
     assert seen.distinct.categories == ("news",)
 
@@ -124,10 +124,10 @@ def test_what_is_pending_tells_counts_apart():
         ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 whole numbers from 1"),
         ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 whole numbers from 1"),
         ({"counts": [[[1, 0, 0, 0]]], "ids": ["a", "b"]}, "ids has 2 entries"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "pending must be 4 × category"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [1]}, "a step that the user has not"),
-        ({"counts": [[[1, 0, 1, 0]]], "pending": [0]}, "a user who departed"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [0, 0]}, "1 whole numbers"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "expected whole numbers of shape \\[1, 1, 2\\]"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[0, 1]]]}, "at most the clicks and stays in counts"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[-1, 0]]]}, "at least 0"),
+        ({"counts": [[[1, 0, 1, 0]]], "pending": [[[1, 0]]]}, "a user who departed"),
         ({"counts": [[[1, 0, 0, 0]]], "categories": ["a", "b"]}, "categories has 2 names"),
     ],
 )

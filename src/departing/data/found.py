@@ -70,15 +70,17 @@ class Found:
     irregularities: tuple[Irregularity, ...]
 
     def counts(self) -> tuple[Integers, Integers]:
-        """Counts `[N, K, 4]` and pending places `[N]`."""
+        """Counts `[N, K, 4]` and what is pending of them, `[N, K, 2]`."""
         counts = np.zeros((len(self.steps), len(self.names), 4), np.int64)
         counts[..., STAY], counts[..., CLICK] = self.steps[..., 0], self.steps[..., 1]
         category, clicked = self.last // 2, self.last % 2
         left = np.flatnonzero(self.ends >= LOGGED)
         counts[left, category[left], np.where(clicked[left], CLICK, STAY)] -= 1
         counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
-        place = 4 * category + np.where(clicked, CLICK, STAY)
-        return counts, np.where(self.ends == PENDING, place, -1)
+        pending = np.zeros((*counts.shape[:2], 2), np.int64)
+        open_ = np.flatnonzero(self.ends == PENDING)
+        pending[open_, category[open_], np.where(clicked[open_], CLICK, STAY)] = 1
+        return counts, pending
 
 
 def not_a_flag(column: str, field: str, number: object) -> InputError:

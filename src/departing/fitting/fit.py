@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from departing.fitting.check import Check, check
 from departing.fitting.doubts import doubts
 from departing.fitting.likelihood import Evidence, Parameters
 from departing.fitting.maximum import Solution, maximise
@@ -116,6 +117,15 @@ class Fit:
                 progress(done + 1, times)
         return found
 
+    def check(self) -> Check:
+        """How far the instance is from the steps of the log that it was fitted to, which is read again for it."""
+        episodes = getattr(self.histories, "episodes", None)
+        if episodes is None:
+            raise InputError(
+                "The order of steps is not known from histories alone; fit what read_log gives to check."
+            )
+        return check(self.instance, episodes(), self.evidence.n_parameters)
+
     def _same_questions(self, histories: Histories) -> Evidence:
         seen = histories.distinct
         own = self.evidence
@@ -213,10 +223,7 @@ def _questions(
     """The categories whose departures are estimated, after a no-click and after a click, and what to say of it."""
     counts, times = histories.counts, histories.multiplicity
     every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
-    known = np.array(counts)
-    rows = np.flatnonzero(histories.pending >= 0)
-    known[rows, histories.pending[rows] // 4, histories.pending[rows] % 4] -= 1
-    stays = int(times @ known[..., STAY].sum(axis=1))
+    stays = int(times @ (counts[..., STAY] - histories.pending[..., STAY]).sum(axis=1))
     leavers = int(times @ counts[..., CLICK_DEPART].sum(axis=1))
     if depart is not None and depart != 1:
         raise InputError(f"depart is {depart!r}; allowed are 1 (departure is sure) and None (estimated).")

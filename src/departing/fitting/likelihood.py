@@ -51,18 +51,15 @@ class Evidence:
         departing: Integers | None = None,
         leaving: Integers | None = None,
     ) -> Self:
-        """The evidence of `users[n]` users with `counts[n, K, 4]`, of whom some may have a last step `pending[n]`.
+        """The evidence of `users[n]` users with `counts[n, K, 4]`, of whom some may have `pending[n, K, 2]` steps.
 
-        Whether they departed after that step is not asked. Other categories than the data tell may be taken for
+        Whether they departed after those is not asked. Other categories than the data tell may be taken for
         `departing` and `leaving`.
         """
         click, stay, depart, last = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
         stayed, went_on = stay, click  # steps after which the user is known to have stayed
-        if pending is not None and (pending >= 0).any():
-            rows = np.flatnonzero(pending >= 0)
-            known = np.array(counts)
-            known[rows, pending[rows] // 4, pending[rows] % 4] -= 1
-            stayed, went_on = known[..., STAY], known[..., CLICK]
+        if pending is not None:
+            stayed, went_on = stay - pending[..., STAY], click - pending[..., CLICK]
         departing = np.flatnonzero(stayed.sum(axis=0) > 0) if departing is None else departing
         leaving = np.flatnonzero(last.sum(axis=0) > 0) if leaving is None else leaving
         yes = np.concatenate([click + last, depart[:, departing], last[:, leaving]], axis=1)

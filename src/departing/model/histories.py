@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts, clicks, flat_rows, gone, merge, steps
+from departing.model.counts import Integers, as_counts, clicks, gone, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import DEPART
 
@@ -18,9 +18,9 @@ class Histories:
     """The counts of users: `counts[N, K, 4]`, `multiplicity[N]` users a row, and `ids` where rows are users.
 
     A user who has departed has just one departure in the counts; one who has none is *censored*: we stopped
-    looking before the end. A log often does not tell whether a censored user stayed after the last step. That step
-    is counted as a click or a stay, and `pending[N]` is its place in the flattened counts, 4 × category + outcome,
-    or -1 where everything is known. `categories` are their names, if they have any.
+    looking before the end. A log often does not tell whether censored users stayed after their latest steps. These
+    are counted as clicks and stays, and `pending[N, K, 2]` tells how many of the clicks and of the stays are such.
+    `categories` are the names of categories, if they have any.
 
     >>> seen = Histories([[[2, 0, 1, 0]], [[0, 0, 1, 0]], [[2, 0, 1, 0]], [[3, 1, 0, 0]]])
     >>> seen
@@ -89,10 +89,15 @@ class Histories:
     @cached_property
     def distinct(self) -> "Histories":
         """The compressed form: every distinct counts once, in lexicographic order, without ids."""
-        extra = np.zeros((len(self.counts), 1, 4), np.int64)
-        extra[:, 0, 0] = self.pending + 1
-        rows, times = merge(np.concatenate([self.counts, extra], axis=1), self.multiplicity)
-        return Histories(rows[:, :-1], times, pending=rows[:, -1, 0] - 1, categories=self.categories)
+        rows, times = merge(self._with_pending(), self.multiplicity)
+        counts, pending = np.split(rows, [self.counts.shape[1]], axis=1)
+        return Histories(counts, times, pending=pending[..., :DEPART], categories=self.categories)
+
+    def _with_pending(self) -> Integers:
+        """The counts with what is pending as more categories, `[N, 2 K, 4]`; as they are if nothing is pending."""
+        if not self.pending.any():
+            return self.counts
+        return np.concatenate([self.counts, np.pad(self.pending, ((0, 0), (0, 0), (0, 2)))], axis=1)
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -104,18 +109,16 @@ class Histories:
 
 
 def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
-    """`pending` as places in the flattened counts, each of a click or a stay that a censored user has."""
-    n, k = len(counts), counts.shape[1]
-    if pending is None:
-        return np.full(n, -1)
-    places = np.array(pending)
-    if places.shape != (n,) or (n and places.dtype.kind not in "iu"):
-        raise InputError(f"pending must be {n} whole numbers, one for every row of counts.")
-    places = places.astype(np.int64)
-    rows = np.flatnonzero(places != -1)
-    at = places[rows]
-    if ((at < 0) | (at >= 4 * k) | (at % 4 >= DEPART)).any():
-        raise InputError("pending must be 4 × category + 0 (click) or 1 (stay), or -1 where nothing is pending.")
-    if gone(counts[rows]).any() or (flat_rows(counts)[rows, at] < 1).any():
-        raise InputError("pending names a step that the user has not, or a user who departed.")
-    return places
+    """`pending` as numbers of clicks and stays, no more than censored users have."""
+    if pending is None or np.size(pending) == 0:
+        return np.zeros((len(counts), counts.shape[1], 2), np.int64)
+    steps = np.array(pending)
+    if steps.shape != (*counts.shape[:2], 2) or steps.dtype.kind not in "iu":
+        shape = [*counts.shape[:2], 2]
+        raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected whole numbers of shape {shape}.")
+    steps = steps.astype(np.int64)
+    if (steps < 0).any() or (steps > counts[..., :DEPART]).any():
+        raise InputError("pending must be at least 0 and at most the clicks and stays in counts.")
+    if steps[gone(counts)].any():
+        raise InputError("pending names steps of a user who departed; nothing is pending then.")
+    return steps

@@ -1,0 +1,186 @@
+"""How far a fitted instance is from what users did: every step against its forecast.
+
+The forecast of a step is made from the user's earlier steps and the category shown, so it does not matter how
+categories were chosen. What is observed less what was forecast, summed over any cells, then has mean 0 and a variance
+that is known, if the instance is right.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from departing.model.belief import log_rates, posterior
+from departing.model.counts import Integers
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
+
+STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # where the groups of steps begin
+MOST = 4  # clicks or no-clicks so far that are told apart
+ENOUGH = 5.0  # yes and no that a cell must be expected to have, for its test
+QUESTIONS = ("click", "depart", "depart_on_click")
+
+
+class Steps(Protocol):
+    """Steps of some users in order, whole users, as `Log.episodes` gives them."""
+
+    user: Integers
+    step: Integers
+    category: Integers
+    outcome: Integers
+    pending: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Steps that belong together: how many said yes to a question (click, depart, …), and how many were forecast."""
+
+    question: str
+    where: str
+    n: int
+    observed: int
+    expected: float
+    variance: float
+
+    @property
+    def z(self) -> float:
+        """Standard errors that the observed number is above the forecast one."""
+        return (self.observed - self.expected) / sqrt(self.variance) if self.variance > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """How well forecasts did: cells by step and category, and by what the user had done before.
+
+    `p_value` is how likely a difference as large as in the cells by step would be if the instance were right.
+    `here[n]` and `forecast[n]` are the shares of users who are still here after n steps: as observed, allowing for
+    those who are censored, and by the forecasts.
+    """
+
+    by_step: tuple[Cell, ...]
+    by_counts: tuple[Cell, ...]
+    p_value: float
+    here: Floats
+    forecast: Floats
+
+    def worst(self, n: int = 5) -> list[Cell]:
+        """The cells with the largest differences, in standard errors."""
+        cells = [cell for cell in (*self.by_step, *self.by_counts) if _testable(cell)]
+        return sorted(cells, key=lambda cell: -abs(cell.z))[:n]
+
+    def __str__(self) -> str:
+        lines = [f"p-value of the fit: {self.p_value:.2g}"]
+        lines += [
+            f"  {each.question}, {each.where}: {each.observed} seen, {each.expected:.1f} forecast (z {each.z:+.1f})"
+            for each in self.worst()
+        ]
+        return "\n".join(lines)
+
+
+class _Sums:
+    """Sums over steps by cell: `[questions, cells, (asked, yes, forecast, variance)]`."""
+
+    def __init__(self, cells: int) -> None:
+        self.values = np.zeros((len(QUESTIONS), cells, 4))
+
+    def add(self, question: int, cell: Integers, yes: npt.NDArray[np.bool_], chance: Floats) -> None:
+        for column, value in enumerate((np.ones(len(cell)), yes, chance, chance * (1 - chance))):
+            np.add.at(self.values[question, :, column], cell, value)
+
+
+def check(instance: Instance, episodes: Iterable[Steps], n_parameters: int) -> Check:
+    """Compare what users did with its forecasts by `instance`, of which `n_parameters` were estimated from them."""
+    k, groups = instance.n_categories, len(STEPS)
+    steps, counts = _Sums(groups * k), _Sums(MOST * MOST * k)
+    ends: list[Floats] = []
+    for part in episodes:
+        _follow(instance, part, steps, counts, ends)
+    by_step = _cells(steps, [f"{_step_words(g)} of {name!r}" for g in range(groups) for name in instance.categories])
+    before = [f"{_times(c, 'click')} and {_times(s, 'no-click')}" for c in range(MOST) for s in range(MOST)]
+    by_counts = _cells(counts, [f"{name!r} after {words}" for words in before for name in instance.categories])
+    longest = max((len(left) for left in ends), default=0)
+    total = np.zeros((longest, 3))
+    for left in ends:
+        total[: len(left)] += left
+    asked = np.maximum(total[:, :1], 1e-300)
+    here, forecast = np.cumprod(1 - total[:, 1:] / asked, axis=0).T if longest else np.ones((2, 0))
+    tested = [cell for cell in by_step if _testable(cell)]
+    p_value = _upper_tail(sum(cell.z**2 for cell in tested), max(len(tested) - n_parameters, 1)) if tested else 1.0
+    return Check(by_step, by_counts, p_value, np.append(1.0, here), np.append(1.0, forecast))
+
+
+def _follow(instance: Instance, part: Steps, steps: _Sums, counts: _Sums, ends: list[Floats]) -> None:
+    """Go through the steps of some users, all first steps, then all second ones, and so on."""
+    k = instance.n_categories
+    prior, chances = log_rates(instance)
+    _, who = np.unique(part.user, return_inverse=True)
+    weights = np.tile(prior, (int(who.max()) + 1 if len(who) else 0, 1))
+    done = np.zeros((len(weights), 2), np.int64)  # clicks and no-clicks so far
+    order = np.argsort(part.step, kind="stable")
+    bounds = np.searchsorted(part.step[order], np.arange(int(part.step.max()) + 2 if len(who) else 0))
+    left = np.zeros((max(len(bounds) - 1, 0), 3))
+    for step, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+        rows = order[first:last]
+        user, category, outcome = who[rows], part.category[rows], part.outcome[rows]
+        belief = posterior(weights[user], instance.prior)
+        joint = belief[:, None, :] * instance.chances[category]  # [n, 4, M]
+        chance = joint.sum(axis=2)
+        clicked, gone = (outcome == CLICK) | (outcome == CLICK_DEPART), outcome >= DEPART
+        click = chance[:, CLICK] + chance[:, CLICK_DEPART]
+        after_miss = chance[:, DEPART] / np.maximum(chance[:, STAY] + chance[:, DEPART], 1e-300)
+        after_click = chance[:, CLICK_DEPART] / np.maximum(click, 1e-300)
+        known = ~part.pending[rows]
+        group = np.searchsorted(STEPS, step + 1, side="right") - 1
+        before = np.minimum(done[user], MOST - 1)
+        for sums, cell in (
+            (steps, group * k + category),
+            (counts, (before[:, 0] * MOST + before[:, 1]) * k + category),
+        ):
+            sums.add(0, cell, clicked, click)
+            for question, among, forecast in ((1, ~clicked & known, after_miss), (2, clicked & known, after_click)):
+                sums.add(question, cell[among], gone[among], forecast[among])
+        expected = np.where(clicked, after_click, after_miss)
+        left[step] = known.sum(), gone[known].sum(), expected[known].sum()
+        weights[user] += chances[4 * category + outcome]
+        done[user, 0] += clicked
+        done[user, 1] += ~clicked
+    ends.append(left)
+
+
+def _cells(sums: _Sums, where: list[str]) -> tuple[Cell, ...]:
+    found = []
+    for question, values in zip(QUESTIONS, sums.values, strict=True):
+        for words, (n, yes, forecast, variance) in zip(where, values.tolist(), strict=True):
+            if n and (forecast or yes):
+                found.append(Cell(question, words, int(n), int(yes), forecast, variance))
+    return tuple(found)
+
+
+def _testable(cell: Cell) -> bool:
+    return min(cell.expected, cell.n - cell.expected) >= ENOUGH
+
+
+def _step_words(group: int) -> str:
+    first = int(STEPS[group])
+    if group + 1 == len(STEPS):
+        return f"step {first} and later"
+    last = int(STEPS[group + 1]) - 1
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+def _times(n: int, what: str) -> str:
+    many = f"{n} or more" if n == MOST - 1 else str(n)
+    return f"{many} {what}{'' if n == 1 else 's'}"
+
+
+def _upper_tail(value: float, freedom: int) -> float:
+    """The chance that a chi-squared number is larger, by Wilson and Hilferty's approximation.
+
+    >>> round(_upper_tail(18.307, 10), 3), round(_upper_tail(124.342, 100), 3)
+    (0.05, 0.05)
+    """
+    z = ((value / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / sqrt(2 / (9 * freedom))
+    return NormalDist().cdf(-z)
