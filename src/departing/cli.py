@@ -525,6 +525,134 @@ def _study_progress(quiet: bool) -> Iterator[tuple[Callable[[int, int], None], "
 
 @app.command()
 @_told
+def visits(
+    file: InstanceArgument,
+    out: Annotated[Path, typer.Option("--save", "-o", help="The log to write (.parquet or .csv).")],
+    users: Annotated[str, typer.Option(metavar="N", help="How many users come.")] = "1e5",
+    days: Annotated[float, typer.Option(help="How many days the log lasts.")] = 90.0,
+    gap: Annotated[float, typer.Option(help="Days between the steps of a user, on average.")] = 1.0,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Write the log of a site that shows categories at random, to fit and to learn from."""
+    from departing.simulation.log import format_of
+    from departing.simulation.visits import visits as draw
+
+    format_of(out)
+    with _progress("visiting", None, as_json):
+        log = draw(_load(file), _whole("users", users), seed, days=days, gap=gap)
+        log.save(out)
+    if as_json:
+        _print_json({"users": log.histories.users, "events": len(log.user), "saved": str(out)})
+        return
+    print(f"{len(log.user):,} events of {log.histories.users:,} users\nSaved to {out}")
+
+
+def _numbers(field: str, text: str) -> list[int]:
+    """Whole numbers, written as one, as 1-5 or as 1,2,4."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = [_whole(field, end) for end in ((first, last) if dash else (first, first))]
+        if not 0 < ends[0] <= ends[1] <= 64:
+            raise InputError(f"{field} is {text!r:.40}; expected numbers from 1 to 64, such as 3, 1-5 or 2,4.")
+        found += range(ends[0], ends[1] + 1)
+    return found
+
+
+@app.command()
+@_told
+def fit(
+    log: Annotated[
+        str, typer.Argument(metavar="LOG", help="CSV, Parquet, JSON lines, a folder or glob, DuckDB or SQLite.")
+    ],
+    save: Annotated[
+        Path | None, typer.Option("--save", "-o", help="Write the instance to this file (.toml or .json).")
+    ] = None,
+    user: Annotated[str, typer.Option(metavar="COLUMN", help="Who it was.")] = "user",
+    time: Annotated[str, typer.Option(metavar="COLUMN", help="When it was.")] = "time",
+    category: Annotated[str, typer.Option(metavar="COLUMN", help="What was recommended.")] = "category",
+    clicked: Annotated[str, typer.Option(metavar="COLUMN", help="Whether it was clicked.")] = "clicked",
+    departed: Annotated[
+        str, typer.Option(metavar="COLUMN", help="Whether the user left then, if the log tells.")
+    ] = "departed",
+    inactive_after: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Silence after which a user has left, such as '30 days'.")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="The table of a DuckDB or SQLite file.")] = None,
+    types: Annotated[str, typer.Option(metavar="M", help="How many types, or numbers to choose from.")] = "1-5",
+    criterion: Annotated[str, typer.Option(help="How to choose: bic or held-out.")] = "bic",
+    sure: Annotated[bool, typer.Option("--sure", help="Take departure after a no-click for sure.")] = False,
+    times: Annotated[int, typer.Option("--bootstrap", help="Draws for the uncertainty of gains; 0 for none.")] = 50,
+    rejects: Annotated[
+        Path | None, typer.Option(help="Write the rows that were rejected to this file (.csv or .parquet).")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the fit to this file (.svg, .png or .pdf).")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
+    from departing.data.log import read_log
+    from departing.fitting.fit import fit as estimate
+    from departing.model.arguments import as_whole
+    from departing.model.files import ENDINGS, suffix_of
+    from departing.report import fitting as report
+
+    numbers, times = _numbers("types", types), as_whole("bootstrap", times, 0, 10**5)
+    for path, endings in ((save, ENDINGS), (picture, report.PICTURES)):
+        if path is not None:
+            suffix_of(path, endings)
+    columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
+    with _progress("reading", None, as_json):
+        read = read_log(log, **columns, inactive_after=_span(inactive_after), table=table, rejects=rejects)
+    with _progress("fitting", len(numbers), as_json) as advance:
+        found = estimate(
+            read,
+            numbers,
+            criterion=criterion,
+            depart=1.0 if sure else None,
+            seed=seed,
+            progress=lambda *_: advance(1),
+        )
+    with _progress("checking", None, as_json):
+        checked = found.check()
+    worth = None
+    if times:
+        with _progress("planning", times, as_json) as advance:
+            worth = report.gains(found, checked.clicks, times, lambda *_: advance(1))
+    if save is not None:
+        found.instance.save(save)
+    if picture is not None:
+        report.write_picture(found, checked, picture)
+    files = {"saved": save, "picture": picture, "rejects": rejects}
+    if as_json:
+        values = report.fit_values(found, checked, worth)
+        _print_json(values | {name: str(path) for name, path in files.items() if path is not None})
+        return
+    console = _console()
+    print(read.report)
+    if len(numbers) > 1:
+        console.print(report.criteria_table(found))
+    print("\n".join(found.words()))
+    console.print(report.type_table(found))
+    print("\n".join([*found.warnings, str(checked)]))
+    if worth is not None:
+        print(f"The best policy: {worth.plan.words()}")
+        console.print(report.gain_table(worth))
+    for path in filter(None, files.values()):
+        print(f"Saved to {path}")
+
+
+def _span(text: str | None) -> str | float | None:
+    """A silence: a number as one, anything else as it is."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+@app.command()
+@_told
 def movielens(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or zip of a MovieLens release.")],
     genres: Annotated[

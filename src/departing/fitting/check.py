@@ -21,6 +21,7 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, 
 STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # where the groups of steps begin
 MOST = 4  # clicks or no-clicks so far that are told apart
 ENOUGH = 5.0  # yes and no that a cell must be expected to have, for its test
+DOUBT = 0.01  # p-value from which on the model is not doubted
 QUESTIONS = ("click", "depart", "depart_on_click")
 
 
@@ -50,6 +51,10 @@ class Cell:
         """Standard errors that the observed number is above the forecast one."""
         return (self.observed - self.expected) / sqrt(self.variance) if self.variance > 0 else 0.0
 
+    def __str__(self) -> str:
+        numbers = f"{self.observed:,} seen, {self.expected:,.1f} forecast (z {self.z:+.1f})"
+        return f"{self.question}, {self.where}: {numbers}"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -57,7 +62,7 @@ class Check:
 
     `p_value` is how likely a difference as large as in the cells by step would be if the instance were right.
     `here[n]` and `forecast[n]` are the shares of users who are still here after n steps: as observed, allowing for
-    those who are censored, and by the forecasts.
+    those who are censored, and by the forecasts. `clicked[n]` is the share of clicks at the step after.
     """
 
     by_step: tuple[Cell, ...]
@@ -65,6 +70,12 @@ class Check:
     p_value: float
     here: Floats
     forecast: Floats
+    clicked: Floats
+
+    @property
+    def clicks(self) -> float:
+        """Clicks per user as the log has them, with what censored users would have gone on to do."""
+        return float(self.here[:-1] @ self.clicked)
 
     def worst(self, n: int = 5) -> list[Cell]:
         """The cells with the largest differences, in standard errors."""
@@ -72,12 +83,9 @@ class Check:
         return sorted(cells, key=lambda cell: -abs(cell.z))[:n]
 
     def __str__(self) -> str:
-        lines = [f"p-value of the fit: {self.p_value:.2g}"]
-        lines += [
-            f"  {each.question}, {each.where}: {each.observed} seen, {each.expected:.1f} forecast (z {each.z:+.1f})"
-            for each in self.worst()
-        ]
-        return "\n".join(lines)
+        verdict = "nothing speaks against the model" if self.p_value > DOUBT else "the model does not fit everywhere"
+        lines = [f"Forecasts against what happened, step by step: p = {self.p_value:.2g}, {verdict}."]
+        return "\n".join([*lines, *(f"  {cell}" for cell in self.worst() if self.p_value <= DOUBT)])
 
 
 class _Sums:
@@ -102,14 +110,14 @@ def check(instance: Instance, episodes: Iterable[Steps], n_parameters: int) -> C
     before = [f"{_times(c, 'click')} and {_times(s, 'no-click')}" for c in range(MOST) for s in range(MOST)]
     by_counts = _cells(counts, [f"{name!r} after {words}" for words in before for name in instance.categories])
     longest = max((len(left) for left in ends), default=0)
-    total = np.zeros((longest, 3))
+    total = np.zeros((longest, 5))
     for left in ends:
         total[: len(left)] += left
-    asked = np.maximum(total[:, :1], 1e-300)
-    here, forecast = np.cumprod(1 - total[:, 1:] / asked, axis=0).T if longest else np.ones((2, 0))
+    shown, clicks, *_ = total.T
+    here, forecast = np.cumprod(1 - total[:, 3:] / np.maximum(total[:, 2:3], 1.0), axis=0).T
     tested = [cell for cell in by_step if _testable(cell)]
     p_value = _upper_tail(sum(cell.z**2 for cell in tested), max(len(tested) - n_parameters, 1)) if tested else 1.0
-    return Check(by_step, by_counts, p_value, np.append(1.0, here), np.append(1.0, forecast))
+    return Check(by_step, by_counts, p_value, np.append(1.0, here), np.append(1.0, forecast), clicks / shown)
 
 
 def _follow(instance: Instance, part: Steps, steps: _Sums, counts: _Sums, ends: list[Floats]) -> None:
@@ -121,7 +129,7 @@ def _follow(instance: Instance, part: Steps, steps: _Sums, counts: _Sums, ends: 
     done = np.zeros((len(weights), 2), np.int64)  # clicks and no-clicks so far
     order = np.argsort(part.step, kind="stable")
     bounds = np.searchsorted(part.step[order], np.arange(int(part.step.max()) + 2 if len(who) else 0))
-    left = np.zeros((max(len(bounds) - 1, 0), 3))
+    left = np.zeros((max(len(bounds) - 1, 0), 5))
     for step, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
         rows = order[first:last]
         user, category, outcome = who[rows], part.category[rows], part.outcome[rows]
@@ -143,7 +151,7 @@ def _follow(instance: Instance, part: Steps, steps: _Sums, counts: _Sums, ends: 
             for question, among, forecast in ((1, ~clicked & known, after_miss), (2, clicked & known, after_click)):
                 sums.add(question, cell[among], gone[among], forecast[among])
         expected = np.where(clicked, after_click, after_miss)
-        left[step] = known.sum(), gone[known].sum(), expected[known].sum()
+        left[step] = len(rows), clicked.sum(), known.sum(), gone[known].sum(), expected[known].sum()
         weights[user] += chances[4 * category + outcome]
         done[user, 0] += clicked
         done[user, 1] += ~clicked

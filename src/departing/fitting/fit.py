@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
+from math import ceil
 from statistics import NormalDist
 
 import numpy as np
@@ -22,6 +24,7 @@ from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 MOST_TYPES = 64
 CRITERIA = ("bic", "held-out")
 HELD_OUT = 0.2  # share of the users that are set aside to compare numbers of types
+CHECKED = 50_000  # users whose steps are looked at together
 Progress = Callable[[int, int], None]
 
 
@@ -117,14 +120,18 @@ class Fit:
                 progress(done + 1, times)
         return found
 
-    def check(self) -> Check:
-        """How far the instance is from the steps of the log that it was fitted to, which is read again for it."""
+    def check(self, users: int = 200_000) -> Check:
+        """How far the instance is from the steps of the log that it was fitted to, of its first `users` at least.
+
+        The log is read again for it.
+        """
         episodes = getattr(self.histories, "episodes", None)
         if episodes is None:
             raise InputError(
                 "The order of steps is not known from histories alone; fit what read_log gives to check."
             )
-        return check(self.instance, episodes(), self.evidence.n_parameters)
+        parts = islice(episodes(CHECKED), ceil(as_whole("users", users) / CHECKED))
+        return check(self.instance, parts, self.evidence.n_parameters)
 
     def _same_questions(self, histories: Histories) -> Evidence:
         seen = histories.distinct
