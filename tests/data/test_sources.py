@@ -196,6 +196,7 @@ def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
         ({"rejects": "bad.xlsx"}, "allowed endings are .parquet, .csv"),
         ({"rejects": "no/such/folder/bad.csv"}, "Cannot write"),
         ({"clicked": "time"}, r"Column 'time' for clicked holds \d; expected 0 or 1.*of time >="),
+        ({"time": "clicked"}, "Column 'clicked' for time is of type BOOLEAN"),
         ({"departed": "category"}, "No value of column 'category' says who departed"),
     ],
 )

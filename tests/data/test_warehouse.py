@@ -29,7 +29,7 @@ def dirty_log(seed, n=300):
         return [values[i] for i in random.choice(len(values), n, p=chances)]
 
     times = [datetime(2024, 1, 1) + timedelta(hours=6 * int(i)) for i in random.integers(0, 200, n)]
-    return polars.DataFrame(
+    frame = polars.DataFrame(
         {
             "user": some([*range(40), None]),
             "time": [None if random.random() < 0.02 else time for time in times],
@@ -40,6 +40,7 @@ def dirty_log(seed, n=300):
             "t": some(["x", "y"]),
         }
     )
+    return polars.concat([frame, frame[: n // 10]])
 
 
 def check(log, table, reading, users):

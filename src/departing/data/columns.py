@@ -41,12 +41,6 @@ class Columns:
         propensity = self.propensity if self.propensity in there else None
         return Columns(self.user, self.time, self.category, self.clicked, departed, propensity)
 
-    @property
-    def named(self) -> list[str]:
-        """The names of the columns that there are."""
-        names = (self.user, self.time, self.category, self.clicked, self.departed, self.propensity)
-        return [name for name in names if name is not None]
-
 
 def as_columns(**names: str | None) -> Columns:
     """The columns named by the caller, each of them once."""
