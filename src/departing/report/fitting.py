@@ -187,9 +187,12 @@ def _heat(axes: Axes, values: Floats, fit: Fit, words: str, colour: str) -> None
 
     instance = fit.instance
     ramp = LinearSegmentedColormap.from_list("ramp", ["white", colour])
-    axes.imshow(values, cmap=ramp, vmin=0, vmax=1, aspect="auto")
+    top = max(1.3 * float(values.max()), 0.2)
+    axes.imshow(values, cmap=ramp, vmin=0, vmax=top, aspect="auto")
     for (a, x), value in np.ndenumerate(values):
-        axes.text(x, a, f"{value:.2f}", ha="center", va="center", color="white" if value > 0.65 else INK, fontsize=9)
+        axes.text(
+            x, a, f"{value:.2f}", ha="center", va="center", color="white" if value > 0.6 * top else INK, fontsize=9
+        )
     names = [
         f"{shorten(name, 0.9, 8)}\n{share:.0%}" for name, share in zip(instance.types, instance.prior, strict=True)
     ]
