@@ -1,5 +1,7 @@
 """The Bayes learner: its inference, what it thinks exploring is worth, and that it learns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,6 +109,19 @@ def test_looks_along_one_way_are_those_through_all_counts(seed, types, categorie
 
     for fast, slow in zip(looks(walk, instance), looks(Same(), instance), strict=True):
         assert fast.tolist() == slow.tolist()
+
+
+def test_a_few_draws_do_not_make_another_policy_greedy():
+    prospects = prospects_of(hard(), 300, [dp.Fixed(0), dp.Fixed(1)])
+    old, new = prospects.policies.index(dp.Fixed(0)), prospects.policies.index(dp.Fixed(1))
+    values = np.zeros_like(prospects.values)
+    values[old] = 1.0
+    likely = np.argsort(-prospects.weights)[:3]
+    values[new, likely] = 1e6
+    for before, chosen in ((dp.Fixed(0), old), (None, new), (dp.Fixed(1), new)):
+        assert replace(prospects, values=values, before=before).chosen == chosen
+    values[new] = 1.1
+    assert replace(prospects, values=values, before=dp.Fixed(0)).chosen == new
 
 
 def test_a_purse_bounds_what_a_block_explores():

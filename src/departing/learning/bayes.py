@@ -130,7 +130,7 @@ class Bayes(Model):
         if self.explore == "thompson" or (n < 4 and self.explore != "none"):
             dealt = self.rng.multinomial(n, draws.weights)
             return [(planned(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
-        prospects = Prospects.of(draws, self._plans(draws), self._tried)
+        prospects = Prospects.of(draws, self._plans(draws), self._tried, self._memory.greedy)
         self._remember(prospects)
         if self.explore == "none":
             return [(prospects.greedy, n)]

@@ -38,21 +38,27 @@ DEAR = 1.5, 3.0  # times the cost, the benefit must be; and times the root of ho
 
 @dataclass(frozen=True, eq=False)
 class Prospects:
-    """Instances that may be true, and policies: `values[c, j]` is what policy c brings if draw j is true."""
+    """Instances that may be true, and policies: `values[c, j]` is what policy c brings if draw j is true.
+
+    `before` is the policy that was greedy before.
+    """
 
     draws: Draws
     policies: list[Policy]
     plans: dict[Policy, Plan]
     values: Floats
+    before: Policy | None = None
 
     @classmethod
-    def of(cls, draws: Draws, plans: list[Plan], more: Sequence[Schedule]) -> "Prospects":
+    def of(
+        cls, draws: Draws, plans: list[Plan], more: Sequence[Schedule], before: Policy | None = None
+    ) -> "Prospects":
         """The prospects of plans and of more policies."""
         made = {plan.policy: plan for plan in plans}
         policies = list(dict.fromkeys([*made, *more]))
         batch = _Batch.of(draws.instances)
         values = [_worths(policy, made, batch, draws.instances) for policy in policies]
-        return cls(draws, policies, made, np.array(values))
+        return cls(draws, policies, made, np.array(values), before)
 
     @cached_property
     def means(self) -> Floats:
@@ -61,12 +67,20 @@ class Prospects:
 
     @cached_property
     def chosen(self) -> int:
-        """The policy that brings most on average."""
-        return int(self.means.argmax())
+        """The policy that brings most on average; the one before, unless the other is more likely better than not.
+
+        A few draws in which a policy brings very much are a reason to explore it, not to give it to everybody.
+        """
+        best = int(self.means.argmax())
+        if self.before in self.policies:
+            old = self.policies.index(self.before)
+            if self.weights[self.values[best] > self.values[old]].sum() < 0.5:
+                return old
+        return best
 
     @property
     def greedy(self) -> Policy:
-        """The policy that brings most on average."""
+        """The policy that was chosen."""
         return self.policies[self.chosen]
 
     @property
