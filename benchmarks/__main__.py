@@ -4,7 +4,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import crowds, exact, lanes, learning, logs, movielens, planning, reading, startup
+from benchmarks import crowds, exact, fitting, lanes, learning, logs, movielens, planning, reading, startup
 from benchmarks.common import table
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "planning": planning,
     "learning": learning,
     "logs": logs,
+    "fitting": fitting,
     "movielens": movielens,
     "reading": reading,
     "startup": startup,
