@@ -731,7 +731,7 @@ def quickstart(
     """Tell the story of the paper's blog with real numbers, on a page that opens without a network."""
     from departing.report.quickstart import tell, write_page
 
-    with _progress("working it out", 6, as_json) as advance:
+    with _progress("working it out", 7, as_json) as advance:
         story = tell(advance)
     write_page(story, out)
     if as_json:

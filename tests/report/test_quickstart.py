@@ -14,7 +14,7 @@ from departing.report.tables import bracket, number, significant
 def story():
     parts = []
     told = tell(parts.append)
-    assert sum(parts) == 6
+    assert sum(parts) == 7
     return told
 
 
@@ -23,6 +23,24 @@ def test_the_story_has_learners_who_learn(story):
     hybrid, lattice, bayes = lost.values()
     assert bayes < hybrid / 5
     assert lattice < hybrid / 3
+
+
+def test_the_story_goes_from_a_log_to_a_policy(story):
+    site = story.site
+    assert site.fit.types == site.truth.n_types
+    assert [words.split(": ")[1].split(",")[0] for words in site.fit.words()] == [
+        "love news",
+        "love sport",
+        "love music",
+    ]
+    assert 0.99 * site.best.value < site.run.mean < 1.005 * site.best.value
+    assert site.run.mean > 2 * site.check.clicks
+    assert site.check.clicks < site.learnt.mean < site.best.value
+    true = dict(zip(site.truth.categories, site.truth.depart[:, 0], strict=True))
+    for name, found, error in zip(
+        site.fit.instance.categories, site.fit.instance.depart, site.fit.errors.depart, strict=True
+    ):
+        assert (abs(found - true[name]) < 4.5 * error).all()
 
 
 def test_the_story_finds_six_steps_and_the_exact_values(story):
@@ -61,7 +79,7 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path
     assert checker.loads == []
     assert "url(http" not in text
     assert "@import" not in text
-    assert text.count("<svg") == 4
+    assert text.count("<svg") == 5
     assert "0.6502905844" in text
     assert not re.search(r"\$[a-z_]+", text)
 

@@ -2,30 +2,38 @@
 
 import html
 import os
+import tempfile
 import time
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any
 
 import numpy as np
 from rich.console import Group
 
+from departing.data.log import read_log
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.figures import BLUE, GREY, ORANGE, VIOLET, render
+from departing.fitting.check import Check
+from departing.fitting.fit import Fit, fit
+from departing.fitting.likelihood import Parameters
+from departing.fitting.order import matched
 from departing.learning.bayes import Bayes
 from departing.learning.committed import Committed
 from departing.learning.lattice import LatticeUCB
 from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.files import replacing, suffix_of
-from departing.model.instance import Instance
-from departing.planning.plan import plan
+from departing.model.instance import Floats, Instance
+from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold
 from departing.report import pictures
+from departing.report.fitting import draw as draw_fit
 from departing.report.page import page
 from departing.report.tables import (
     BY_TYPE,
@@ -39,6 +47,7 @@ from departing.report.tables import (
 )
 from departing.simulation.run import Progress, Run
 from departing.simulation.simulate import simulate
+from departing.simulation.visits import visits
 from departing.studies.picture import draw_regret
 from departing.studies.results import Curves
 
@@ -57,6 +66,12 @@ LEARNING = (
     "Clicks lost against the number of readers, both on logarithmic scales. Dashed: somebody who knows which single "
     "category is best, and shows nothing else."
 )
+SITE_USERS, SITE_DAYS, SILENCE = 30_000, 60, "14 days"
+SITE_GAP = 1e-3
+FITTED = (
+    "Found in the log: how often every type of reader clicks what, how often they leave, and how long readers stay, as "
+    "observed and as fitted."
+)
 SURVIVAL = "The share of readers still here after every number of steps."
 
 
@@ -73,13 +88,39 @@ class Act:
 
 
 @dataclass(frozen=True)
+class Site:
+    """What a log of a site tells, beside the truth: the fit, its check, what is planned on it and learnt without it."""
+
+    truth: Instance
+    events: int
+    fit: Fit
+    check: Check
+    planned: Plan
+    run: Run
+    best: Plan
+    learnt: Run
+
+    def values(self) -> dict[str, Any]:
+        """The numbers as plain values."""
+        return {
+            "events": self.events,
+            "types": self.fit.words(),
+            "log": self.check.clicks,
+            "planned": self.run.mean,
+            "best": self.best.value,
+            "learnt": self.learnt.mean,
+        }
+
+
+@dataclass(frozen=True)
 class Story:
-    """All that the page tells: the blog, its best time to switch, runs with their seconds, the magazine."""
+    """All that the page tells: the blog, its best time to switch, runs with their seconds, the magazine, its log."""
 
     blog: Act
     best: Threshold
     runs: list[tuple[Run, float]]
     magazine: Act
+    site: Site
     learners: list[Curves]
 
     def values(self) -> dict[str, Any]:
@@ -90,6 +131,7 @@ class Story:
             "best": words,
             "runs": [run_values(words, run, CONFIDENCE, seconds) for run, seconds in self.runs],
             "magazine": [evaluation_values(*row, distribution=False) for row in self.magazine.rows],
+            "site": self.site.values(),
             "learners": [{"learner": curve.learner, "regret": float(curve.final[0])} for curve in self.learners],
         }
 
@@ -103,13 +145,17 @@ class Story:
             f"{CONFIDENCE:.0%} sure between {number(low, 8)} and {number(high, 8)}.",
             "\nA magazine whose readers forgive half of the time, and where what they do tells who they are.",
             self.magazine.table(),
+            f"\nThe magazine's log, of readers who were shown anything at random: {self.site.events:,} events.",
+            *(f"  {words}" for words in self.site.fit.words()),
+            f"Clicks per reader: {self.site.check.clicks:.3f} in the log, {self.site.run.mean:.3f} with the policy "
+            f"planned on what was found, {self.site.best.value:.3f} with the best.",
             f"\nLearning a blog from {LEARNING_USERS:,} readers: clicks lost to somebody who knows it all along.",
             *(f"  {curve.learner}: {curve.final[0]:,.0f}" for curve in self.learners),
         )
 
 
 def tell(progress: Progress) -> Story:
-    """Work the story out, calling `progress` after each of its six parts."""
+    """Work the story out, calling `progress` after each of its seven parts."""
     first = blog()
     sports, economics = first.category("sports"), first.category("economics")
     switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
@@ -130,9 +176,38 @@ def tell(progress: Progress) -> Story:
     for _, found in other.rows:
         _ = found.distribution  # worked out here, shown on the page
     progress(1)
+    site = look_at_a_log(second)
+    progress(1)
     learners = learn()
     progress(1)
-    return Story(act, best, runs, other, learners)
+    return Story(act, best, runs, other, site, learners)
+
+
+def look_at_a_log(truth: Instance) -> Site:
+    """The way of the data: a log of a site that shows anything at random, a fit, a plan and a run; and a learner."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.parquet"
+        visits(truth, SITE_USERS, seed=1, days=SITE_DAYS).save(path)
+        log = read_log(path, inactive_after=SILENCE)
+        found = fit(log, types=range(1, 5))
+        check = found.check()
+    planned = plan(found.instance, SITE_GAP)
+    best = plan(truth, SITE_GAP)
+    # Categories of the log are in the order of their names, those of the truth are not.
+    names = found.instance.categories
+    order = [names.index(name) for name in truth.categories]
+    policy = plan(_reordered(found.instance, order), SITE_GAP).policy
+    run = simulate(truth, policy, users=10**6, seed=1)
+    learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS)
+    learnt = simulate(truth, learner, SITE_USERS, seed=1, optimum=best)
+    return Site(truth, log.report.events, found, check, planned, run, best, learnt)
+
+
+def _reordered(instance: Instance, order: list[int]) -> Instance:
+    """The same instance with its categories in another order."""
+    click, depart, last = (part[order] for part in (instance.click, instance.depart, instance.depart_on_click))
+    names = [instance.categories[a] for a in order]
+    return Instance(instance.prior, click, depart, last, names, instance.types)
 
 
 def learn() -> list[Curves]:
@@ -188,6 +263,16 @@ def _body(story: Story) -> str:
         magazine=_instance_table(second.instance),
         magazine_values=_policy_table(second),
         survival=_figure(pictures.draw_survival(curves), SURVIVAL),
+        site_users=f"{SITE_USERS:,}",
+        events=f"{story.site.events:,}",
+        silence=SILENCE,
+        words="".join(f"<li>{html.escape(words)}</li>" for words in story.site.fit.words()),
+        truth=_truth_table(story.site),
+        fitted=_figure(draw_fit(story.site.fit, story.site.check), FITTED),
+        in_log=f"{story.site.check.clicks:.2f}",
+        planned=f"{story.site.run.mean:.2f}",
+        possible=f"{story.site.best.value:.2f}",
+        learnt=f"{story.site.learnt.mean:.2f}",
         users=f"{LEARNING_USERS:,}",
         lost=f"{story.learners[-1].final[0]:,.0f}",
         learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
@@ -210,6 +295,24 @@ def _instance_table(instance: Instance) -> str:
     for name, chances in zip(instance.categories, instance.click, strict=True):
         rows.append([f"clicks {name}", *(f"{chance:g}" for chance in chances)])
     return _rows(["", *instance.types], rows)
+
+
+def _truth_table(site: Site) -> str:
+    """Every chance that was found, with its error, beside what it is."""
+    found, errors = site.fit.instance, site.fit.errors
+    true = site.truth
+    order = [true.categories.index(name) for name in found.categories]
+    click, depart, last = (part[order] for part in (true.click, true.depart, true.depart_on_click))
+    same = matched(Parameters(true.prior, click, depart, last), found)
+    rows = [["share of readers", *_beside(found.prior, errors.prior, same.prior)]]
+    for a, name in enumerate(found.categories):
+        rows.append([f"clicks {name}", *_beside(found.click[a], errors.click[a], same.click[a])])
+        rows.append([f"departs after {name}", *_beside(found.depart[a], errors.depart[a], same.depart[a])])
+    return _rows(["found ± error (truth)", *found.types], rows)
+
+
+def _beside(found: Floats, errors: Floats, true: Floats) -> list[str]:
+    return [f"{f:.3f} ± {e:.3f} ({t:g})" for f, e, t in zip(found, errors, true, strict=True)]
 
 
 def _policy_table(act: Act) -> str:
