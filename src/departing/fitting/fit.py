@@ -131,7 +131,7 @@ class Fit:
                 "The order of steps is not known from histories alone; fit what read_log gives to check."
             )
         parts = islice(episodes(CHECKED), ceil(as_whole("users", users) / CHECKED))
-        return check(self.instance, parts, self.evidence.n_parameters)
+        return check(self.instance, parts)
 
     def _same_questions(self, histories: Histories) -> Evidence:
         seen = histories.distinct
@@ -194,7 +194,7 @@ def fit(
     pseudo = as_number("pseudo", pseudo, 1e-6, 1e6)
     starts, rng = as_whole("starts", starts), np.random.default_rng([as_seed(seed), 6])
     questions, notes = _questions(histories, depart, depart_on_click)
-    seen = histories.distinct
+    seen = _with_steps(histories)
     aside = rng.binomial(seen.multiplicity, HELD_OUT)
     found: dict[int, Solution] = {}
     criteria = []
@@ -222,6 +222,13 @@ def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
             f"types is {numbers[-1]}; at most {distinct} are allowed, as many as there are distinct histories."
         )
     return numbers
+
+
+def _with_steps(histories: Histories) -> Histories:
+    """The distinct histories of users who were shown something."""
+    seen = histories.distinct
+    told = seen.steps > 0
+    return seen if told.all() else Histories(seen.counts[told], seen.multiplicity[told], pending=seen.pending[told])
 
 
 def _questions(
