@@ -564,7 +564,8 @@ def _numbers(field: str, text: str) -> list[int]:
 @_told
 def fit(
     log: Annotated[
-        str, typer.Argument(metavar="LOG", help="CSV, Parquet, JSON lines, a folder or glob, DuckDB, SQLite, or oulad.")
+        str,
+        typer.Argument(metavar="LOG", help="CSV, Parquet, JSON lines, a folder or glob, DuckDB, SQLite, or oulad."),
     ],
     save: Annotated[
         Path | None, typer.Option("--save", "-o", help="Write the instance to this file (.toml or .json).")
@@ -621,7 +622,8 @@ def fit(
     worth = None
     if times:
         with _progress("planning", times, as_json) as advance:
-            worth = report.gains(found, checked.clicks, times, lambda *_: advance(1))
+            seen = None if checked.cut_short else checked.clicks
+            worth = report.gains(found, seen, times, lambda *_: advance(1))
     if save is not None:
         found.instance.save(save)
     if picture is not None:
