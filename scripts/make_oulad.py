@@ -1,7 +1,8 @@
 """Makes src/departing/data/oulad.parquet: python scripts/make_oulad.py episodes_derived.csv [oulad.parquet].
 
-The CSV has a row for every assessment that was due to a student: episode (a student in one presentation of a module),
-step, code_module, assessment_type, date, click (it was handed in) and departed (unregistered before the next was due).
+The CSV has a row for every assessment that was due to a student: episode (a student in one presentation of a
+module), step, code_module, assessment_type, date, click (it was handed in) and departed (unregistered before the next
+was due).
 """
 
 import sys
@@ -27,8 +28,8 @@ def make(source: Path, target: Path) -> None:
     form = "FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 22, ROW_GROUP_SIZE 1048576"
     form += ", DICTIONARY_SIZE_LIMIT 1000"  # so that users are stored by how they differ from the row before
     with duckdb.connect(config={"threads": 1}) as database:
-        rows = database.read_csv(str(source))
-        database.execute(f"COPY (SELECT {listed} FROM rows ORDER BY episode, step) TO '{target}' ({form})")
+        rows = f"SELECT {listed} FROM read_csv('{source}') ORDER BY episode, step"
+        database.execute(f"COPY ({rows}) TO '{target}' ({form})")
 
 
 if __name__ == "__main__":

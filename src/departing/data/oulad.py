@@ -12,8 +12,8 @@ def oulad(category: str = "category") -> Log:
     """The log of 27,851 students of the Open University: a step for every assessment that was due to one.
 
     A user is a student in one presentation of a module. A click is an assessment handed in, a departure is to
-    unregister before the next one is due, and `time` is the day since the presentation began. The column `category` is
-    how the assessment is marked, by a tutor (TMA) or by the computer (CMA); the column `module` can be had instead.
+    unregister before the next one is due. The column `category` says how the assessment is marked, by a tutor (TMA)
+    or by the computer (CMA); the column `module` can be had instead.
 
     >>> oulad()
     <Log of 27,851 users, 22,521 of them censored, with 217,223 events in 2 categories, 493 distinct counts>
