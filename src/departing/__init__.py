@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from departing.data.log import Log, read_log
     from departing.data.movielens import movielens
+    from departing.data.oulad import oulad
     from departing.evaluation.bracket import Bracket
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
     from departing.fitting.fit import Fit, fit
@@ -69,6 +70,7 @@ _HOME = {
     "load_learner": "learning.library",
     "load_policy": "policy.library",
     "movielens": "data.movielens",
+    "oulad": "data.oulad",
     "plan": "planning.plan",
     "predict": "model.belief",
     "random_instance": "model.families",
@@ -109,6 +111,7 @@ __all__ = [
     "load_learner",
     "load_policy",
     "movielens",
+    "oulad",
     "plan",
     "predict",
     "random_instance",

@@ -564,7 +564,8 @@ def _numbers(field: str, text: str) -> list[int]:
 @_told
 def fit(
     log: Annotated[
-        str, typer.Argument(metavar="LOG", help="CSV, Parquet, JSON lines, a folder or glob, DuckDB or SQLite.")
+        str,
+        typer.Argument(metavar="LOG", help="CSV, Parquet, JSON lines, a folder or glob, DuckDB, SQLite, or oulad."),
     ],
     save: Annotated[
         Path | None, typer.Option("--save", "-o", help="Write the instance to this file (.toml or .json).")
@@ -593,6 +594,7 @@ def fit(
 ) -> None:
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
     from departing.data.log import read_log
+    from departing.data.sources import OULAD
     from departing.fitting.fit import fit as estimate
     from departing.model.arguments import as_whole
     from departing.model.files import ENDINGS, suffix_of
@@ -604,7 +606,8 @@ def fit(
             suffix_of(path, endings)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     with _progress("reading", None, as_json):
-        read = read_log(log, **columns, inactive_after=_span(inactive_after), table=table, rejects=rejects)
+        source = OULAD if log == "oulad" else log
+        read = read_log(source, **columns, inactive_after=_span(inactive_after), table=table, rejects=rejects)
     with _progress("fitting", len(numbers), as_json) as advance:
         found = estimate(
             read,
@@ -619,7 +622,8 @@ def fit(
     worth = None
     if times:
         with _progress("planning", times, as_json) as advance:
-            worth = report.gains(found, checked.clicks, times, lambda *_: advance(1))
+            seen = None if checked.cut_short else checked.clicks
+            worth = report.gains(found, seen, times, lambda *_: advance(1))
     if save is not None:
         found.instance.save(save)
     if picture is not None:

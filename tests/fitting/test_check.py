@@ -117,3 +117,12 @@ def test_nothing_at_all_is_checked_too():
     empty.pending = np.zeros(0, bool)
     assert check(SITE, [empty]).p_value == 1.0
     assert check(SITE, []).clicks == 0.0
+
+
+def test_a_log_that_ends_before_its_users_leave_is_cut_short():
+    loyal = dp.Instance([1.0], [[0.8]], 0.05)
+    short, long = (check(loyal, [episodes_of(dp.visits(loyal, users=500, seed=1, days=n))]) for n in (8, 2000))
+    assert short.cut_short
+    assert f"still here after {len(short.here) - 1} steps" in str(short)
+    assert not long.cut_short
+    assert "still here" not in str(long)

@@ -32,6 +32,7 @@ FORMATS = {
     ".db": "database",
 }
 BATCH = 2**16  # rows brought over from SQLite at a time
+OULAD = Path(__file__).with_name("oulad.parquet")  # the log in the box
 THREAD = 125_000_000  # bytes that DuckDB asks for every thread
 
 
@@ -70,7 +71,7 @@ def opened(source: Any, table: str | None, memory: int) -> Iterator[Opened]:
 def described(source: Any) -> str:
     """What to call `source` in a sentence."""
     if isinstance(source, str | os.PathLike):
-        return repr(str(source))
+        return "OULAD (CC BY 4.0)" if source == OULAD else repr(str(source))
     return f"the {type(source).__module__.split('.')[0]} {type(source).__name__}"
 
 

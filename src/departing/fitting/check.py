@@ -22,6 +22,7 @@ STEPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # where the groups of steps
 MOST = 4  # clicks or no-clicks so far that are told apart
 ENOUGH = 5.0  # yes and no that a cell must be expected to have, for its test
 DOUBT = 0.01  # p-value from which on the model is not doubted
+CUT = 0.05  # share of users still here after the longest history, above which the log is cut short
 QUESTIONS = ("click", "depart", "depart_on_click")
 
 
@@ -78,6 +79,11 @@ class Check:
         """Clicks per user as the log has them, with what censored users would have gone on to do."""
         return float(self.here[:-1] @ self.clicked)
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether so many users are still here after the longest history that the log shows only how they begin."""
+        return bool(self.here[-1] > CUT)
+
     def worst(self, n: int = 5) -> list[Cell]:
         """The cells with the largest differences, in standard errors."""
         cells = [cell for cell in (*self.by_step, *self.by_counts) if _testable(cell)]
@@ -85,8 +91,15 @@ class Check:
 
     def __str__(self) -> str:
         verdict = "nothing speaks against the model" if self.p_value > DOUBT else "the model does not fit everywhere"
-        lines = [f"Forecasts against what happened, step by step: p = {self.p_value:.2g}, {verdict}."]
-        return "\n".join([*lines, *(f"  {cell}" for cell in self.worst() if self.p_value <= DOUBT)])
+        p = f"p = {self.p_value:.2g}" if self.p_value >= 1e-15 else "p below 1e-15"
+        lines = [f"Forecasts against what happened, step by step: {p}, {verdict}."]
+        lines += [f"  {cell}" for cell in self.worst() if self.p_value <= DOUBT]
+        if self.cut_short:
+            lines.append(
+                f"{self.here[-1]:.0%} of users are still here after {len(self.here) - 1} steps, where the longest "
+                "history ends: about later steps there is only the word of the model."
+            )
+        return "\n".join(lines)
 
 
 class _Sums:

@@ -37,6 +37,7 @@ def doubts(instance: Instance, evidence: Evidence, eta: Floats, covariance: Floa
     edge = (said.min(axis=0) < FEW) | (error > WIDE)
     warnings = [
         *_scarce(instance, evidence),
+        *_unlinked(instance, evidence),
         *_short(evidence),
         *_at_edge(instance, evidence, edge),
     ]
@@ -83,6 +84,22 @@ def _scarce(instance: Instance, evidence: Evidence) -> list[str]:
     named = ", ".join(f"{instance.categories[a]!r} ({int(asked[a])} times)" for a in few[:5])
     more = f" and {len(few) - 5} more" if len(few) > 5 else ""
     return [f"There is little data on {named}{more}: shown less than {SCARCE} times for each type."]
+
+
+def _unlinked(instance: Instance, evidence: Evidence) -> list[str]:
+    """Whether some categories are shown only to users who are shown none of the others."""
+    shown = evidence.asked[:, : evidence.n_categories] > 0
+    linked = np.arange(evidence.n_categories) == evidence.asked_in_all.argmax()
+    while (more := shown[shown[:, linked].any(axis=1)].any(axis=0) & ~linked).any():
+        linked |= more
+    apart = shown.any(axis=0) & ~linked
+    if evidence.n_types == 1 or not apart.any():
+        return []
+    first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (linked, apart))
+    return [
+        f"No user links all categories, such as {first!r} and {other!r}: that a type of the one is the same type in "
+        "the other follows only from equal shares."
+    ]
 
 
 def _short(evidence: Evidence) -> list[str]:

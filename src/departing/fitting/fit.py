@@ -24,6 +24,7 @@ from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 MOST_TYPES = 64
 CRITERIA = ("bic", "held-out")
 HELD_OUT = 0.2  # share of the users that are set aside to compare numbers of types
+SELDOM = 0.05  # chance of leaving at a step below which a type is said to leave seldom
 CHECKED = 50_000  # users whose steps are looked at together
 Progress = Callable[[int, int], None]
 
@@ -303,7 +304,8 @@ def _criterion(best: Solution, aside: Integers, pseudo: float) -> Criterion:
         held_out = float(replace(evidence, users=left).value(eta[None], 0.0)[0] / left.sum())
     value = float(evidence.value(best.eta[None], 0.0)[0])
     d = evidence.n_parameters
-    return Criterion(evidence.n_types, d, value, d * np.log(evidence.users.sum()) - 2 * value, held_out)
+    bic = float(d * np.log(evidence.users.sum()) - 2 * value)
+    return Criterion(evidence.n_types, d, value, bic, held_out)
 
 
 def _fit(
@@ -339,7 +341,9 @@ def _describe(instance: Instance, x: int) -> str:
     leave = instance.leave[:, x]
     worst = names[int(leave.argmax())]
     words = f"{instance.prior[x]:.0%} of users: {verb} {_listed(loved)}"
-    if instance.n_categories > 1 and leave.max() > 1.1 * leave.min():
+    if leave.max() < SELDOM:
+        words += ", seldom leave"
+    elif instance.n_categories > 1 and leave.max() > 1.1 * leave.min():
         words += f", leave after {worst}"
     return words
 

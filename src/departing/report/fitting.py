@@ -90,7 +90,7 @@ def criteria_table(fit: Fit) -> RichTable:
 
 
 def type_table(fit: Fit) -> RichTable:
-    """For every category the chances of all types, each with its standard error; a question mark where unknown."""
+    """For every category the chances of all types, each with its standard error, or a question mark where unknown."""
     instance, errors, sure = fit.instance, fit.errors, fit.identified
     table = RichTable(title="Chances and their standard errors", title_justify="left")
     table.add_column("category", overflow="fold")
@@ -102,7 +102,7 @@ def type_table(fit: Fit) -> RichTable:
         for i, field in enumerate(fields):
             values, error, known = (getattr(part, field)[a] for part in (instance, errors, sure))
             row = [
-                _with_error(*pair) + ("" if is_known else " ?")
+                _with_error(*pair) if is_known else f"{pair[0]:.3f} ?"
                 for *pair, is_known in zip(values, error, known, strict=True)
             ]
             table.add_row(escape(name) if i == 0 else "", field, *row, end_section=field == fields[-1])
@@ -124,13 +124,17 @@ def gain_table(found: Gains) -> RichTable:
     more = {gain.name: gain for gain in found.over}
     for gain in found.worths:
         over = more.get(gain.name)
-        last = ("", "") if over is None else (f"{over.value:.3f}", _interval(over))
-        table.add_row(escape(gain.name), f"{gain.value:.3f}", _interval(gain), *last)
+        last = ("", "") if over is None else (_clicks(over.value), _interval(over))
+        table.add_row(escape(gain.name), _clicks(gain.value), _interval(gain), *last)
     return table
 
 
 def _interval(gain: Gain) -> str:
-    return "" if np.isnan(gain.low) else f"{gain.low:.3f} … {gain.high:.3f}"
+    return "" if np.isnan(gain.low) else f"{_clicks(gain.low)} … {_clicks(gain.high)}"
+
+
+def _clicks(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, Any]:
@@ -153,6 +157,7 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
     if check is not None:
         worst = [vars(cell) | {"z": cell.z} for cell in check.worst(10)]
         values["check"] = {"p_value": check.p_value, "worst": worst, "clicks_per_user": check.clicks}
+        values["check"]["cut_short"] = check.cut_short
     if found is not None:
         values["best"] = found.plan.words()
         for name, rows in (("clicks", found.worths), ("best_brings_more", found.over)):
