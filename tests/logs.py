@@ -55,7 +55,7 @@ def text_moment(value):
 def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_duplicates=False, has_propensity=False):
     """Read dictionaries with the keys user, time, category, clicked, departed, propensity and others.
 
-    The result: a Counter of (steps, pending steps), both as sorted tuples, a Counter of irregularities, and all episodes.
+    The result: a Counter of (steps, pending steps) as sorted tuples, a Counter of irregularities, and all episodes.
     """
     kinds, users, times = Counter(), defaultdict(list), []
     texts = [row["time"] for row in rows if isinstance(row["time"], str)]

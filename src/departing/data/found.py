@@ -55,8 +55,8 @@ class Asked:
 class Found:
     """What a log holds: distinct histories with their last steps, and what was irregular.
 
-    `steps[N, 2, K, 2]` counts no-clicks and clicks, first those early enough for a silence after them, then the recent
-    ones. `ends[N]` tells how the users of a row end and `last[N]` at which step, 2 × category + click.
+    `steps[N, 2, K, 2]` counts no-clicks and clicks, first those early enough for a silence after them, then the
+    recent ones. `ends[N]` tells how the users of a row end and `last[N]` at which step, 2 × category + click.
     """
 
     names: tuple[str, ...]
@@ -80,7 +80,7 @@ class Found:
         counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
         pending = np.zeros((*counts.shape[:2], 2), np.int64)
         pending[..., places] = self.steps[:, 1] * (self.ends == PENDING)[:, None, None]
-        open_ = np.flatnonzero((self.ends == PENDING) & ~pending.any(axis=(1, 2)))  # the last step is not a recent one
+        open_ = np.flatnonzero((self.ends == PENDING) & ~pending.any(axis=(1, 2)))  # nothing is recent
         pending[open_, category[open_], np.where(clicked[open_], CLICK, STAY)] = 1
         return counts, pending
 
