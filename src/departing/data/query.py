@@ -1,9 +1,9 @@
 """From the events of a source to distinct counts, all in DuckDB: nothing about single users comes to Python.
 
 A user's counts are told apart by a sum of hashes, one a step, so that grouping users costs the same for any number of
-categories; two that differ have the same sum with a chance of 2^-64. The counts themselves are then read from one
-user of every group. Users in whose events something is odd (the same time twice, more after a departure) are set
-aside and looked at one event at a time.
+categories; two that differ have the same sum with a chance of 2^-64. The counts are then read from one user of every
+group. Users in whose events something is odd (the same time twice, more after a departure) are set aside and
+looked at one event at a time.
 """
 
 from collections.abc import Iterator
