@@ -55,7 +55,7 @@ def text_moment(value):
 def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_duplicates=False, has_propensity=False):
     """Read dictionaries with the keys user, time, category, clicked, departed, propensity and others.
 
-    The result: a Counter of (counts as a sorted tuple, pending step), a Counter of irregularities, and all episodes.
+    The result: a Counter of (steps, pending steps) as sorted tuples, a Counter of irregularities, and all episodes.
     """
     kinds, users, times = Counter(), defaultdict(list), []
     texts = [row["time"] for row in rows if isinstance(row["time"], str)]
@@ -117,15 +117,15 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
         same = Counter(event[0] for event in mine)
         kinds["time of another event of the user"] += sum(n for n in same.values() if n > 1)
         gone = bool(leaving) or (silence is not None and max(times) - mine[-1][0] >= silence)
-        pending = not gone and mine[-1][1] == 1
         steps = []
-        for i, (_, _, category, clicked, chance, _) in enumerate(mine):
-            left = gone and i == len(mine) - 1
-            outcome = (3 if left else 0) if clicked else (2 if left else 1)
-            steps.append((names.index(category), outcome, chance, pending and i == len(mine) - 1))
+        for i, (time, place, category, clicked, chance, _) in enumerate(mine):
+            last = i == len(mine) - 1
+            outcome = (3 if gone and last else 0) if clicked else (2 if gone and last else 1)
+            known = not (last and place == 1) if silence is None else max(times) - time >= silence
+            steps.append((names.index(category), outcome, chance, not gone and not known))
         episodes.append(steps)
-        last = 4 * steps[-1][0] + steps[-1][1] if pending else -1
-        histories[tuple(sorted((k, o) for k, o, _, _ in steps)), last] += 1
+        pending = tuple(sorted((k, o) for k, o, _, unknown in steps if unknown))
+        histories[tuple(sorted((k, o) for k, o, _, _ in steps)), pending] += 1
     return names, histories, Counter({kind: n for kind, n in kinds.items() if n}), episodes
 
 
@@ -133,8 +133,11 @@ def as_slow(log):
     """The histories of a log in the form of `read_slowly`."""
     found = Counter()
     for counts, users, pending in zip(log.counts, log.multiplicity, log.pending, strict=True):
-        steps = tuple((k, o) for k, row in enumerate(counts) for o, n in enumerate(row) for _ in range(n))
-        found[steps, int(pending)] += int(users)
+        steps, unknown = (
+            tuple((k, o) for k, row in enumerate(table) for o, n in enumerate(row) for _ in range(n))
+            for table in (counts, pending)
+        )
+        found[steps, unknown] += int(users)
     return found
 
 

@@ -41,6 +41,17 @@ def dirty_rows(seed, times):
     return [[str(random.choice(each)) for each in values] for _ in range(random.integers(1, 60))]
 
 
+def test_departures_found_by_silence_are_not_biased(tmp_path):
+    site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8], [0.5, 0.5]], depart=0.5)  # the same for both types
+    dp.visits(site, users=20000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
+    log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
+    found = dp.fit(log, types=2)
+    z = (found.instance.depart - site.depart) / found.errors.depart  # types are in the order of their shares
+    assert np.abs(z).max() < 4
+    assert np.mean(z**2) < 2.5
+    assert found.check().p_value > 0.001
+
+
 def write_csv(path, rows):
     with open(path, "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([FIELDS, *rows])
@@ -93,6 +104,7 @@ def test_dirty_logs_are_read_as_row_by_row(seed, clock, departed, silent, propen
         assert report.events == len(rows)
         assert report.used == log.steps @ log.multiplicity
         assert report.users == log.users == len(episodes)
+        assert report.pending == sum(steps[-1][3] for steps in episodes)
         with open(Path(folder) / "bad.csv", newline="", encoding="utf-8") as stream:
             bad = list(csv.DictReader(stream))
         assert len(bad) == report.rejected

@@ -112,7 +112,7 @@ def test_the_log_is_the_run_that_wrote_it(tmp_path):
     log = dp.read_log(tmp_path / "a.parquet", categories=magazine().categories)
     assert (log.counts == run.histories.counts).all()
     assert (log.multiplicity == run.histories.multiplicity).all()
-    assert (log.pending == -1).all()
+    assert not log.pending.any()
     assert log.report.censored == run.truncated > 0
     assert any("Never shown" in note for note in log.report.notes)
 
@@ -236,13 +236,13 @@ def test_silence_of_exactly_the_span_is_a_departure(tmp_path):
     )
     log = dp.read_log(path, inactive_after="30 days")
     assert (log.report.departed, log.report.silent, log.report.pending) == (1, 1, 2)
-    assert as_slow(log) == {(((0, 2),), -1): 1, (((0, 0),), 0): 1, (((0, 1),), 1): 1}
+    assert as_slow(log) == {(((0, 2),), ()): 1, (((0, 0),), ((0, 0),)): 1, (((0, 1),), ((0, 1),)): 1}
 
 
 def test_offsets_are_heeded_and_times_without_one_are_utc(tmp_path):
     rows = ["1,2024-01-01T12:00:00+02:00,a,1", "1,2024-01-01T11:00:00,b,0", "2,2024-03-01,b,0"]
     log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after="1 week")
-    assert as_slow(log)[((0, 0), (1, 2)), -1] == 1  # the second event is an hour later than the first
+    assert as_slow(log)[((0, 0), (1, 2)), ()] == 1  # the second event is an hour later than the first
     [mixed] = log.report.irregularities
     assert (mixed.kind, mixed.count) == ("time without a zone beside times with one", 2)
 
@@ -295,7 +295,7 @@ def test_columns_may_have_any_names_and_values(tmp_path):
         departed="whole",
     )
     assert log.categories == ("2", "10")
-    assert as_slow(log) == {(((0, 0), (1, 2)), -1): 1}
+    assert as_slow(log) == {(((0, 0), (1, 2)), ()): 1}
 
 
 def test_a_hundred_thousand_categories_are_refused_or_named(tmp_path):
@@ -355,5 +355,5 @@ def test_json_values_of_all_types_are_read(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     log = dp.read_log(path)
-    assert as_slow(log) == {(((0, 0),), 0): 1, (((0, 2),), -1): 1}
+    assert as_slow(log) == {(((0, 0),), ((0, 0),)): 1, (((0, 2),), ()): 1}
     assert [each.kind for each in log.report.irregularities] == ["time is missing", "departed is missing"]

@@ -108,7 +108,7 @@ def test_types_of_columns_and_numbers(tmp_path):
         {"user": [1.0, 1.0], "time": [1.5, 4.0], "category": [7, 8], "clicked": [0, 1], "rating": [3.5, 1.0]}
     )
     log = dp.read_log(table, inactive_after=2)
-    assert as_slow(log) == {(((0, 1), (1, 0)), 4): 1}
+    assert as_slow(log) == {(((0, 1), (1, 0)), ((1, 0),)): 1}
     assert log.categories == ("7", "8")
     for arguments, words in (
         ({"clicked": "rating"}, "Column 'rating' for clicked holds 3.5"),

@@ -55,8 +55,8 @@ class Asked:
 class Found:
     """What a log holds: distinct histories with their last steps, and what was irregular.
 
-    `steps[N, K, 2]` counts no-clicks and clicks, `ends[N]` tells how the users of a row end and `last[N]` at which
-    step, 2 × category + click.
+    `steps[N, 2, K, 2]` counts no-clicks and clicks, first those early enough for a silence after them, then the
+    recent ones. `ends[N]` tells how the users of a row end and `last[N]` at which step, 2 × category + click.
     """
 
     names: tuple[str, ...]
@@ -71,14 +71,16 @@ class Found:
 
     def counts(self) -> tuple[Integers, Integers]:
         """Counts `[N, K, 4]` and what is pending of them, `[N, K, 2]`."""
+        places = [STAY, CLICK]
         counts = np.zeros((len(self.steps), len(self.names), 4), np.int64)
-        counts[..., STAY], counts[..., CLICK] = self.steps[..., 0], self.steps[..., 1]
+        counts[..., places] = self.steps.sum(axis=1)
         category, clicked = self.last // 2, self.last % 2
         left = np.flatnonzero(self.ends >= LOGGED)
         counts[left, category[left], np.where(clicked[left], CLICK, STAY)] -= 1
         counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
         pending = np.zeros((*counts.shape[:2], 2), np.int64)
-        open_ = np.flatnonzero(self.ends == PENDING)
+        pending[..., places] = self.steps[:, 1] * (self.ends == PENDING)[:, None, None]
+        open_ = np.flatnonzero((self.ends == PENDING) & ~pending.any(axis=(1, 2)))  # nothing is recent
         pending[open_, category[open_], np.where(clicked[open_], CLICK, STAY)] = 1
         return counts, pending
 

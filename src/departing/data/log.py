@@ -31,7 +31,7 @@ class Episodes:
     """Steps of some users in order, one entry a step: whole users, numbered as in all of the log.
 
     `step` counts a user's steps from 0, `outcome` is 0 to 3 (click, stay, depart, click and depart), `propensity` the
-    chance that this category had of being recommended, not a number where it is not known, and `pending` marks a last
+    chance that this category had of being recommended, not a number where it is not known, and `pending` marks a
     step after which it is not known whether the user stayed.
     """
 
@@ -124,7 +124,8 @@ def read_log(
     table of pandas, Polars or Arrow, or an Ibis table of any database. The next arguments name its columns.
     `departed` marks the event after which a user left; it and `propensity`, the chance of the recommendation, are
     used if the source has such a column, and None leaves them out. With `inactive_after`, such as "30 days", users
-    who are silent for that long before the end of the log departed after their last event. All others are censored.
+    who are silent for that long before the end of the log departed after their last event. All others are censored,
+    and whether they stayed after events in that last time of the log is not asked.
 
     What is irregular is decided by fixed rules and counted in `report`; rows that are rejected are written to the
     file `rejects` if one is named. `categories` fixes the categories and their order. Of rows that are equal in all

@@ -278,9 +278,20 @@ class Query:
 
     def _ends(self, d: str, since: str) -> str:
         """The SQL of how a user ends who was flagged so at the last step, so long before the end of the log."""
-        silent = "false" if self.silence is None else f"{since} >= {self.silence}"
-        gone = f"WHEN {d} = 2 THEN {LOGGED} WHEN {silent} THEN {SILENT}"
-        return f"CASE {gone} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+        if self.silence is None:
+            return f"CASE {d} WHEN 2 THEN {LOGGED} WHEN 1 THEN {PENDING} ELSE {KNOWN} END"
+        return f"CASE WHEN {d} = 2 THEN {LOGGED} WHEN {since} >= {self.silence} THEN {SILENT} ELSE {PENDING} END"
+
+    @property
+    def _recent(self) -> str:
+        """The SQL of whether a step is too near the end of the log for a silence after it."""
+        return "false" if self.silence is None else f"t > {self.last - self.silence}"
+
+    @property
+    def _step(self) -> str:
+        """The SQL of the number of a step: whether it is recent, its category and its answer."""
+        step = "k * 2 + y::INTEGER"
+        return step if self.silence is None else f"{step} + {2 * len(self.names)} * ({self._recent})::INTEGER"
 
     def _grouped(self, relation: str, apart: str) -> str:
         """The SQL of groups of users of `relation` with equal counts and ends; users are told apart by `apart`.
@@ -300,7 +311,7 @@ class Query:
                 FROM (
                     SELECT *, {self.last - self.first} - final // {base} AS since, (final % {base})::INTEGER AS code
                     FROM (
-                        SELECT u, count(*) AS n, sum(hash(k * 2 + y::INTEGER + 1)) AS f,
+                        SELECT u, count(*) AS n, sum(hash({self._step} + 1)) AS f,
                             count(*) FILTER (d = 2) AS gone,
                             max((t::{"BIGINT" if small else "HUGEINT"} - ({self.first})) * {base}
                                 + (d * {codes} + k * 2 + y::INTEGER)) AS final,
@@ -356,15 +367,15 @@ class Query:
         check_size(rows, k, most_bytes)
         chosen = self._arrays("SELECT ends, coalesce(last, 0) AS last, users FROM chosen ORDER BY row")
         cells = self._arrays(
-            "SELECT row, k * 2 + y::INTEGER AS code, count(*) AS n FROM ("
-            "SELECT row, k, y FROM events JOIN chosen ON u = one WHERE NOT is_odd "
-            "UNION ALL SELECT row, k, y FROM odd_kept JOIN chosen ON u = one WHERE is_odd) GROUP BY ALL"
+            f"SELECT row, {self._step} AS code, count(*) AS n FROM ("
+            "SELECT row, k, y, t FROM events JOIN chosen ON u = one WHERE NOT is_odd "
+            "UNION ALL SELECT row, k, y, t FROM odd_kept JOIN chosen ON u = one WHERE is_odd) GROUP BY ALL"
         )
-        steps = np.zeros((rows, 2 * k), np.int64)
+        steps = np.zeros((rows, 4 * k), np.int64)
         steps[cells["row"], cells["code"]] = cells["n"]
         return Found(
             names=self.names,
-            steps=steps.reshape(rows, k, 2),
+            steps=steps.reshape(rows, 2, k, 2),
             ends=chosen["ends"],
             last=chosen["last"],
             users=chosen["users"],
@@ -392,14 +403,15 @@ class Query:
         outcome += f"WHEN gone THEN {DEPART} ELSE {STAY} END"
         self._run(
             f"CREATE TABLE episodes AS SELECT user, step, k, {outcome} AS outcome, p, "
-            f"ends = {PENDING} AND is_last AS pending "
-            f"FROM (SELECT *, ends >= {LOGGED} AND is_last AS gone FROM ("
-            f"SELECT *, {self._ends('d', f'{self.last} - t')} AS ends FROM ("
+            f"last_ends = {PENDING} AND (is_last OR {self._recent}) AS pending "
+            f"FROM (SELECT *, last_ends >= {LOGGED} AND is_last AS gone FROM ("
+            "SELECT *, max(ends) OVER (PARTITION BY user) AS last_ends FROM ("
+            f"SELECT *, CASE WHEN is_last THEN {self._ends('d', f'{self.last} - t')} END AS ends FROM ("
             "SELECT k, y, d, p, t, dense_rank() OVER (ORDER BY u) - 1 AS user, row_number() OVER steps - 1 AS step, "
             "lead(k) OVER steps IS NULL AS is_last FROM ("
             "SELECT u, t, k, y, d, p FROM events ANTI JOIN wrong USING (u) "
             "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL) "
-            "WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p)))) ORDER BY user, step"
+            "WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p))))) ORDER BY user, step"
         )
         total = self._one("SELECT max(user) + 1 FROM episodes")[0]
         for start in range(0, total, users):

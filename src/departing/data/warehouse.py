@@ -213,16 +213,22 @@ class Warehouse:
         return rows.mutate(late=(rows.place > left).fill_null(False))
 
     def _standing(self, rows: Any) -> Any:
-        """The steps that stand, in order, the last of every user with how the user ends."""
+        """The steps that stand, in order: whether each is the last or recent, its number, and how its user ends."""
         steps = self._ordered(rows)
         steps = steps.filter(~steps.late)
-        final = steps.place == steps.place.max().over(ibis.window(group_by="u"))
-        silent = ibis.literal(False)
+        whole = ibis.window(group_by="u")
+        steps = steps.mutate(final=steps.place == steps.place.max().over(whole))
+        recent = ibis.literal(False)
+        ends = ibis.cases((steps.d == 2, LOGGED), (steps.d == 1, PENDING), else_=KNOWN)
         if self.span is not None:
             until = self.last - (timedelta(seconds=self.span) if self.clock else self.span)
-            silent = steps.t <= ibis.literal(until, type=steps.t.type())
-        ends = ibis.cases((steps.d == 2, LOGGED), (silent, SILENT), (steps.d == 1, PENDING), else_=KNOWN)
-        return steps.mutate(ends=ibis.cases((final, ends)), code=2 * steps.k + steps.y.cast("int64"))
+            recent = steps.t > ibis.literal(until, type=steps.t.type())
+            ends = ibis.cases((steps.d == 2, LOGGED), (recent, PENDING), else_=SILENT)
+        return steps.mutate(
+            recent=recent,
+            ends=ibis.cases((steps.final, ends)).max().over(whole),
+            code=2 * (steps.k + len(self.names) * recent.cast("int64")) + steps.y.cast("int64"),
+        )
 
     def _look_closer(self) -> None:
         """Count the events that come twice, late or at the same time."""
@@ -244,9 +250,10 @@ class Warehouse:
     def expression(self) -> Any:
         """The histogram: a row for all users with the same counts, the same end and the same last step."""
         steps = self._standing(self.used_rows)
-        codes = range(2 * len(self.names))
-        counts = {f"n{code}": (steps.code == code).cast("int64").sum() for code in codes}
-        last = ibis.cases(((steps.ends > KNOWN), steps.code))
+        codes = 2 * len(self.names)
+        columns = range(codes if self.span is None else 2 * codes)
+        counts = {f"n{code}": (steps.code == code).cast("int64").sum() for code in columns}
+        last = ibis.cases((steps.final & (steps.ends > KNOWN), steps.code % codes))
         people = steps.group_by("u").aggregate(**counts, ends=steps.ends.max(), last=last.max())
         return people.group_by([*counts, "ends", "last"]).aggregate(users=people.count())
 
@@ -255,10 +262,12 @@ class Warehouse:
         expression, k = self.expression(), len(self.names)
         rows = expression.to_pyarrow()
         check_size(rows.num_rows, k, most_bytes)
-        steps = np.column_stack([rows[f"n{code}"].to_numpy() for code in range(2 * k)])
+        steps = np.zeros((rows.num_rows, 4 * k), np.int64)
+        for code in range(2 * k if self.span is None else 4 * k):
+            steps[:, code] = rows[f"n{code}"].to_numpy()
         return Found(
             names=self.names,
-            steps=steps.reshape(-1, k, 2).astype(np.int64),
+            steps=steps.reshape(-1, 2, k, 2),
             ends=rows["ends"].to_numpy().astype(np.int64),
             last=rows["last"].fill_null(0).to_numpy().astype(np.int64),
             users=rows["users"].to_numpy().astype(np.int64),
@@ -287,14 +296,14 @@ class Warehouse:
 
     def _steps_in_order(self, rows: Any) -> Any:
         steps = self._standing(rows)
-        gone, pending = (steps.ends >= LOGGED).fill_null(False), (steps.ends == PENDING).fill_null(False)
+        gone = steps.final & (steps.ends >= LOGGED)
         outcome = ibis.cases((steps.y & gone, CLICK_DEPART), (steps.y, CLICK), (gone, DEPART), else_=STAY)
         steps = steps.mutate(
             step=steps.place.cast("int64"),
             category=steps.k,
             outcome=outcome,
             propensity=steps.p.fill_null(float("nan")),
-            pending=pending,
+            pending=(steps.ends == PENDING) & (steps.final | steps.recent),
         )
         return steps.order_by(["u", "step"]).select("step", "category", "outcome", "propensity", "pending")
 
