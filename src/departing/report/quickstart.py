@@ -69,8 +69,8 @@ LEARNING = (
 SITE_USERS, SITE_DAYS, SILENCE = 30_000, 60, "14 days"
 SITE_GAP = 1e-3
 FITTED = (
-    "Found in the log: how often every type of reader clicks what, how often they leave, and how long readers stay, as "
-    "observed and as fitted."
+    "Found in the log: how often every type of reader clicks what, how often they leave, and how long readers stay, "
+    "as observed and as fitted."
 )
 SURVIVAL = "The share of readers still here after every number of steps."
 
@@ -89,7 +89,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Site:
-    """What a log of a site tells, beside the truth: the fit, its check, what is planned on it and learnt without it."""
+    """What a log of a site tells, beside the truth: a fit, its check, what is planned on it and learnt without it."""
 
     truth: Instance
     events: int
