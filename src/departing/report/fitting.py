@@ -217,6 +217,7 @@ def _survival(axes: Axes, check: Check) -> None:
     axes.step(steps[: len(seen)], seen, where="post", color=INK, label="observed")
     axes.step(steps[: len(seen)], forecast, where="post", color=ORANGE, linestyle="--", label="fitted")
     axes.set_xlabel("steps")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_title("users still here", fontsize=10, loc="left")
     axes.set_ylim(0, 1.02)
     axes.legend(frameon=False, fontsize=9)

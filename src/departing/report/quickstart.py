@@ -66,7 +66,7 @@ LEARNING = (
     "Clicks lost against the number of readers, both on logarithmic scales. Dashed: somebody who knows which single "
     "category is best, and shows nothing else."
 )
-SITE_USERS, SITE_DAYS, SILENCE = 30_000, 60, "14 days"
+SITE_USERS, SITE_DAYS, SILENCE = 100_000, 60, "14 days"
 SITE_GAP = 1e-3
 FITTED = (
     "Found in the log: how often every type of reader clicks what, how often they leave, and how long readers stay, "
