@@ -49,18 +49,18 @@ def test_one_type_is_counted(seed, categories, pseudo):
     pending = np.where(gone[:, None, None], 0, rng.integers(0, 3, (30, categories, 2)))
     pending = np.minimum(pending, counts[..., :2])
     fit = dp.fit(dp.Histories(counts, pending=pending), types=1, pseudo=pseudo)
+    counts[..., :2] -= pending
     click, stay, depart, last = counts.sum(axis=0).T.tolist()
-    late = pending.sum(axis=0).T.tolist()
     for a in range(categories):
         answers = {
             "click": (click[a] + last[a], click[a] + stay[a] + depart[a] + last[a]),
-            "depart": (depart[a], depart[a] + stay[a] - late[1][a]),
-            "depart_on_click": (last[a], click[a] + last[a] - late[0][a]),
+            "depart": (depart[a], depart[a] + stay[a]),
+            "depart_on_click": (last[a], click[a] + last[a]),
         }
         for name, (yes, asked) in answers.items():
             if name == "depart_on_click" and not sum(last):
                 expected = Fraction(0)
-            elif name == "depart" and sum(stay) == sum(late[1]):
+            elif name == "depart" and not sum(stay):
                 expected = Fraction(1)
             else:
                 expected = Fraction(yes + pseudo, asked + 2 * pseudo)
@@ -191,7 +191,7 @@ def test_many_types_are_matched_one_to_one():
 @settings(max_examples=20, deadline=None)
 def test_beliefs_are_those_of_the_model(seed):
     histories = dp.visits(SITE, users=50, seed=seed, days=20).histories
-    evidence = Evidence.of(histories.counts, histories.multiplicity, 2, histories.pending, np.arange(3))
+    evidence = Evidence.of(histories.counts, histories.multiplicity, 2, np.arange(3))
     eta = evidence.pack(Parameters(SITE.prior, SITE.click, SITE.depart, SITE.depart_on_click))
     assert evidence.beliefs(eta) == pytest.approx(dp.belief(SITE, histories.counts), abs=1e-9)
 
@@ -208,17 +208,6 @@ def test_a_design_is_drawn_as_it_was():
         assert abs(shares[0] - shares[1]) < 5 * np.sqrt(2 * 0.25 / histories.users)
     censored = [one.multiplicity[one.censored].sum() for one in (histories, again)]
     assert censored[0] == pytest.approx(censored[1], rel=0.05)
-
-
-def test_a_design_keeps_late_steps_pending():
-    counts = [[[2, 1, 0, 0]], [[1, 2, 0, 0]], [[1, 0, 1, 0]]] * 50
-    pending = [[[1, 1]], [[0, 1]], [[0, 0]]] * 50
-    histories = dp.Histories(counts, pending=pending)
-    again = Design.of(histories).draw(dp.Instance([1.0], [[0.6]], 0.3), np.random.default_rng(1))
-    assert not again.pending[~again.censored].any()
-    late = again.pending.sum(axis=(1, 2))
-    assert set(late[again.censored].tolist()) <= {0, 1, 2}
-    assert late.max() == 2
 
 
 def test_users_are_redrawn_from_the_users():

@@ -110,10 +110,10 @@ class Fit:
         if kind not in ("parametric", "resample"):
             raise InputError(f"kind is {kind!r}; allowed are parametric, resample.")
         rng = np.random.default_rng([as_seed(seed), 5])
-        times, design = as_whole("times", times), Design.of(self.histories)
+        times, design = as_whole("times", times), Design.of(self.histories.known)
         found = []
         for done in range(times):
-            again = design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories, rng)
+            again = design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories.known, rng)
             evidence = self._same_questions(again)
             best = maximise(evidence, self.eta[None], self.pseudo)
             found.append(_instance(matched(evidence.unpack(best.eta), self.instance), self.instance))
@@ -137,7 +137,7 @@ class Fit:
     def _same_questions(self, histories: Histories) -> Evidence:
         seen = histories.distinct
         own = self.evidence
-        return Evidence.of(seen.counts, seen.multiplicity, self.types, seen.pending, own.departing, own.leaving)
+        return Evidence.of(seen.counts, seen.multiplicity, self.types, own.departing, own.leaving)
 
     def words(self) -> list[str]:
         """What to say of every type in a line.
@@ -194,13 +194,13 @@ def fit(
         raise InputError(f"criterion is {criterion!r}; allowed are {', '.join(CRITERIA)}.")
     pseudo = as_number("pseudo", pseudo, 1e-6, 1e6)
     starts, rng = as_whole("starts", starts), np.random.default_rng([as_seed(seed), 6])
-    questions, notes = _questions(histories, depart, depart_on_click)
-    seen = _with_steps(histories)
+    questions, notes = _questions(histories.known, depart, depart_on_click)
+    seen = histories.known
     aside = rng.binomial(seen.multiplicity, HELD_OUT)
     found: dict[int, Solution] = {}
     criteria = []
     for done, m in enumerate(numbers):
-        evidence = Evidence.of(seen.counts, seen.multiplicity, m, seen.pending, *questions)
+        evidence = Evidence.of(seen.counts, seen.multiplicity, m, *questions)
         found[m] = best = maximise(evidence, _starts(evidence, found.get(m - 1), starts, rng), pseudo, rng)
         criteria.append(_criterion(best, aside, pseudo))
         if progress is not None:
@@ -211,25 +211,20 @@ def fit(
 
 def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
     """The numbers of types to try."""
-    if histories.users == 0 or not histories.steps.any():
-        raise InputError("histories hold no user with a step; there is nothing to fit.")
+    if not len(histories.known):
+        raise InputError(
+            "histories hold no user with a step after which it is known who stayed; there is nothing to fit."
+        )
     asked = [types] if isinstance(types, int | np.integer | float) else list(types)
     numbers = sorted({as_whole("types", m, 1, MOST_TYPES) for m in asked})
     if not numbers:
         raise InputError("types is empty; expected a number of types, or several to choose from.")
-    distinct = len(histories.distinct)
+    distinct = len(histories.known)
     if numbers[-1] > distinct:
         raise InputError(
             f"types is {numbers[-1]}; at most {distinct} are allowed, as many as there are distinct histories."
         )
     return numbers
-
-
-def _with_steps(histories: Histories) -> Histories:
-    """The distinct histories of users who were shown something."""
-    seen = histories.distinct
-    told = seen.steps > 0
-    return seen if told.all() else Histories(seen.counts[told], seen.multiplicity[told], pending=seen.pending[told])
 
 
 def _questions(
@@ -238,7 +233,7 @@ def _questions(
     """The categories whose departures are estimated, after a no-click and after a click, and what to say of it."""
     counts, times = histories.counts, histories.multiplicity
     every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
-    stays = int(times @ (counts[..., STAY] - histories.pending[..., STAY]).sum(axis=1))
+    stays = int(times @ counts[..., STAY].sum(axis=1))
     leavers = int(times @ counts[..., CLICK_DEPART].sum(axis=1))
     if depart is not None and depart != 1:
         raise InputError(f"depart is {depart!r}; allowed are 1 (departure is sure) and None (estimated).")

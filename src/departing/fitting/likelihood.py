@@ -47,23 +47,18 @@ class Evidence:
         counts: Integers,
         users: Integers,
         n_types: int,
-        pending: Integers | None = None,
         departing: Integers | None = None,
         leaving: Integers | None = None,
     ) -> Self:
-        """The evidence of `users[n]` users with `counts[n, K, 4]`, of whom some may have `pending[n, K, 2]` steps.
+        """The evidence of `users[n]` users with `counts[n, K, 4]`.
 
-        Whether they departed after those is not asked. Other categories than the data tell may be taken for
-        `departing` and `leaving`.
+        Other categories than the data tell may be taken for `departing` and `leaving`.
         """
         click, stay, depart, last = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
-        stayed, went_on = stay, click  # steps after which the user is known to have stayed
-        if pending is not None:
-            stayed, went_on = stay - pending[..., STAY], click - pending[..., CLICK]
-        departing = np.flatnonzero(stayed.sum(axis=0) > 0) if departing is None else departing
+        departing = np.flatnonzero(stay.sum(axis=0) > 0) if departing is None else departing
         leaving = np.flatnonzero(last.sum(axis=0) > 0) if leaving is None else leaving
         yes = np.concatenate([click + last, depart[:, departing], last[:, leaving]], axis=1)
-        trials = [click + stay + depart + last, (stayed + depart)[:, departing], (went_on + last)[:, leaving]]
+        trials = [click + stay + depart + last, (stay + depart)[:, departing], (click + last)[:, leaving]]
         asked = np.concatenate(trials, axis=1)
         told = asked.any(axis=1)
         return cls(

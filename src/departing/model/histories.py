@@ -93,6 +93,18 @@ class Histories:
         counts, pending = np.split(rows, [self.counts.shape[1]], axis=1)
         return Histories(counts, times, pending=pending[..., :DEPART], categories=self.categories)
 
+    @cached_property
+    def known(self) -> "Histories":
+        """The distinct counts of what is known for sure: without pending steps, and users of whom nothing is left.
+
+        A step after a pending one is seen only of users who stayed, and so of some types more than of others; to
+        count its click would say that there are more of them.
+        """
+        counts = np.array(self.counts)
+        counts[..., :DEPART] -= self.pending
+        left = counts.any(axis=(1, 2))
+        return Histories(counts[left], self.multiplicity[left], categories=self.categories).distinct
+
     def _with_pending(self) -> Integers:
         """The counts with what is pending as more categories, `[N, 2 K, 4]`; as they are if nothing is pending."""
         if not self.pending.any():

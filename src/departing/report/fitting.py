@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -217,7 +218,7 @@ def _survival(axes: Axes, check: Check) -> None:
     axes.step(steps[: len(seen)], seen, where="post", color=INK, label="observed")
     axes.step(steps[: len(seen)], forecast, where="post", color=ORANGE, linestyle="--", label="fitted")
     axes.set_xlabel("steps")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("users still here", fontsize=10, loc="left")
     axes.set_ylim(0, 1.02)
     axes.legend(frameon=False, fontsize=9)
