@@ -162,7 +162,10 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
     if found is not None:
         values["best"] = found.plan.words()
         for name, rows in (("clicks", found.worths), ("best_brings_more", found.over)):
-            values[name] = [{field: finite(value) for field, value in vars(row).items()} for row in rows]
+            values[name] = [
+                {"name": row.name} | {field: finite(getattr(row, field)) for field in ("value", "low", "high")}
+                for row in rows
+            ]
     return values
 
 

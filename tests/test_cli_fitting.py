@@ -1,0 +1,97 @@
+"""The commands visits and fit, as a user calls them."""
+
+import json
+
+import pytest
+
+import departing as dp
+from commands import call, told, values
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site") / "events.parquet"
+    said = told("visits", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
+    assert "of 20,000 users" in said
+    return path
+
+
+def test_fit_tells_types_errors_and_gains(log, tmp_path):
+    printed = told(
+        "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 8,
+        "-o", tmp_path / "found.toml", "--picture", tmp_path / "fit.svg",
+    )  # fmt: skip
+    for words in ("How many types?", "love news", "±", "nothing speaks against", "what the log did", "found.toml"):
+        assert words in printed
+    found = dp.Instance.load(tmp_path / "found.toml")
+    assert found.categories == ("music", "news", "sport")
+    assert found.n_types == 3
+    assert (tmp_path / "fit.svg").read_text().startswith("<?xml")
+
+
+def test_fit_as_json(log, tmp_path):
+    found = values("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 8)
+    assert found["types"] == 3
+    assert [row["types"] for row in found["criteria"]] == [3]
+    assert 0 <= found["check"]["p_value"] <= 1
+    best, greedy, *_ = found["clicks"]
+    assert best["low"] <= best["value"] <= best["high"]
+    assert best["value"] > greedy["value"]
+    over = {row["name"]: row for row in found["best_brings_more"]}
+    assert over["greedy"]["value"] == pytest.approx(best["value"] - greedy["value"])
+    assert dp.Instance(**found["instance"]).n_categories == 3
+    low, high = found["intervals"]["click"]
+    assert all(a < b for row, other in zip(low, high, strict=True) for a, b in zip(row, other, strict=True))
+
+
+def test_csv_with_other_names_and_a_flag_of_departures(tmp_path):
+    path = tmp_path / "clicks.csv"
+    rows = ["who,when,what,hit,left"]
+    for user in range(60):
+        rows += [f"u{user},1,news,1,no", f"u{user},2,film,{user % 2},{'yes' if user % 3 else 'no'}"]
+    path.write_text("\n".join([*rows, "u7,9,news,perhaps,no"]))
+    found = values(
+        "fit", path, "--user", "who", "--time", "when", "--category", "what", "--clicked", "hit",
+        "--departed", "left", "--types", "1", "--bootstrap", "0", "--rejects", tmp_path / "bad.csv",
+    )  # fmt: skip
+    assert (found["users"], found["censored"]) == (60, 20)
+    assert "perhaps" in (tmp_path / "bad.csv").read_text()
+
+
+def test_visits_as_json(tmp_path):
+    found = values("visits", "blog", "--users", "100", "-o", tmp_path / "a.csv")
+    assert found["users"] == 100
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == found["events"] + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--types", "0"], "types is '0'; expected numbers from 1 to 64"),
+        (["--types", "3-1"], "types is '3-1'"),
+        (["--types", "many"], "types is 'many'; expected a whole number"),
+        (["--clicked", "clickd"], "clicked"),
+        (["--inactive-after", "a while"], "a while"),
+        (["--criterion", "best"], "criterion is 'best'; allowed are bic, held-out"),
+        (["-o", "found.txt"], "allowed endings"),
+        (["--picture", "found.txt"], "allowed endings"),
+        (["--sure"], "users stayed after"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("fit", log, "--types", "1", "--inactive-after", "14 days", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_does_not_tell_who_departed(log):
+    done = call("fit", log)
+    assert done.exit_code == 2
+    assert "inactive_after" in done.stderr
+
+
+def test_json_is_one_object(log):
+    assert json.loads(told("fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--json"))
