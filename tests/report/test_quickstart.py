@@ -33,9 +33,10 @@ def test_the_story_goes_from_a_log_to_a_policy(story):
         "love sport",
         "love music",
     ]
-    assert 0.99 * site.best.value < site.run.mean < 1.005 * site.best.value
-    assert site.run.mean > 2 * site.check.clicks
-    assert site.check.clicks < site.learnt.mean < site.best.value
+    assert 0.99 * site.best < site.planned <= site.best + 1e-3
+    assert abs(site.run.mean - site.planned) < 4 * site.run.stderr
+    assert site.planned > 2 * site.check.clicks
+    assert site.check.clicks < site.learnt < site.best
     true = dict(zip(site.truth.categories, site.truth.depart[:, 0], strict=True))
     for name, found, error in zip(
         site.fit.instance.categories, site.fit.instance.depart, site.fit.errors.depart, strict=True

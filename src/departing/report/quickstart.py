@@ -27,7 +27,7 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import Floats, Instance
-from departing.planning.plan import Plan, plan
+from departing.planning.plan import plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
@@ -95,10 +95,10 @@ class Site:
     events: int
     fit: Fit
     check: Check
-    planned: Plan
+    planned: float
     run: Run
-    best: Plan
-    learnt: Run
+    best: float
+    learnt: float
 
     def values(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -106,9 +106,10 @@ class Site:
             "events": self.events,
             "types": self.fit.words(),
             "log": self.check.clicks,
-            "planned": self.run.mean,
-            "best": self.best.value,
-            "learnt": self.learnt.mean,
+            "planned": self.planned,
+            "simulated": self.run.mean,
+            "best": self.best,
+            "learnt": self.learnt,
         }
 
 
@@ -147,8 +148,8 @@ class Story:
             self.magazine.table(),
             f"\nThe magazine's log, of readers who were shown anything at random: {self.site.events:,} events.",
             *(f"  {words}" for words in self.site.fit.words()),
-            f"Clicks per reader: {self.site.check.clicks:.3f} in the log, {self.site.run.mean:.3f} with the policy "
-            f"planned on what was found, {self.site.best.value:.3f} with the best.",
+            f"Clicks per reader: {self.site.check.clicks:.3f} in the log, {self.site.planned:.3f} with the policy "
+            f"planned on what was found, {self.site.best:.3f} with the best.",
             f"\nLearning a blog from {LEARNING_USERS:,} readers: clicks lost to somebody who knows it all along.",
             *(f"  {curve.learner}: {curve.final[0]:,.0f}" for curve in self.learners),
         )
@@ -191,7 +192,6 @@ def look_at_a_log(truth: Instance) -> Site:
         log = read_log(path, inactive_after=SILENCE)
         found = fit(log, types=range(1, 5))
         check = found.check()
-    planned = plan(found.instance, SITE_GAP)
     best = plan(truth, SITE_GAP)
     # Categories of the log are in the order of their names, those of the truth are not.
     names = found.instance.categories
@@ -199,8 +199,9 @@ def look_at_a_log(truth: Instance) -> Site:
     policy = plan(_reordered(found.instance, order), SITE_GAP).policy
     run = simulate(truth, policy, users=10**6, seed=1)
     learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS)
-    learnt = simulate(truth, learner, SITE_USERS, seed=1, optimum=best)
-    return Site(truth, log.report.events, found, check, planned, run, best, learnt)
+    lost = simulate(truth, learner, SITE_USERS, seed=1, optimum=best).regret[-1] / SITE_USERS
+    planned = evaluate(truth, policy, SITE_GAP).value
+    return Site(truth, log.report.events, found, check, planned, run, best.value, best.value - float(lost))
 
 
 def _reordered(instance: Instance, order: list[int]) -> Instance:
@@ -270,9 +271,10 @@ def _body(story: Story) -> str:
         truth=_truth_table(story.site),
         fitted=_figure(draw_fit(story.site.fit, story.site.check), FITTED),
         in_log=f"{story.site.check.clicks:.2f}",
-        planned=f"{story.site.run.mean:.2f}",
-        possible=f"{story.site.best.value:.2f}",
-        learnt=f"{story.site.learnt.mean:.2f}",
+        planned=f"{story.site.planned:.3f}",
+        simulated=f"{story.site.run.mean:.3f} ± {story.site.run.stderr:.3f}",
+        possible=f"{story.site.best:.3f}",
+        learnt=f"{story.site.learnt:.3f}",
         users=f"{LEARNING_USERS:,}",
         lost=f"{story.learners[-1].final[0]:,.0f}",
         learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
