@@ -197,7 +197,9 @@ def _heat(axes: Axes, values: Floats, fit: Fit, words: str, colour: str) -> None
     instance = fit.instance
     ramp = LinearSegmentedColormap.from_list("ramp", ["white", colour])
     top = max(1.3 * float(values.max()), 0.2)
-    axes.imshow(values, cmap=ramp, vmin=0, vmax=top, aspect="auto")
+    edges = [np.arange(n + 1) - 0.5 for n in values.shape[::-1]]
+    axes.pcolormesh(*edges, values, cmap=ramp, vmin=0, vmax=top)
+    axes.invert_yaxis()
     for (a, x), value in np.ndenumerate(values):
         axes.text(
             x, a, f"{value:.2f}", ha="center", va="center", color="white" if value > 0.6 * top else INK, fontsize=9
