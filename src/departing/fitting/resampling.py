@@ -6,7 +6,7 @@ import numpy as np
 
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
-from departing.model.instance import DEPART, Floats, Instance
+from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
 
 CROWD = 2**17  # users who are drawn at a time
 
@@ -46,17 +46,22 @@ class Design:
     def _crowd(self, instance: Instance, n: int, rng: np.random.Generator) -> Integers:
         k, m = instance.n_categories, instance.n_types
         types = rng.choice(m, n, p=instance.prior / instance.prior.sum())
-        ends = instance.chances.cumsum(axis=1)
         counts, here = np.zeros((n, k, 4), np.int64), np.arange(n)
         for stopped in self.stopped:
             category = rng.choice(k, len(here), p=self.shown)
-            luck = rng.random(len(here)) * ends[category, -1, types[here]]
-            outcome = np.minimum((luck[:, None] >= ends[category, :, types[here]]).sum(axis=1), 3)
+            outcome = outcomes(instance, category, types[here], rng)
             counts[here, category, outcome] += 1
             here = here[(outcome < DEPART) & (rng.random(len(here)) >= stopped)]
             if not len(here):
                 break
         return counts
+
+
+def outcomes(instance: Instance, categories: Integers, types: Integers, rng: np.random.Generator) -> Integers:
+    """What comes of showing `categories[n]` to users of `types[n]`, 0 to 3 each."""
+    ends = instance.chances.cumsum(axis=1)[categories, :, types]
+    luck = rng.random(len(types)) * ends[:, -1]
+    return np.asarray(np.minimum((luck[:, None] >= ends).sum(axis=1), CLICK_DEPART))
 
 
 def _merged(counts: Integers) -> tuple[Integers, Integers]:

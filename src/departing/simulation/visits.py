@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from departing.fitting.resampling import outcomes
 from departing.model.arguments import as_number, as_seed, as_whole, check_instance
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -94,13 +95,11 @@ def visits(
     pause = as_number("gap", gap, 1e-6, 1e5) * DAY
     chosen = _shares(shares, instance.n_categories)
     types = rng.choice(instance.n_types, n, p=instance.prior / instance.prior.sum())
-    ends = instance.chances.cumsum(axis=1)
     here, now = np.arange(n), rng.random(n) * length
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
     while len(here):
         category = rng.choice(instance.n_categories, len(here), p=chosen)
-        luck = rng.random(len(here)) * ends[category, -1, types[here]]
-        outcome = np.minimum((luck[:, None] >= ends[category, :, types[here]]).sum(axis=1), CLICK_DEPART)
+        outcome = outcomes(instance, category, types[here], rng)
         events.append((here, now, category, outcome))
         now = now + rng.exponential(pause, len(here))
         going = (outcome < DEPART) & (now < length)
