@@ -4,7 +4,7 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import crowds, exact, lanes, learning, logs, movielens, planning, reading, startup
+from benchmarks import crowds, exact, lanes, learning, logs, movielens, offpolicy, planning, reading, startup
 from benchmarks.common import table
 
 ALL = {
@@ -15,6 +15,7 @@ ALL = {
     "learning": learning,
     "logs": logs,
     "movielens": movielens,
+    "offpolicy": offpolicy,
     "reading": reading,
     "startup": startup,
 }
