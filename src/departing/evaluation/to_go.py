@@ -52,7 +52,8 @@ class ToGo:
         """The rows in the next level of users who clicked or stayed."""
         found = np.full(len(rows), -1)
         inside = rows >= 0
-        found[inside] = self.levels[step].child[rows[inside], outcomes[inside]]
+        if inside.any():
+            found[inside] = self.levels[step].child[rows[inside], outcomes[inside]]
         return found
 
 

@@ -23,6 +23,7 @@ TOLERANCE = 1e-5  # of values under fitted instances, as a share of the best a k
 NODES = 300_000  # counts that are followed for it at most
 TOGETHER = 32  # types of bootstrapped instances that are evaluated at once
 STANDS_FOR = 0.01  # share of all users that one user may stand for, on average at a step
+PENDING = 0.05  # share of users with a pending step from which there is a warning
 BEYOND = 0.1  # share of the clicks that may be the model's without a warning
 NOTHING = 1e-4  # share of the clicks that does not matter
 APART = 3.0  # standard errors between model and log from which the model is doubted
@@ -115,8 +116,8 @@ def value_on_log(
     >>> import tempfile, departing as dp
     >>> site = dp.Instance([0.7, 0.3], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     dp.visits(site, users=5000, seed=1).save(f"{folder}/events.csv")
-    ...     log = dp.read_log(f"{folder}/events.csv", inactive_after="9 days")
+    ...     dp.visits(site, users=5000, seed=1, days=900).save(f"{folder}/events.csv")
+    ...     log = dp.read_log(f"{folder}/events.csv", inactive_after="20 days")
     ...     found = value_on_log(log, dp.Walk([0], then=1), types=2, times=50)
     >>> print(found)
     >>> round(dp.evaluate(site, dp.Walk([0], then=1)).value, 3)
@@ -137,9 +138,7 @@ def value_on_log(
             "expected a fit of the same categories."
         )
     drawn = _Drawn.of([fit.instance, *fit.bootstrap(times, "resample", seed, progress)], policy)
-    values = drawn.values
-    lower, upper = np.quantile(values[1:], [(1 - level) / 2, (1 + level) / 2])
-    model = Estimate(float(values[0]), float(values[1:].std(ddof=1)), float(lower), float(upper))
+    model = drawn.estimate(level)
     if not isinstance(log, Log):
         note = "These are histories without single steps, so there is the answer of the model only."
         return ValueOnLog(model, None, None, level, log.users, 0, 1.0, 0.0, (), (note,), fit, policy)
@@ -204,10 +203,12 @@ class _Drawn:
         priors = np.array([each.prior / each.prior.sum() for each in instances])
         return cls(policy, crowds, priors, np.array(found).reshape(priors.shape))
 
-    @property
-    def values(self) -> Floats:
-        """The value under every instance."""
-        return np.asarray((self.priors * self.by_type).sum(axis=1))
+    def estimate(self, level: float) -> Estimate:
+        """The value under the first instance, with a basic bootstrap interval, made for its logarithm."""
+        value, *others = (self.priors * self.by_type).sum(axis=1).tolist()
+        lower, upper = np.quantile(others, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        ends = (value**2 / upper, value**2 / lower) if lower > 0 else (2 * value - upper, 2 * value - lower)
+        return Estimate(value, float(np.std(others, ddof=1)), *ends)
 
     def error_beyond(self, steps: int) -> float:
         """The standard error of what comes after so many steps, if it is known who is still here."""
@@ -241,10 +242,16 @@ def _overlap(sums: Weighted, to_go: ToGo) -> tuple[Overlap, ...]:
 def _warnings(
     log: Log, policy: Policy, sums: Weighted, steps: int, beyond: float, model: Estimate, robust: Estimate | None
 ) -> tuple[str, ...]:
-    """Sentences about what the weighted estimates cannot tell."""
-    if not len(sums.clicks):
-        return ("No user has a propensity at every step, so there is the answer of the model only.",)
+    """Sentences about what the log cannot tell."""
     found = []
+    if log.report.pending > PENDING * log.users:
+        found.append(
+            f"Of {log.report.pending:,} of {log.users:,} users it is not known whether they stayed after their last "
+            "step; if those of them who stayed would mostly have come back by now, departures are underestimated, and "
+            "all values too high."
+        )
+    if not len(sums.clicks):
+        return (*found, "No user has a propensity at every step, so there is the answer of the model only.")
     if sums.unknown:
         found.append(
             f"{sums.unknown:,} of {log.users:,} users miss a propensity and are left out of the weighted estimates, "
