@@ -33,12 +33,12 @@ def log_of(users: int, days: float, stopping: float, seed: int) -> dp.Log:
 
 
 def study(case: str, logs: int = LOGS, times: int = 200) -> dict[str, np.ndarray]:
-    """Value, standard error and whether the truth is covered, `[logs, 3]` for every estimate, and the truth."""
+    """Error, standard error and whether the truth is covered, `[logs, 3]`, for every estimate."""
     users, days, stopping, policy = CASES[case]
     truth, found = dp.evaluate(SITE, policy).value, {name: [] for name in NAMES}
     for seed in range(logs):
         log = log_of(users, days, stopping, seed)
-        answer = dp.value_on_log(log, policy, types=2, times=times, seed=seed)
+        answer = dp.value_on_log(log, policy, fit=dp.fit(log, types=2, starts=4), times=times, seed=seed)
         for name in NAMES:
             estimate = getattr(answer, name)
             found[name].append((estimate.value - truth, estimate.stderr, truth in estimate))

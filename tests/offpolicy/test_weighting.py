@@ -180,9 +180,10 @@ def test_counts_that_are_too_rare_have_a_rough_value():
 
 def test_first_steps_and_the_rest_make_the_whole():
     site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], 0.5)
-    earned, here = first_steps(site, dp.Walk([1, 1], then=0), 2)
+    earned, here = first_steps(site, dp.Walk([1, 1], then=0), 2, 0.0)
     whole = site.prior @ (earned + here * site.fixed_values[0])
     assert whole == pytest.approx(dp.evaluate(site, dp.Walk([1, 1], then=0)).value, abs=1e-12)
+    assert (first_steps(site, dp.Walk([1, 1], then=0), 2, 0.5)[0] == site.click[1]).all()
 
 
 @pytest.mark.parametrize(("stop", "unsure"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.6)])

@@ -71,11 +71,15 @@ def values_to_go(instance: Instance, policy: Policy, steps: int, tolerance: floa
     return ToGo(instance, policy, tuple(levels))
 
 
-def first_steps(instance: Instance, policy: Policy, steps: int) -> tuple[Floats, Floats]:
-    """The expected clicks of every type in the first steps, and its chance to be still here after them, `[M]`."""
+def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> tuple[Floats, Floats]:
+    """The expected clicks of every type in the first steps, and its chance to be still here after them, `[M]`.
+
+    Counts that less than a share `rare` of the users have are left out.
+    """
     frontier = Frontier(instance, np.ones(instance.n_types))
     earned, go = np.zeros(instance.n_types), instance.chances[:, [CLICK, STAY]]
     for _ in range(steps):
+        frontier.keep(frontier.weights @ instance.prior >= rare)
         categories = recommended(policy, frontier.counts)
         earned += np.einsum("nx,nx->x", frontier.weights, instance.click[categories])
         frontier.advance(categories, frontier.weights[:, None] * go[categories])

@@ -104,6 +104,8 @@ def weigh(parts: Iterable[Episodes], to_go: ToGo, watched: Watched, steps: int) 
         crowd = _Crowd(part, first[known], np.append(first, len(part))[1:][known], to_go, watched)
         for t in range(steps):
             weight = crowd.step(t, t == steps - 1)
+            if not len(weight):
+                break
             following[t] += len(weight)
             weights[t] += weight.sum()
             squares[t] += (weight**2).sum()
@@ -127,8 +129,9 @@ class _Crowd:
     def step(self, t: int, last: bool) -> Floats:
         """Make step t of those who are shown the right category: what each of them stands for."""
         self._keep(self.first[self.user] + t < self.end[self.user])
-        at = self.first[self.user] + t
-        self._keep(self.part.category[at] == recommended(self.to_go.policy, self.counts))
+        if len(self.user):
+            at = self.first[self.user] + t
+            self._keep(self.part.category[at] == recommended(self.to_go.policy, self.counts))
         if not len(self.user):
             return np.zeros(0)
         at = self.first[self.user] + t
