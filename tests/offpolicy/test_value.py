@@ -3,8 +3,10 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import departing as dp
+from departing.offpolicy.value import _estimate
 
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7, categories=["news", "sport"])
 
@@ -162,3 +164,14 @@ def test_a_fit_of_other_categories_is_refused(log):
     other = dp.fit(dp.visits(dp.Instance([1.0], [[0.5], [0.4], [0.3]]), 500).histories, types=1)
     with pytest.raises(dp.InputError, match="fit is of 3 categories, but the log has 2"):
         dp.value_on_log(log, dp.Fixed(0), fit=other)
+
+
+def test_the_interval_of_skewed_summands_is_moved_towards_the_long_side():
+    rng = np.random.default_rng(1)
+    summands = np.where(rng.random(400) < 0.05, 20.0, 0.0)
+    found = _estimate(summands, 0.0, 0.0, 1.96)
+    skew = stats.skew(summands) / np.sqrt(400)
+    middle = found.value + skew * (1 + 2 * 1.96**2) / 6 * found.stderr
+    assert (found.lower + found.upper) / 2 == pytest.approx(middle, rel=1e-2)
+    assert found.stderr == pytest.approx(stats.sem(summands), rel=1e-12)
+    assert _estimate(np.ones(5), 0.04, 0.09, 2.0).stderr == pytest.approx(0.3)

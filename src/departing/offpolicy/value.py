@@ -239,10 +239,18 @@ def _tolerance(instance: Instance) -> float:
 
 
 def _estimate(summands: Floats, more: float, least: float, z: float) -> Estimate:
-    """The mean of the summands; `more` is added to its variance, of which there is at least so much."""
-    mean, variance = float(summands.mean()), float(summands.var(ddof=1) / len(summands))
-    stderr = max(variance + more, least) ** 0.5
-    return Estimate(mean, stderr, mean - z * stderr, mean + z * stderr)
+    """The mean of the summands; `more` is added to its variance, of which there is at least so much.
+
+    Summands with weights are skewed: means that are too small come with errors that are too small. Johnson's
+    correction moves the interval up for it.
+    """
+    n, mean = len(summands), float(summands.mean())
+    apart = summands - mean
+    own = float(apart @ apart) / (n - 1) / n
+    stderr = max(own + more, least) ** 0.5
+    skew = float((apart**3).mean()) / (n * own) ** 1.5 / n**0.5 if own > 0 else 0.0
+    shift = float(np.clip(skew * (1 + 2 * z**2) / 6, -z / 2, z / 2)) * own**0.5
+    return Estimate(mean, stderr, mean + shift - z * stderr, mean + shift + z * stderr)
 
 
 def _overlap(sums: Weighted, to_go: ToGo) -> tuple[Overlap, ...]:
