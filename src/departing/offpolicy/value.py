@@ -122,8 +122,8 @@ def value_on_log(
     ...     found = value_on_log(log, dp.Walk([0], then=1), types=2, times=50)
     >>> print(found)
     model         1.159 (1.106 to 1.217)
-    weighted      1.262 (1.094 to 1.429)
-    doubly robust 1.174 (1.051 to 1.297)
+    weighted      1.262 (1.121 to 1.455)
+    doubly robust 1.174 (1.062 to 1.308)
     >>> round(dp.evaluate(site, dp.Walk([0], then=1)).value, 3)
     1.171
     """
