@@ -121,7 +121,7 @@ def value_on_log(
     ...     log = dp.read_log(f"{folder}/events.csv", inactive_after="20 days")
     ...     found = value_on_log(log, dp.Walk([0], then=1), types=2, times=50)
     >>> print(found)
-    model         1.159 (1.106 to 1.217)
+    model         1.159 (1.099 to 1.222)
     weighted      1.262 (1.121 to 1.455)
     doubly robust 1.174 (1.062 to 1.308)
     >>> round(dp.evaluate(site, dp.Walk([0], then=1)).value, 3)
@@ -143,7 +143,7 @@ def value_on_log(
             "expected a fit of the same categories."
         )
     drawn = _Drawn.of([fit.instance, *fit.bootstrap(times, "resample", seed, progress)], policy)
-    model = drawn.estimate(level)
+    model = drawn.estimate(z)
     if not isinstance(log, Log):
         note = "These are histories without single steps, so there is the answer of the model only."
         return ValueOnLog(model, None, None, level, log.users, 0, 1.0, 0.0, (), (note,), fit, policy)
@@ -213,12 +213,11 @@ class _Drawn:
         """The value under every instance."""
         return np.asarray((self.priors * self.by_type).sum(axis=1))
 
-    def estimate(self, level: float) -> Estimate:
-        """The value under the first instance, with a basic bootstrap interval, made for its logarithm."""
-        value, *others = self.values.tolist()
-        lower, upper = np.quantile(others, [(1 - level) / 2, (1 + level) / 2]).tolist()
-        ends = (value**2 / upper, value**2 / lower) if lower > 0 else (2 * value - upper, 2 * value - lower)
-        return Estimate(value, float(np.std(others, ddof=1)), *ends)
+    def estimate(self, z: float) -> Estimate:
+        """The value under the first instance, with a normal interval for its logarithm, spread as the others are."""
+        value, others = float(self.values[0]), self.values[1:]
+        factor = float(np.exp(z * np.log(others).std(ddof=1)))
+        return Estimate(value, float(others.std(ddof=1)), value / factor, value * factor)
 
     def spread_beyond(self, steps: int) -> float:
         """What the errors of the model after so many steps add to the variance of an estimate that trusts it there.
