@@ -46,14 +46,16 @@ def study(case: str, logs: int = LOGS, times: int = 200) -> dict[str, np.ndarray
 
 
 def rows():
-    found = []
-    for case in CASES:
-        for name, each in study(case).items():
-            error, stderr, covered = each.T
-            note = (
-                f"bias {error.mean():+.4f}, spread {error.std(ddof=1):.4f}, mean standard error {stderr.mean():.4f}"
-            )
-            figure = 100 * covered.mean()
-            found.append(Row(f"{case}: {name} covers", figure, "of 100", 92, note=note))
-            found.append(Row(f"{case}: {name} covers", figure, "of 100", 98, at_least=False))
+    studies, found = {case: study(case) for case in CASES}, []
+    for name in NAMES:
+        covered = {case: 100 * each[name][:, 2].mean() for case, each in studies.items()}
+        note = ", ".join(f"{case} {figure:.0f}" for case, figure in covered.items())
+        mean = np.mean(list(covered.values()))
+        found.append(Row(f"truth within intervals of {name}", mean, "of 100", 92, note=note))
+        found.append(Row(f"truth within intervals of {name}", mean, "of 100", 98, at_least=False))
+    for case, each in studies.items():
+        error, stderr, _ = each["robust"].T
+        figure, note = error.mean() / error.std(ddof=1) * len(error) ** 0.5, f"spread {error.std(ddof=1):.4f}"
+        note += f", mean standard error {stderr.mean():.4f}"
+        found.append(Row(f"bias of robust, {case}", abs(figure), "errors", 4, at_least=False, note=note))
     return found
