@@ -4,7 +4,19 @@ import sys
 
 from rich.console import Console
 
-from benchmarks import crowds, exact, fitting, lanes, learning, logs, movielens, planning, reading, startup
+from benchmarks import (
+    crowds,
+    exact,
+    fitting,
+    lanes,
+    learning,
+    logs,
+    movielens,
+    offpolicy,
+    planning,
+    reading,
+    startup,
+)
 from benchmarks.common import table
 
 ALL = {
@@ -16,6 +28,7 @@ ALL = {
     "logs": logs,
     "fitting": fitting,
     "movielens": movielens,
+    "offpolicy": offpolicy,
     "reading": reading,
     "startup": startup,
 }

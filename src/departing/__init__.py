@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from departing.model.families import random_instance
     from departing.model.histories import Histories
     from departing.model.instance import Instance
+    from departing.offpolicy.value import ValueOnLog, value_on_log
     from departing.planning.plan import Plan, plan
     from departing.policy.alpha import Alpha
     from departing.policy.greedy import Greedy
@@ -61,6 +62,7 @@ _HOME = {
     "Table": "policy.table",
     "Threshold": "policy.schedule",
     "UCBHybrid": "learning.ucb",
+    "ValueOnLog": "offpolicy.value",
     "Visits": "simulation.visits",
     "Walk": "policy.schedule",
     "belief": "model.belief",
@@ -76,6 +78,7 @@ _HOME = {
     "random_instance": "model.families",
     "read_log": "data.log",
     "simulate": "simulation.simulate",
+    "value_on_log": "offpolicy.value",
     "visits": "simulation.visits",
 }
 
@@ -102,6 +105,7 @@ __all__ = [
     "Table",
     "Threshold",
     "UCBHybrid",
+    "ValueOnLog",
     "Visits",
     "Walk",
     "belief",
@@ -117,6 +121,7 @@ __all__ = [
     "random_instance",
     "read_log",
     "simulate",
+    "value_on_log",
     "visits",
 ]
 

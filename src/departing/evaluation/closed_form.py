@@ -8,8 +8,8 @@ from departing.policy.protocol import check_range
 from departing.policy.schedule import Schedule
 
 
-def schedule_values(instance: Instance, policy: Schedule) -> tuple[Floats, Floats]:
-    """Bounds `[M]` on the expected clicks of every type under a schedule, for any `depart`.
+def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tuple[Floats, Floats]:
+    """Bounds `[M]` on the expected clicks of every type under a schedule, `after` so many steps, for any `depart`.
 
     A user of type x shown category a for n steps stays throughout with chance `g^n`, g = 1 - leave[a, x],
     and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is positive and computed without
@@ -18,7 +18,10 @@ def schedule_values(instance: Instance, policy: Schedule) -> tuple[Floats, Float
     segments = np.array(policy.segments, np.int64).reshape(-1, 2)
     shown = policy.shown
     check_range(type(policy).__name__, shown, instance.n_categories)
-    length = segments[:, 1].astype(np.float64)[:, None]
+    ends = segments[:, 1].cumsum() - after
+    to_come = ends > 0
+    segments, shown = segments[to_come], shown[np.append(to_come, True)]
+    length = np.diff(ends[to_come], prepend=0).astype(np.float64)[:, None]
     here = log_here(instance)[segments[:, 0]] * length  # log of the chance to stay through each segment
     with np.errstate(over="ignore"):
         reached = np.vstack([np.zeros(instance.n_types), np.cumsum(here, axis=0)])

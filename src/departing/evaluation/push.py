@@ -78,7 +78,7 @@ def push(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tu
         if total + lost <= tolerance or expanded >= nodes:
             close = np.ones(len(frontier), bool)
         else:
-            close = _negligible(share, total, before, tolerance / 2, lost)
+            close = negligible(share, total, before, tolerance / 2, lost)
         staying = np.einsum(
             "nx,nx->x", frontier.weights[close] - moving[close], instance.fixed_values[categories[close]]
         )
@@ -109,7 +109,7 @@ def follow(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> 
         total, left = float(share.sum()), float(lost @ instance.prior)
         if total + left <= tolerance or expanded >= nodes:
             return leavers, total + left
-        close = _negligible(share, total, before, tolerance / 2, left)
+        close = negligible(share, total, before, tolerance / 2, left)
         lost += frontier.weights[close].sum(axis=0)
         frontier.keep(~close)
         before, expanded = total, expanded + len(frontier)
@@ -121,7 +121,7 @@ def follow(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> 
     return leavers, float(lost @ instance.prior)
 
 
-def _negligible(share: Floats, total: float, before: float, budget: float, lost: float) -> Booleans:
+def negligible(share: Floats, total: float, before: float, budget: float, lost: float) -> Booleans:
     """The rows to close now: the smallest, within an even part of the budget for each of the levels to come.
 
     Rows are told apart by the power of two below their share, which spares sorting them.

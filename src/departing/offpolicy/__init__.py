@@ -1,0 +1,1 @@
+"""What another policy would have earned on a log."""

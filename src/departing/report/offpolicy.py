@@ -1,0 +1,66 @@
+"""What a policy would have earned on a log, as tables for a person and as plain values for a program."""
+
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from departing.offpolicy.value import Estimate, ValueOnLog
+from departing.report.tables import number
+
+SHOWN = 8  # steps of the overlap that are shown
+MEANING = {
+    "model": "under the fitted instance",
+    "weighted": "from the log, by weights",
+    "doubly robust": "from the log, the model takes out luck",
+}
+
+
+def value_table(words: str, found: ValueOnLog) -> RichTable:
+    """The estimates, one a row."""
+    table = RichTable(title=escape(f"Clicks per user of {words}"), title_justify="left")
+    table.add_column("estimate")
+    for name in ("clicks", "error", f"{found.level:.0%} interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what it rests on")
+    for name, estimate in _estimates(found).items():
+        table.add_row(
+            name,
+            number(estimate.value, 4),
+            number(estimate.stderr, 4),
+            f"{number(estimate.lower, 4)} to {number(estimate.upper, 4)}",
+            MEANING[name],
+        )
+    return table
+
+
+def overlap_table(found: ValueOnLog) -> RichTable:
+    """How many users were shown what the policy shows, by step."""
+    table = RichTable(title="Users who were shown what the policy shows", title_justify="left")
+    for name in ("up to step", "users", "worth", "of its clicks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found.overlap[:SHOWN]:
+        used = "" if each.step < found.steps else "dim"
+        cells = (str(each.step + 1), f"{each.following:,}", f"{each.effective:,.0f}", f"{each.share:.1%}")
+        table.add_row(*cells, style=used)
+    return table
+
+
+def value_values(words: str, found: ValueOnLog) -> dict[str, Any]:
+    """The same as plain values."""
+    return {
+        "policy": words,
+        "level": found.level,
+        "users": found.users,
+        "estimates": {name: vars(estimate) for name, estimate in _estimates(found).items()},
+        "steps": found.steps,
+        "beyond": found.beyond,
+        "effective": found.effective,
+        "overlap": [vars(each) for each in found.overlap],
+        "warnings": list(found.warnings),
+    }
+
+
+def _estimates(found: ValueOnLog) -> dict[str, Estimate]:
+    named = {"model": found.model, "weighted": found.weighted, "doubly robust": found.robust}
+    return {name: estimate for name, estimate in named.items() if estimate is not None}
