@@ -18,7 +18,7 @@ def log(tmp_path_factory):
 
 def test_fit_tells_types_errors_and_gains(log, tmp_path):
     printed = told(
-        "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 8,
+        "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
         "-o", tmp_path / "found.toml", "--picture", tmp_path / "fit.svg",
     )  # fmt: skip
     for words in ("How many types?", "love news", "±", "nothing speaks against", "what the log did", "found.toml"):
@@ -30,7 +30,7 @@ def test_fit_tells_types_errors_and_gains(log, tmp_path):
 
 
 def test_fit_as_json(log, tmp_path):
-    found = values("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 8)
+    found = values("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 20)
     assert found["types"] == 3
     assert [row["types"] for row in found["criteria"]] == [3]
     assert 0 <= found["check"]["p_value"] <= 1
@@ -55,6 +55,8 @@ def test_csv_with_other_names_and_a_flag_of_departures(tmp_path):
         "--departed", "left", "--types", "1", "--bootstrap", "0", "--rejects", tmp_path / "bad.csv",
     )  # fmt: skip
     assert (found["users"], found["censored"]) == (60, 20)
+    assert (found["log"]["events"], found["log"]["rejected"]) == (121, 1)
+    assert found["log"]["irregularities"][0]["kind"] == "clicked cannot be read"
     assert "perhaps" in (tmp_path / "bad.csv").read_text()
 
 
@@ -69,7 +71,10 @@ def test_visits_as_json(tmp_path):
     [
         (["--types", "0"], "types is '0'; expected numbers from 1 to 64"),
         (["--types", "3-1"], "types is '3-1'"),
-        (["--types", "many"], "types is 'many'; expected a whole number"),
+        (["--types", "many"], "types is 'many'; expected numbers from 1 to 64"),
+        (["--bootstrap", "3"], "bootstrap is 3; expected at least 20 draws, or 0"),
+        (["--inactive-after", "300 days"], "the log must last longer than inactive_after"),
+        (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
         (["--inactive-after", "a while"], "a while"),
         (["--criterion", "best"], "criterion is 'best'; allowed are bic, held-out"),

@@ -19,6 +19,9 @@ from departing.model.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from departing.data.log import Log
+    from departing.fitting.check import Check
+    from departing.fitting.fit import Fit
     from departing.model.instance import Instance
     from departing.simulation.run import Progress
 
@@ -98,7 +101,8 @@ def _load(name: str) -> "Instance":
     if name in EXAMPLES:
         return EXAMPLES[name]()
     if not Path(name).suffix:
-        raise InputError(f"There is no instance {name!r}; give a file that ends in .toml or .json, or 'blog'.")
+        known = ", ".join(EXAMPLES)
+        raise InputError(f"There is no instance {name!r}; give a file that ends in .toml or .json, or one of {known}.")
     return Instance.load(name)
 
 
@@ -552,8 +556,8 @@ def _numbers(field: str, text: str) -> list[int]:
     """Whole numbers, written as one, as 1-5 or as 1,2,4."""
     found: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        ends = [_whole(field, end) for end in ((first, last) if dash else (first, first))]
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        ends = [int(end) if end.isdecimal() else 0 for end in ((first, last) if dash else (first, first))]
         if not 0 < ends[0] <= ends[1] <= 64:
             raise InputError(f"{field} is {text!r:.40}; expected numbers from 1 to 64, such as 3, 1-5 or 2,4.")
         found += range(ends[0], ends[1] + 1)
@@ -601,6 +605,8 @@ def fit(
     from departing.report import fitting as report
 
     numbers, times = _numbers("types", types), as_whole("bootstrap", times, 0, 10**5)
+    if 0 < times < report.FEWEST:
+        raise InputError(f"bootstrap is {times}; expected at least {report.FEWEST} draws, or 0 for none.")
     for path, endings in ((save, ENDINGS), (picture, report.PICTURES)):
         if path is not None:
             suffix_of(path, endings)
@@ -619,32 +625,39 @@ def fit(
         )
     with _progress("checking", None, as_json):
         checked = found.check()
+    if save is not None:
+        found.instance.save(save)
+    if picture is not None:
+        report.write_picture(found, checked, picture)
+    if not as_json:
+        _print_fit(read, found, checked)
     worth = None
     if times:
         with _progress("planning", times, as_json) as advance:
             seen = None if checked.cut_short else checked.clicks
             worth = report.gains(found, seen, times, lambda *_: advance(1))
-    if save is not None:
-        found.instance.save(save)
-    if picture is not None:
-        report.write_picture(found, checked, picture)
     files = {"saved": save, "picture": picture, "rejects": rejects}
     if as_json:
-        values = report.fit_values(found, checked, worth)
+        values = report.fit_values(found, checked, worth) | {"log": report.log_values(read.report)}
         _print_json(values | {name: str(path) for name, path in files.items() if path is not None})
         return
+    if worth is not None:
+        print(f"The best policy: {worth.plan.words()}")
+        _console().print(report.gain_table(worth))
+    for path in filter(None, files.values()):
+        print(f"Saved to {path}")
+
+
+def _print_fit(read: "Log", found: "Fit", checked: "Check") -> None:
+    from departing.report import fitting as report
+
     console = _console()
     print(read.report)
-    if len(numbers) > 1:
+    if len(found.criteria) > 1:
         console.print(report.criteria_table(found))
     print("\n".join(found.words()))
     console.print(report.type_table(found))
-    print("\n".join([*found.warnings, str(checked)]))
-    if worth is not None:
-        print(f"The best policy: {worth.plan.words()}")
-        console.print(report.gain_table(worth))
-    for path in filter(None, files.values()):
-        print(f"Saved to {path}")
+    print("\n".join([*found.warnings, str(checked)]), flush=True)
 
 
 def _span(text: str | None) -> str | float | None:

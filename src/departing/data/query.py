@@ -73,6 +73,7 @@ class Query:
         self.kinds = {field: _kind(of_type) for field, of_type in self.types.items()}
         self.irregularities: list[Irregularity] = []
         self._make_raw()
+        check_something_is_used(1, int(self._one("SELECT count(*) FROM (FROM raw LIMIT 1)")[0]), opened.name, ())
         self.clock = self._clock()
         self.silence = None
         if asked.inactive_after is not None:

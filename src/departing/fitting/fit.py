@@ -212,9 +212,12 @@ def fit(
 def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
     """The numbers of types to try."""
     if not len(histories.known):
-        raise InputError(
-            "histories hold no user with a step after which it is known who stayed; there is nothing to fit."
-        )
+        if histories.pending.any():
+            raise InputError(
+                "It is not known of any step whether the user stayed, so there is nothing to fit; the log must last "
+                "longer than inactive_after."
+            )
+        raise InputError("histories hold no user with a step; there is nothing to fit.")
     asked = [types] if isinstance(types, int | np.integer | float) else list(types)
     numbers = sorted({as_whole("types", m, 1, MOST_TYPES) for m in asked})
     if not numbers:

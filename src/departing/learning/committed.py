@@ -59,6 +59,9 @@ class Committed(ABC):
     def _release(self, version: int) -> None:
         """No user has this version any longer."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self.n_categories} categories, {self.open_users} users are here>"
+
     @property
     def open_users(self) -> int:
         """How many users are here, as far as is known."""
@@ -234,12 +237,14 @@ def _as_codes(field: str, values: npt.ArrayLike, n: int, most: int) -> Integers:
         raise InputError(f"{field} is {values!r:.80}; expected {n} whole numbers.") from error
     if n == 0 and array.size == 0:
         return np.zeros(0, np.int64)
-    if array.shape != (n,) or array.dtype.kind not in "iu":
+    known = f" ({', '.join(OUTCOMES)})" if field == "outcomes" else ""
+    if array.shape != (n,):
+        raise InputError(f"{field} has the shape {array.shape}; expected a whole number for each of {n} users.")
+    if array.dtype.kind not in "iu":
         raise InputError(
-            f"{field} is {array.dtype} of shape {array.shape}; expected a whole number for each of {n} users."
+            f"{field} holds {array.tolist()[0]!r:.40}; allowed are whole numbers, 0 to {most - 1}{known}."
         )
     wrong = array[(array < 0) | (array >= most)]
     if len(wrong):
-        known = f" ({', '.join(OUTCOMES)})" if field == "outcomes" else ""
         raise InputError(f"{field} holds {wrong[0]}; allowed are 0 to {most - 1}{known}.")
     return array.astype(np.int64)

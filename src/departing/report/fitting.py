@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.data.report import Report
 from departing.evaluation.evaluate import evaluate
 from departing.figures import BLUE, INK, ORANGE, render, shorten, tidy
 from departing.fitting.check import Check
@@ -26,6 +27,8 @@ from departing.report.tables import finite
 
 PICTURES = (".svg", ".png", ".pdf")
 SHOWN = 30  # categories in a table or picture
+SECONDS, NODES = 20.0, 20_000  # for the plan, and counts that are followed to value it under every draw
+FEWEST = 20  # draws of a bootstrap that make an interval
 GAP = 1e-4  # of the value, within which policies are planned and valued
 
 
@@ -52,7 +55,7 @@ def gains(fit: Fit, seen: float | None, times: int, progress: Callable[[int, int
     """The best policy by the fit against greedy, the best fixed category and what the log did, `seen`."""
     instance = fit.instance
     gap = GAP * float(instance.fixed_values.max())
-    made = plan(instance, gap)
+    made = plan(instance, gap, SECONDS)
     fixed = int((instance.fixed_values @ instance.prior).argmax())
     policies: dict[str, Policy] = {
         "the best policy": made.policy,
@@ -60,8 +63,11 @@ def gains(fit: Fit, seen: float | None, times: int, progress: Callable[[int, int
         f"always {instance.categories[fixed]}": Fixed(fixed),
     }
     again = fit.bootstrap(times, "resample", progress=progress)
-    point = {name: evaluate(instance, policy, gap).value for name, policy in policies.items()}
-    drawn = {name: np.array([evaluate(one, policy, gap).value for one in again]) for name, policy in policies.items()}
+    point = {name: evaluate(instance, policy, gap, NODES).value for name, policy in policies.items()}
+    drawn = {
+        name: np.array([evaluate(one, policy, gap, NODES).value for one in again])
+        for name, policy in policies.items()
+    }
     worths = [Gain(name, point[name], *_ends(drawn[name])) for name in policies]
     best, *others = policies
     over = [Gain(name, point[best] - point[name], *_ends(drawn[best] - drawn[name])) for name in others]
@@ -136,6 +142,12 @@ def _interval(gain: Gain) -> str:
 
 def _clicks(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def log_values(report: Report) -> dict[str, Any]:
+    """The report of a log as plain values."""
+    irregular = [vars(each) | {"examples": list(each.examples)} for each in report.irregularities]
+    return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
 
 
 def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, Any]:

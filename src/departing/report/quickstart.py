@@ -144,12 +144,13 @@ class Story:
             self.blog.table(),
             f"Simulated with {run.users:.0e} readers in {seconds:.2g} s: {number(run.mean, 8)} clicks each, "
             f"{CONFIDENCE:.0%} sure between {number(low, 8)} and {number(high, 8)}.",
-            "\nA magazine whose readers forgive half of the time, and where what they do tells who they are.",
+            "\nA magazine whose readers forgive half of the time, and where what they do tells who they are; without "
+            "planning ahead:",
             self.magazine.table(),
             f"\nThe magazine's log, of readers who were shown anything at random: {self.site.events:,} events.",
             *(f"  {words}" for words in self.site.fit.words()),
             f"Clicks per reader: {self.site.check.clicks:.3f} in the log, {self.site.planned:.3f} with the policy "
-            f"planned on what was found, {self.site.best:.3f} with the best.",
+            f"planned on what was found, {self.site.best:.3f} with the best policy there is.",
             f"\nLearning a blog from {LEARNING_USERS:,} readers: clicks lost to somebody who knows it all along.",
             *(f"  {curve.learner}: {curve.final[0]:,.0f}" for curve in self.learners),
         )
