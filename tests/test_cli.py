@@ -129,7 +129,7 @@ def test_help_and_version_are_there():
         ),
         (["instance", "blog", "--types", "3"], "--types is for random instances"),
         (["instance", "--random", "uniform", "--types", "1000000000"], "are too many"),
-        (["evaluate", "blogg"], "There is no instance 'blogg'; give a file that ends in .toml or .json, or one of blog"),
+        (["evaluate", "blogg"], "There is no instance 'blogg'; give a file ending in .toml or .json, or one of blog"),
         (["evaluate", "blog", "--nodes", "x"], "nodes is 'x'; expected a whole number"),
         (["evaluate", "blog", "threshold:0," + "9" * 5000 + ",1"], "steps is '9"),
         (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),

@@ -102,7 +102,7 @@ def _load(name: str) -> "Instance":
         return EXAMPLES[name]()
     if not Path(name).suffix:
         known = ", ".join(EXAMPLES)
-        raise InputError(f"There is no instance {name!r}; give a file that ends in .toml or .json, or one of {known}.")
+        raise InputError(f"There is no instance {name!r}; give a file ending in .toml or .json, or one of {known}.")
     return Instance.load(name)
 
 
