@@ -50,11 +50,9 @@ def as_columns(**names: str | None) -> Columns:
             raise InputError(
                 f"{field} is {name!r:.80}; expected the name of a column{' or None' if optional else ''}."
             )
-    required = [names[field] for field in ("user", "time", "category", "clicked")]
-    if twice := [name for i, name in enumerate(required) if name in required[:i]]:
-        raise InputError(
-            f"Column {twice[0]!r} is named for two of user, time, category and clicked; these must differ."
-        )
+    apart = [names[field] for field in ("user", "time", "category")]
+    if twice := [name for i, name in enumerate(apart) if name in apart[:i]]:
+        raise InputError(f"Column {twice[0]!r} is named for two of user, time and category; these must differ.")
     return Columns(**names)  # type: ignore[arg-type]
 
 
