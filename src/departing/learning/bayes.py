@@ -26,6 +26,7 @@ DRAWS = 64  # instances that may be true
 PLANS = 24  # of them are planned for
 REMEMBERED = 40  # schedules that later blocks compare with
 GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))  # up to so many chances of a click: the gap of plans, of the value
+LEAST = 100_000  # users that are explored for at least: with fewer to come, early bad luck would never be mended
 SECONDS = 20.0  # for one plan; hardly ever needed, since a plan that ends by the clock would not be fixed by a seed
 
 
@@ -134,7 +135,7 @@ class Bayes(Model):
         self._remember(prospects)
         if self.explore == "none":
             return [(prospects.greedy, n)]
-        ahead = inf if self.users is None else max(self.users - self.arrived - n, 0)
+        ahead = inf if self.users is None else max(max(self.users, LEAST) - self.arrived - n, 0)
         return priced(prospects, n, self.arrived, ahead, self._memory)
 
     def _plans(self, draws: Draws) -> list[Plan]:
