@@ -57,7 +57,7 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
 
     The result: a Counter of (steps, pending steps) as sorted tuples, a Counter of irregularities, and all episodes.
     """
-    kinds, users, times = Counter(), defaultdict(list), []
+    kinds, users, times, until = Counter(), defaultdict(list), [], {}
     texts = [row["time"] for row in rows if isinstance(row["time"], str)]
     clock = sum(text_moment(t) is not None for t in texts) > sum(moment(t) is not None for t in texts)
     if clock:
@@ -85,6 +85,8 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
         )
         if problem:
             kinds[problem] += 1
+            if time is not None and not missing(row["user"]):
+                until[row["user"]] = max(until.get(row["user"], time), time)
             continue
         departed = flag(row["departed"], DEPARTED) if has_departed else None
         if has_departed and departed is None:
@@ -116,13 +118,15 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
             mine = mine[: leaving[0] + 1]
         same = Counter(event[0] for event in mine)
         kinds["time of another event of the user"] += sum(n for n in same.values() if n > 1)
-        gone = bool(leaving) or (silence is not None and max(times) - mine[-1][0] >= silence)
+        later = not leaving and user in until and until[user] > mine[-1][0]
+        kinds["rejected row after the user's last event"] += later
+        gone = bool(leaving) or (silence is not None and not later and max(times) - mine[-1][0] >= silence)
         steps = []
         for i, (time, place, category, clicked, chance, _) in enumerate(mine):
             last = i == len(mine) - 1
             outcome = (3 if gone and last else 0) if clicked else (2 if gone and last else 1)
             known = not (last and place == 1) if silence is None else max(times) - time >= silence
-            steps.append((names.index(category), outcome, chance, not gone and not known))
+            steps.append((names.index(category), outcome, chance, not gone and not known and not later))
         episodes.append(steps)
         pending = tuple(sorted((k, o) for k, o, _, unknown in steps if unknown))
         histories[tuple(sorted((k, o) for k, o, _, _ in steps)), pending] += 1

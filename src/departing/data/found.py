@@ -22,12 +22,18 @@ PROBLEMS = (  # numbered from 1; the first that applies
     "clicked is missing",
     "clicked cannot be read",
 )
+PRESENT = 4  # the first of the problems of rows whose user and time are known: somebody was there
 DUPLICATE = "the same row again"
 LATE = "after the user's departure"
 NO_DEPARTED = ("departed is missing", "not known after the user's last event, else the user stayed")
 BAD_DEPARTED = ("departed cannot be read", "taken as missing")
 NO_PROPENSITY = ("propensity is missing", "used, but not where propensities are needed")
 BAD_PROPENSITY = ("propensity is not above 0 and at most 1", "taken as missing")
+SEEN_LATER = ("rejected row after the user's last event", "the user stayed after that event, and is censored there")
+EXPECTED = {  # what to say where nothing can be read
+    "time cannot be read": "times, dates or numbers",
+    "clicked cannot be read": "true or false, 0 or 1, yes or no, or click or no click",
+}
 TIES = ("time of another event of the user", "a departure goes last, the others by category and click")
 
 
@@ -107,9 +113,10 @@ def check_something_is_used(used: int, events: int, where: str, irregularities: 
         raise InputError(f"There are no events in {where}.")
     if used == 0:
         worst = max((each for each in irregularities if each.rejected), key=lambda each: each.count)
+        expected = f"; expected {EXPECTED[worst.kind]}" if worst.kind in EXPECTED else ""
         raise InputError(
             f"None of the {events:,} events in {where} can be used: {worst.kind} in {worst.count:,} of them, such as "
-            f"{worst.examples[0]!r}."
+            f"{worst.examples[0]!r}{expected}."
         )
 
 

@@ -24,7 +24,9 @@ from departing.data.found import (
     NO_DEPARTED,
     NO_PROPENSITY,
     PENDING,
+    PRESENT,
     PROBLEMS,
+    SEEN_LATER,
     SILENT,
     TIES,
     Asked,
@@ -239,6 +241,9 @@ class Query:
             "SELECT problem, sum(n)::BIGINT FROM profile WHERE problem IS NOT NULL GROUP BY 1 ORDER BY 1"
         ):
             self._decide(PROBLEMS[problem - 1], "rejected", count, "checked", f"problem = {problem}", True)
+        self._run(
+            f"CREATE TABLE present AS SELECT u, max(t) AS until FROM checked WHERE problem >= {PRESENT} GROUP BY u"
+        )
         if malformed:
             examples = self._one(f"SELECT min(problem, {EXAMPLES}) FROM malformed")[0]
             self.irregularities.append(
@@ -277,11 +282,12 @@ class Query:
         )
         self._run(f"CREATE TABLE groups AS {self._grouped('events', 'CASE WHEN is_odd THEN u END')}")
 
-    def _ends(self, d: str, since: str) -> str:
-        """The SQL of how a user ends who was flagged so at the last step, so long before the end of the log."""
+    def _ends(self, d: str, t: str) -> str:
+        """The SQL of how a user ends who was flagged so at the last step, at such a time."""
+        flagged = f"WHEN {d} = 2 THEN {LOGGED} WHEN {t} < until THEN {KNOWN}"
         if self.silence is None:
-            return f"CASE {d} WHEN 2 THEN {LOGGED} WHEN 1 THEN {PENDING} ELSE {KNOWN} END"
-        return f"CASE WHEN {d} = 2 THEN {LOGGED} WHEN {since} >= {self.silence} THEN {SILENT} ELSE {PENDING} END"
+            return f"CASE {flagged} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+        return f"CASE {flagged} WHEN {t} <= {self.last - self.silence} THEN {SILENT} ELSE {PENDING} END"
 
     @property
     def _recent(self) -> str:
@@ -307,10 +313,10 @@ class Query:
             SELECT {apart} AS odd, f, n, ends, CASE WHEN ends > {KNOWN} THEN code % {codes} END AS last,
                 count(*) AS users, min(u) AS one
             FROM (
-                SELECT u, f, n, code, {self._ends(f"(code // {codes})", "since")} AS ends,
+                SELECT u, f, n, code, {self._ends(f"(code // {codes})", "t")} AS ends,
                     (bit_count(a) < n AND bit_count(b) < n) OR gone > 1 OR (gone = 1 AND code < {2 * codes}) AS is_odd
                 FROM (
-                    SELECT *, {self.last - self.first} - final // {base} AS since, (final % {base})::INTEGER AS code
+                    SELECT *, final // {base} + ({self.first}) AS t, (final % {base})::INTEGER AS code
                     FROM (
                         SELECT u, count(*) AS n, sum(hash({self._step} + 1)) AS f,
                             count(*) FILTER (d = 2) AS gone,
@@ -319,7 +325,7 @@ class Query:
                             bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS a,
                             bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS b
                         FROM {relation} GROUP BY u
-                    )
+                    ) LEFT JOIN present USING (u)
                 )
             )
             GROUP BY ALL"""
@@ -355,6 +361,15 @@ class Query:
             rows = self.opened.rows(f"SELECT u::VARCHAR, n, t {ties} ORDER BY u, t LIMIT {EXAMPLES}")
             examples = tuple(f"user {user}, {n} events at {self.clock.shown(t)}" for user, n, t in rows)
             self.irregularities.append(Irregularity(*TIES, count, examples))
+        later = (
+            "FROM (SELECT u, max(t) AS t FROM events SEMI JOIN present USING (u) GROUP BY u HAVING max(d) < 2) "
+            "JOIN present USING (u) WHERE t < until"
+        )
+        count = self._one(f"SELECT count(*) {later}")[0]
+        if count:
+            rows = self.opened.rows(f"SELECT u::VARCHAR, until {later} ORDER BY u LIMIT {EXAMPLES}")
+            examples = tuple(f"user {user}, at {self.clock.shown(t)}" for user, t in rows)
+            self.irregularities.append(Irregularity(*SEEN_LATER, count, examples))
 
     def histogram(self, most_bytes: int) -> Found:
         """The distinct histories of the log, in a table of at most so many bytes."""
@@ -407,11 +422,11 @@ class Query:
             f"last_ends = {PENDING} AND (is_last OR {self._recent}) AS pending "
             f"FROM (SELECT *, last_ends >= {LOGGED} AND is_last AS gone FROM ("
             "SELECT *, max(ends) OVER (PARTITION BY user) AS last_ends FROM ("
-            f"SELECT *, CASE WHEN is_last THEN {self._ends('d', f'{self.last} - t')} END AS ends FROM ("
-            "SELECT k, y, d, p, t, dense_rank() OVER (ORDER BY u) - 1 AS user, row_number() OVER steps - 1 AS step, "
-            "lead(k) OVER steps IS NULL AS is_last FROM ("
+            f"SELECT *, CASE WHEN is_last THEN {self._ends('d', 't')} END AS ends FROM ("
+            "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
+            "row_number() OVER steps - 1 AS step, lead(k) OVER steps IS NULL AS is_last FROM ("
             "SELECT u, t, k, y, d, p FROM events ANTI JOIN wrong USING (u) "
-            "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM amended WHERE fault IS NULL) LEFT JOIN present USING (u) "
             "WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p))))) ORDER BY user, step"
         )
         total = self._one("SELECT max(user) + 1 FROM episodes")[0]

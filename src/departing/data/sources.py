@@ -117,7 +117,11 @@ def _bring(database: duckdb.DuckDBPyConnection, source: Any, table: str | None, 
         options = "all_varchar = true, header = true, store_rejects = true"
         _check_not_empty(files)
         scans = " UNION ALL BY NAME ".join(f"FROM read_csv({literal(file)}, {options})" for file in files)
-        database.execute(f"CREATE TABLE source AS {scans}")
+        try:
+            database.execute(f"CREATE TABLE source AS {scans}")
+        except duckdb.InvalidInputException:
+            _check_line_ends(files)
+            raise
     else:
         _check_not_empty(files)
         scan = f"FROM read_json([{listed}], sample_size = -1, union_by_name = true)"
@@ -139,7 +143,8 @@ def find_files(source: str | os.PathLike[str]) -> tuple[list[str], str]:
         missing = f"No file matches {str(source)!r}."
     else:
         files, missing = [], f"There is no file {str(source)!r}."
-        near = get_close_matches(path.name, os.listdir(path.parent), 1) if path.parent.is_dir() else []
+        there = [each.name for each in path.parent.iterdir() if _format(each)] if path.parent.is_dir() else []
+        near = get_close_matches(path.name, there, 1)
         if near:
             missing = f"There is no file {str(source)!r}; perhaps {near[0]!r} is meant."
     if not files:
@@ -168,6 +173,19 @@ def _check_not_empty(files: list[str]) -> None:
         with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
             if not stream.read(1):
                 raise InputError(f"{file!r} is empty; expected a log with its columns.")
+
+
+def _check_line_ends(files: list[str]) -> None:
+    """Raise if lines of a file end in different ways, which no reader of CSV takes."""
+    for file in files:
+        with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
+            start = stream.read(2**20)
+        windows, unix = start.count(b"\r\n"), start.count(b"\n")
+        if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
+            raise InputError(
+                f"Lines of {file!r} end in different ways (\\n, \\r or \\r\\n); make them alike first, for instance "
+                "with dos2unix."
+            )
 
 
 def _keep_malformed(database: duckdb.DuckDBPyConnection) -> None:

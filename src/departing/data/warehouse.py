@@ -19,7 +19,9 @@ from departing.data.found import (
     NO_DEPARTED,
     NO_PROPENSITY,
     PENDING,
+    PRESENT,
     PROBLEMS,
+    SEEN_LATER,
     SILENT,
     TIES,
     Asked,
@@ -56,6 +58,8 @@ class Warehouse:
         self.checked = self._checked(table.rename("source_{name}"))
         self._read_through()
         self.used_rows = self.checked.filter(self.checked.problem == 0)
+        rejected = self.checked.filter(self.checked.problem >= PRESENT)
+        self.present = rejected.group_by("u").aggregate(until=rejected.t.max())
         self._look_closer()
 
     def _missing(self, table: Any, field: str) -> Any:
@@ -218,12 +222,14 @@ class Warehouse:
         steps = steps.filter(~steps.late)
         whole = ibis.window(group_by="u")
         steps = steps.mutate(final=steps.place == steps.place.max().over(whole))
+        steps = steps.left_join(self.present, "u")
         recent = ibis.literal(False)
-        ends = ibis.cases((steps.d == 2, LOGGED), (steps.d == 1, PENDING), else_=KNOWN)
+        flagged = (steps.d == 2, LOGGED), (steps.t < steps.until, KNOWN)
+        ends = ibis.cases(*flagged, (steps.d == 1, PENDING), else_=KNOWN)
         if self.span is not None:
             until = self.last - (timedelta(seconds=self.span) if self.clock else self.span)
             recent = steps.t > ibis.literal(until, type=steps.t.type())
-            ends = ibis.cases((steps.d == 2, LOGGED), (recent, PENDING), else_=SILENT)
+            ends = ibis.cases(*flagged, (recent, PENDING), else_=SILENT)
         return steps.mutate(
             recent=recent,
             ends=ibis.cases((steps.final, ends)).max().over(whole),
@@ -246,6 +252,14 @@ class Warehouse:
             first = together.order_by(["u", "t"]).limit(EXAMPLES).to_pyarrow().to_pylist()
             examples = tuple(f"user {row['u']}, {row['n']} events at {_shown(row['t'])}" for row in first)
             self.irregularities.append(Irregularity(*TIES, ties, examples))
+        people = rows.group_by("u").aggregate(t=rows.t.max(), d=rows.d.max())
+        people = people.join(self.present, "u")
+        later = people.filter((people.d < 2) & (people.t < people.until))
+        count = int(later.count().execute())
+        if count:
+            first = later.order_by("u").limit(EXAMPLES).to_pyarrow().to_pylist()
+            examples = tuple(f"user {row['u']}, at {_shown(row['until'])}" for row in first)
+            self.irregularities.append(Irregularity(*SEEN_LATER, count, examples))
 
     def expression(self) -> Any:
         """The histogram: a row for all users with the same counts, the same end and the same last step."""

@@ -243,7 +243,9 @@ def _questions(
     if depart_on_click is not None and depart_on_click != 0:
         raise InputError(f"depart_on_click is {depart_on_click!r}; allowed are 0 (nobody does) and None (estimated).")
     if depart == 1 and stays:
-        raise InputError(f"depart is 1, but users stayed after {stays} no-clicks; leave depart to be estimated.")
+        raise InputError(
+            f"Departure cannot be taken for sure (depart=1): users stayed after {stays:,} no-clicks; estimate it."
+        )
     if depart_on_click == 0 and leavers:
         raise InputError(
             f"depart_on_click is 0, but {leavers} users departed after a click; leave it to be estimated."
