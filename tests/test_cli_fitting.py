@@ -1,4 +1,4 @@
-"""The commands visits and fit, as a user calls them."""
+"""The commands visits, fit and value, as a user calls them."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 
 import departing as dp
 from commands import call, told, values
+from departing.model.examples import magazine
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +70,20 @@ def test_visits_as_json(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--types", "0"], "types is '0'; expected numbers from 1 to 64"),
+        (["--types", "0"], "Error: --types is '0'; expected numbers from 1 to 64"),
         (["--types", "3-1"], "types is '3-1'"),
         (["--types", "many"], "types is 'many'; expected numbers from 1 to 64"),
-        (["--bootstrap", "3"], "bootstrap is 3; expected at least 20 draws, or 0"),
-        (["--inactive-after", "300 days"], "the log must last longer than inactive_after"),
+        (["--bootstrap", "3"], "Error: --bootstrap is 3; expected at least 20 draws, or 0"),
+        (["--inactive-after", "300 days"], "the log must last longer than --inactive-after"),
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
-        (["--inactive-after", "a while"], "a while"),
+        (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a span such as '30 days'"),
         (["--criterion", "best"], "criterion is 'best'; allowed are bic, held-out"),
         (["-o", "found.txt"], "allowed endings"),
         (["--picture", "found.txt"], "allowed endings"),
-        (["--sure"], "users stayed after"),
+        (["--sure"], "cannot be taken for sure (--sure): users stayed after"),
+        (["--categories", "news,news"], "--categories has the name 'news' twice"),
+        (["--memory-limit", "1 kB"], "--memory-limit is '1 kB'; expected a size from '100 MB'"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, monkeypatch):
@@ -95,7 +98,54 @@ def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, m
 def test_a_log_that_does_not_tell_who_departed(log):
     done = call("fit", log)
     assert done.exit_code == 2
-    assert "inactive_after" in done.stderr
+    assert "as --departed, or say after which silence a user has left, such as --inactive-after '30 days'" in done.stderr
+
+
+def test_categories_that_are_not_named_still_tell_who_was_there(log):
+    found = values(
+        "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
+    )
+    kinds = {each["kind"]: each["count"] for each in found["log"]["irregularities"]}
+    assert kinds["category is not one of those asked for"] == found["log"]["rejected"] > 0
+    assert 0 < kinds["rejected row after the user's last event"] < found["log"]["censored"]
+    assert found["instance"]["categories"] == ["news", "sport"]
+
+
+def test_value_tells_what_policies_would_have_earned(log, tmp_path):
+    chosen = ["fixed:news", "greedy", tmp_path / "walk.toml"]
+    dp.Walk([1], then=0).save(tmp_path / "walk.toml")
+    options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
+    printed = told("value", log, *chosen, *options)
+    for words in ("20,000 users", "Clicks per user of always news", "of greedy", "walk.toml", "doubly robust", "worth"):
+        assert words in printed
+    found = values("value", log, *chosen, *options)
+    assert found["log"]["users"] == 20000
+    assert [each["policy"].split(":")[0] for each in found["policies"]] == [
+        "always news", "greedy", str(tmp_path / "walk.toml")
+    ]  # fmt: skip
+    for each in found["policies"]:
+        robust = each["estimates"]["doubly robust"]
+        assert robust["lower"] < robust["value"] < robust["upper"]
+    truth = dp.evaluate(magazine(), dp.Fixed(0)).value
+    model = found["policies"][0]["estimates"]["model"]
+    assert abs(model["value"] - truth) < 5 * model["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fixed:film"], "film"),
+        (["nonsense"], "There is no policy 'nonsense'"),
+        (["greedy", "--confidence", "2"], "--confidence is 2"),
+        (["greedy", "--bootstrap", "1"], "--bootstrap is 1; expected"),
+        (["greedy", "--propensity", "chance"], "There is no column 'chance'"),
+    ],
+)
+def test_bad_input_of_value_gets_one_clear_sentence(log, arguments, sentence):
+    done = call("value", log, "--types", "1", "--inactive-after", "14 days", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_json_is_one_object(log):

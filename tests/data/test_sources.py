@@ -134,6 +134,8 @@ def write(path, rows, header="user,time,category,clicked,departed"):
         ("a.jsonl", '{"user": 1, "time": \n{{{', "Cannot read"),
         ("a.csv.gz", "not compressed", "Cannot read"),
         ("a.sqlite", "SQLite format 3\0 and nothing more", "Cannot read"),
+        ("a.csv", "user,time,category,clicked,departed\n1,1,a,1,0\r\n1,2,b,0,1\n", "end in different ways"),
+        ("a.csv", "user,time,category,clicked,departed\n1,1,a,maybe,0\n", "expected true or false, 0 or 1"),
         ("a.xlsx", "", "endings of logs are .parquet"),
         ("a", "", "endings of logs are .parquet"),
     ],
@@ -148,11 +150,12 @@ def test_broken_files_are_told_in_one_sentence(tmp_path, name, content, words):
 
 def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
     for source, words in (
-        (folder / "event.parquet", "There is no file .*event.parquet'; perhaps 'events.parquet' is meant"),
+        (folder / "event.parquet", "There is no file .*event.parquet'; perhaps 'events.[a-z.]*' is meant"),
         (folder / "*.nothing", "No file matches"),
         (tmp_path, "holds no file of a known format"),
         (folder, "files of different formats"),
         (tmp_path / "no" / "such.csv", "There is no file"),
+        (folder / "x.csv", r"There is no file '[^']*x.csv'\.$"),
     ):
         with pytest.raises(dp.InputError, match=words):
             dp.read_log(source)

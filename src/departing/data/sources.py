@@ -143,10 +143,11 @@ def find_files(source: str | os.PathLike[str]) -> tuple[list[str], str]:
         missing = f"No file matches {str(source)!r}."
     else:
         files, missing = [], f"There is no file {str(source)!r}."
-        there = [each.name for each in path.parent.iterdir() if _format(each)] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, there, 1)
+        there = [each for each in path.parent.iterdir() if _format(each)] if path.parent.is_dir() else []
+        stems = {each.name.split(".")[0]: each.name for each in there}  # endings are alike anyhow
+        near = get_close_matches(path.name.split(".")[0], list(stems), 1)
         if near:
-            missing = f"There is no file {str(source)!r}; perhaps {near[0]!r} is meant."
+            missing = f"There is no file {str(source)!r}; perhaps {stems[near[0]]!r} is meant."
     if not files:
         raise InputError(missing)
     formats = {_format(Path(file)) for file in files}

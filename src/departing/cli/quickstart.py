@@ -1,0 +1,25 @@
+"""The command quickstart."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from departing.cli.shared import Json, new_console, print_json, progress
+
+
+def quickstart(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("departing-quickstart.html"),
+    as_json: Json = False,
+) -> None:
+    """Tell the story of the paper's blog with real numbers, on a page that opens without a network."""
+    from departing.report.quickstart import tell, write_page
+
+    with progress("working it out", 7, as_json) as advance:
+        story = tell(advance)
+    write_page(story, out)
+    if as_json:
+        print_json(story.values() | {"page": str(out)})
+    else:
+        new_console().print(story)
+        print(f"The whole story, with pictures: {out}")
