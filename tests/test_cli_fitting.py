@@ -98,7 +98,9 @@ def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, m
 def test_a_log_that_does_not_tell_who_departed(log):
     done = call("fit", log)
     assert done.exit_code == 2
-    assert "as --departed, or say after which silence a user has left, such as --inactive-after '30 days'" in done.stderr
+    assert (
+        "as --departed, or say after which silence a user has left, such as --inactive-after '30 days'" in done.stderr
+    )
 
 
 def test_categories_that_are_not_named_still_tell_who_was_there(log):
@@ -116,7 +118,14 @@ def test_value_tells_what_policies_would_have_earned(log, tmp_path):
     dp.Walk([1], then=0).save(tmp_path / "walk.toml")
     options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
     printed = told("value", log, *chosen, *options)
-    for words in ("20,000 users", "Clicks per user of always news", "of greedy", "walk.toml", "doubly robust", "worth"):
+    for words in (
+        "20,000 users",
+        "Clicks per user of always news",
+        "of greedy",
+        "walk.toml",
+        "doubly robust",
+        "worth",
+    ):
         assert words in printed
     found = values("value", log, *chosen, *options)
     assert found["log"]["users"] == 20000

@@ -9,6 +9,7 @@ import typer
 
 from departing.cli.data import fit, movielens, value, visits
 from departing.cli.learning import learn, study
+from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
 from departing.cli.quickstart import quickstart
 from departing.cli.shared import told
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for _command in (instance, evaluate, simulate, plan, learn, study, visits, fit, value, movielens, quickstart):
+for _command in (instance, evaluate, simulate, plan, learn, study, visits, fit, value, movielens, paper, quickstart):
     app.command()(told(_command))
 
 

@@ -33,7 +33,7 @@ TRIALS = 3  # policies that explore in one block, at most
 CAMPAIGN = np.array([0.1, 0.3, 1.0])  # of those who came, over many blocks
 PURSE = 20.0, 0.25  # clicks that a block may spend on exploring, and of what was spent before
 KEEP, SHAKEN = 0.85, 0.3  # of what was hoped before: after a block, and after one that explored
-DEAR = 1.0, 1.0  # times the cost, the benefit must be; and times the root of how many came to how many come
+DEAR = 1.0, 3.0  # times the cost, the benefit must be; and times the root of how many came to how many come
 
 
 @dataclass(frozen=True, eq=False)

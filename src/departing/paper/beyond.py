@@ -1,0 +1,257 @@
+"""What was found beyond the paper, each with a proof or with measured evidence."""
+
+from fractions import Fraction
+from itertools import combinations
+from math import log
+
+import numpy as np
+
+from departing.evaluation.evaluate import evaluate
+from departing.learning.bayes import Bayes
+from departing.learning.lattice import LatticeUCB
+from departing.learning.ucb import UCBHybrid, proved_tau
+from departing.model.examples import blog, hard
+from departing.model.families import random_instance
+from departing.model.instance import Instance
+from departing.paper.claim import Claim, Finding, Scale, drawn
+from departing.paper.exact import best_to_counts, walk_value
+from departing.paper.pictures import draw_shares
+from departing.planning.plan import plan
+from departing.policy.greedy import Greedy
+from departing.simulation.simulate import simulate
+from departing.studies.picture import draw_regret
+from departing.studies.results import Curves
+
+COUNTER_PRIOR = (Fraction(73, 100), Fraction(27, 100))
+COUNTER_CLICK = (
+    (Fraction(52, 100), Fraction(73, 100)),
+    (Fraction(35, 100), Fraction(82, 100)),
+    (Fraction(42, 100), Fraction(80, 100)),
+)
+DEPTH = 30  # steps of the policies of two categories; what comes later is bounded
+
+
+def check_counter_example(_: Scale) -> Finding:
+    """The value of the three-category walk against an upper bound of every policy of two categories, in fractions."""
+    value = walk_value(COUNTER_PRIOR, COUNTER_CLICK, [0, 2], 1)
+    rivals = {}
+    for pair in combinations(range(3), 2):
+        click = [COUNTER_CLICK[a] for a in pair]
+        known = [max(p / (1 - p) for p in column) for column in zip(*click, strict=True)]
+        reached = best_to_counts(COUNTER_PRIOR, click, DEPTH).values()
+        rivals[pair] = max(now + sum(w * v for w, v in zip(weights, known, strict=True)) for now, weights in reached)
+    lead = value - max(rivals.values())
+    rows = [["policies", "value"], ["0, 2, 1, 1, 1, …", f"{float(value):.6f}, exactly"]]
+    rows += [[f"any of categories {a} and {b}", f"at most {float(most):.6f}"] for (a, b), most in rivals.items()]
+    return Finding.of(
+        lead <= 0,
+        "With prior (0.73, 0.27) and click chances (0.52, 0.73), (0.35, 0.82), (0.42, 0.80) the walk 0, 2, 1, 1, … "
+        f"beats every policy of two categories by more than {float(lead):.5f}; these are bounded by their best "
+        f"{DEPTH} steps, after which the type is taken to be known.",
+        rows,
+    )
+
+
+def check_how_often(scale: Scale) -> Finding:
+    """How often three categories or more are needed, and for how much, as there are more of them."""
+    rows, n = (
+        [["categories", "instances", "need three or more", "they lose without, mean", "at most"]],
+        scale.of(600, 40),
+    )
+    for k in (3, 4, 5, 6):
+        losses = []
+        for seed in range(n):
+            instance = random_instance("uniform", types=2, categories=k, seed=seed, depart=1.0)
+            best = plan(instance, 1e-8)
+            pairs = (plan(instance, 1e-8, allowed=list(pair)).upper for pair in combinations(range(k), 2))
+            losses.append(max(best.lower - max(pairs), 0.0) / best.lower)
+        lost = np.array(losses)
+        needs = lost > 1e-6
+        mean = lost[needs].mean() if needs.any() else 0.0
+        rows.append([str(k), str(n), f"{needs.mean():.1%}", f"{mean:.3%}", f"{lost.max():.2%}"])
+    return Finding.seen(
+        "With two types and sure departure three categories are seldom needed, and matter little where they are.",
+        rows,
+    )
+
+
+def check_when_constants_bite(scale: Scale) -> Finding:
+    """How many users it takes until the proved radii tell the policies of an instance apart."""
+    rows = [
+        [
+            "instance",
+            "τ",
+            "worst policy loses",
+            "users until the radius is half of that",
+            "regret at so many",
+            "in turn",
+        ]
+    ]
+    users = scale.of(3 * 10**8, 10**6)
+    for name, instance in (("the paper's example", blog()), ("hard", hard())):
+        tau = proved_tau(1 - float(instance.click.max()))
+        learner = UCBHybrid.thresholds(users, epsilon=1 - float(instance.click.max()))
+        best = plan(instance, 1e-9)
+        gaps = np.array([best.value - evaluate(instance, policy).value for policy in learner.policies])
+        gap = float(gaps.max())
+        needed = 1e6
+        for _ in range(50):
+            needed = len(gaps) * 32 * tau**2 * log(needed) / gap**2
+        run = simulate(instance, learner, users, 1, optimum=best)
+        turn = float(gaps.mean()) * users
+        rows.append(
+            [
+                name,
+                f"{tau:.1f}",
+                f"{gap:.4f}",
+                f"{needed:.1e}",
+                f"{run.regret[-1]:,.0f} ({users:.0e})",
+                f"{turn:,.0f}",
+            ]
+        )
+    return Finding.seen(
+        "With the constants that are proved, UCB-Hybrid plays its policies almost in turn until that many users have "
+        "come: the radius of a policy must shrink below half of what the worst policy loses.",
+        rows,
+    )
+
+
+def check_open_problems(scale: Scale) -> Finding:
+    """Regret of learners for any number of categories and uncertain departure, on random instances of both."""
+    users = scale.of(10**6, 30_000)
+    rows = [["problem", "learner", "users", "regret", "best fixed category"]]
+    figure = None
+    problems = (("three categories, sure departure", 3, 1.0), ("uncertain departure", 2, None))
+    for name, k, depart in problems:
+        instance = _that_needs_planning(k, depart)
+        best = plan(instance, 1e-7)
+        lost = best.value - float((instance.fixed_values @ instance.prior).max())
+        curves = []
+        for learner in (Bayes(2, k, seed=1, users=users), LatticeUCB(k, users=users, seed=1)):
+            run = simulate(instance, learner, users, 1, optimum=best)
+            label = "Bayes" if isinstance(learner, Bayes) else "lattice"
+            curves.append(Curves(label, run.checkpoints.astype(float), run.regret[None], (name,), lost, 0.0))
+            rows.append([name, label, f"{users:,}", f"{run.regret[-1]:,.0f}", f"{lost * users:,.0f}"])
+        figure = figure or draw_regret(f"Regret with {name}", curves)
+    found = Finding.seen(
+        "Both problems that the paper leaves open can be learned. Bayes, which is told the number of types, soon "
+        "stops losing; the lattice learner is told nothing and takes far more users to beat the best fixed category. "
+        "`departing study studies/open-problems.toml` has many instances, seeds and users.",
+        rows,
+    )
+    assert figure is not None
+    return Finding(found.verdict, found.result, found.table, drawn(figure), "Clicks lost against users.")
+
+
+def _that_needs_planning(categories: int, depart: float | None) -> Instance:
+    """The first random instance whose best fixed category loses 2 %."""
+    for seed in range(10_000):
+        instance = random_instance("uniform", types=2, categories=categories, seed=seed, depart=depart)
+        best = plan(instance, 1e-4).lower
+        if best > 1.02 * float((instance.fixed_values @ instance.prior).max()):
+            return instance
+    raise AssertionError
+
+
+def check_myopia(scale: Scale) -> Finding:
+    """What the best policy brings more than greedy and than the best fixed category, over families of instances."""
+    rows = [
+        ["instances", "more than greedy: median", "9 in 10", "most", "more than fixed: median", "9 in 10", "most"]
+    ]
+    curves, n = [], scale.of(400, 40)
+    families = (
+        ("uniform", "uniform", 3, 3, None),
+        ("sure departure", "uniform", 3, 3, 1.0),
+        ("specialists", "specialists", 3, 3, None),
+        ("long stays", "sticky", 2, 3, None),
+        ("like film ratings", "row", 2, 2, 1.0),
+    )
+    for name, family, m, k, depart in families:
+        over = np.zeros((n, 2))
+        for seed in range(n):
+            instance = random_instance(family, types=m, categories=k, seed=seed, depart=depart)
+            best = plan(instance, 1e-3, seconds=2.0)
+            greedy = evaluate(instance, Greedy(instance), 1e-4, 20_000).upper
+            fixed = float((instance.fixed_values @ instance.prior).max())
+            over[seed] = max(best.lower / greedy - 1, 0.0), max(best.lower / fixed - 1, 0.0)
+        shown = [f"{x:.1%}" for column in over.T for x in (np.median(column), np.quantile(column, 0.9), column.max())]
+        rows.append([name, *shown])
+        curves.append((name, over[:, 0]))
+    figure = draw_shares("What planning brings more than greedy", "more clicks than greedy, %", curves)
+    found = Finding.seen(
+        "Planning pays where types differ in what they like and users stay long; with one category that suits "
+        "everybody, as in film ratings, it brings nothing.",
+        rows,
+    )
+    return Finding(found.verdict, found.result, found.table, drawn(figure), "Shares of random instances.")
+
+
+def check_departing_after_clicks(scale: Scale) -> Finding:
+    """What is lost by a plan that does not know that some users leave after a click."""
+    rows, n = (
+        [["chance to depart after a click", "best policy differs", "loss of a plan without it, mean", "most"]],
+        scale.of(200, 25),
+    )
+    for chance in (0.02, 0.1, 0.3):
+        losses = []
+        for seed in range(n):
+            plain = random_instance("specialists", types=2, categories=3, seed=seed)
+            rng = np.random.default_rng(seed)
+            real = Instance(plain.prior, plain.click, plain.depart, rng.uniform(0, 2 * chance, plain.click.shape))
+            best, blind = plan(real, 1e-4, seconds=2.0), plan(plain, 1e-4, seconds=2.0)
+            losses.append(max(1 - evaluate(real, blind.policy, 1e-5, 20_000).upper / best.lower, 0.0))
+        lost = np.array(losses)
+        rows.append(
+            [f"{chance:.0%} on average", f"{(lost > 1e-4).mean():.0%}", f"{lost.mean():.2%}", f"{lost.max():.1%}"]
+        )
+    return Finding.seen(
+        "Real users leave after clicks too (a third of the departures in OULAD). A plan that does not know it is "
+        "still good where that is rare, and loses some percent where it is not.",
+        rows,
+    )
+
+
+CLAIMS = (
+    Claim(
+        "two-categories",
+        "Section 6, first future direction",
+        "With two types and sure departure an optimal policy mixes two categories only (a conjecture).",
+        "A counter-example in fractions, with every policy of two categories bounded from above.",
+        check_counter_example,
+    ),
+    Claim(
+        "how-often",
+        "Beyond the paper",
+        "How often are three categories or more needed, and what do they bring?",
+        "Plans with all categories and with every two of them, on random instances.",
+        check_how_often,
+    ),
+    Claim(
+        "constants",
+        "Beyond the paper",
+        "How many users must come before UCB-Hybrid's constants bite?",
+        "The radius in closed form, and a run.",
+        check_when_constants_bite,
+    ),
+    Claim(
+        "open-problems",
+        "Section 6, both future directions",
+        "Can more than two categories, and uncertain departure, be learned?",
+        "Two learners on an instance of each where planning matters.",
+        check_open_problems,
+    ),
+    Claim(
+        "myopia",
+        "Beyond the paper",
+        "What does planning bring more than being greedy?",
+        "Plans, greedy and fixed categories on random instances of five families.",
+        check_myopia,
+    ),
+    Claim(
+        "after-clicks",
+        "Beyond the paper",
+        "What changes if users may depart after a click?",
+        "Plans that know it and plans that do not, on random instances.",
+        check_departing_after_clicks,
+    ),
+)

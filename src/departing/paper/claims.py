@@ -1,0 +1,73 @@
+"""All claims in the order of the paper, and the statements that no computation can check."""
+
+from departing.paper import beyond, learning, planning, protocol, returns
+from departing.paper.claim import Claim
+
+ORDER = (
+    "protocol",
+    "first-step",
+    "example-gaps",
+    "example-switch",
+    "linear",  # section 2
+    "algorithm",
+    "general-regret",
+    "bernstein",  # 3
+    "best-category",
+    "recurrence",
+    "geometric",
+    "geometric-moments",
+    "length-moments",
+    "mean-return",
+    "return-moments",
+    "return-scale",
+    "one-type",  # 4
+    "belief",
+    "bellman",
+    "walk",
+    "partition",
+    "row",
+    "column",
+    "switching-condition",
+    "most-switches",
+    "diagonal",
+    "constant-time",
+    "size-of-set",
+    "horizon",
+    "threshold-scale",
+    "two-by-two",  # 5
+    "recursion",
+    "recursion-time",
+    "recursion-error",
+    "movielens",  # appendices A and B
+    "two-categories",
+    "how-often",
+    "constants",
+    "open-problems",
+    "myopia",
+    "after-clicks",  # section 6 and beyond
+)
+BEYOND = ("two-categories", "how-often", "constants", "open-problems", "myopia", "after-clicks")
+_ALL = {claim.key: claim for module in (protocol, returns, planning, learning, beyond) for claim in module.CLAIMS}
+CLAIMS: tuple[Claim, ...] = tuple(_ALL[key] for key in ORDER)
+NOT_CHECKED = (
+    (
+        "Section 2, footnote",
+        "Deterministic policies are enough.",
+        "A policy that draws lots is worth the mean of those it draws from; there is nothing to compute.",
+    ),
+    (
+        "Section 3, definition",
+        "Sub-exponential numbers, and two properties that are equivalent to that.",
+        "A definition. The property on moments and the moment condition are checked where the paper uses them.",
+    ),
+    (
+        "Section 5.1",
+        "The problem is a partially observed Markov decision process, and policies are functions of beliefs.",
+        "A way of looking at it. That values follow the Bellman equation is checked.",
+    ),
+    (
+        "Section 5.1, remark",
+        "Categories and types may be relabelled so that the first entry is the largest.",
+        "A convention. That every labelling it allows gives one structure is checked.",
+    ),
+)

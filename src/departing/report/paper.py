@@ -1,0 +1,101 @@
+"""The report on the paper: a page, a table for a terminal, and plain values."""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from departing import __version__
+from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding
+from departing.paper.claims import BEYOND, NOT_CHECKED
+from departing.report.page import page
+
+Found = Sequence[tuple[Claim, Finding]]
+STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
+MORE = """
+.claim { border-top: 1px solid #e3dfd8; padding: 0.9rem 0; }
+.claim h3 { font-size: 1rem; margin: 0; }
+.claim p { margin: 0.3rem 0; }
+.where, .how { color: #666; font-size: 0.9rem; }
+.verdict { float: right; font-size: 0.85rem; font-weight: 600; padding: 0 0.5rem; border-radius: 0.6rem; }
+.holds { background: #dff0e3; color: #14532d; } .fails { background: #fbe3dc; color: #8a2408; }
+.seen { background: #e2edf5; color: #1c4a6b; } .skipped { background: #eee; color: #555; }
+"""
+CLASSES = {HOLDS: "holds", FAILS: "fails", SEEN: "seen", SKIPPED: "skipped"}
+
+
+def paper_page(found: Found, quick: bool) -> str:
+    """The whole report as a page that needs no network."""
+    own = [(claim, finding) for claim, finding in found if claim.key not in BEYOND]
+    beyond = [(claim, finding) for claim, finding in found if claim.key in BEYOND]
+    body = [
+        "<h1>The paper, checked</h1>",
+        "<p class='lead'>Every statement of <em>Modeling Attrition in Recommender Systems with Departing "
+        "Bandits</em> that can be computed, checked by computing it; and what was found beyond it.</p>",
+        f"<p>{html.escape(summary(found, quick))}</p>",
+        "<h2>The statements of the paper</h2>",
+        *(_claim(*each) for each in own),
+        "<h2>Beyond the paper</h2>",
+        *(_claim(*each) for each in beyond),
+        "<h2>What cannot be checked by computing</h2>",
+        _table([["where", "statement", "why not"], *map(list, NOT_CHECKED)], words=True),
+    ]
+    return page("The paper, checked", f"<style>{MORE}</style>" + "\n".join(body))
+
+
+def summary(found: Found, quick: bool) -> str:
+    """How many claims came out how."""
+    counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in STYLES}
+    shown = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+    seconds = sum(finding.seconds for _, finding in found)
+    kind = "a quick look" if quick else "in full"
+    return f"{len(found)} rows: {shown}. Checked {kind} in {seconds:.0f} s by departing {__version__}."
+
+
+def _claim(claim: Claim, finding: Finding) -> str:
+    parts = [
+        f"<div class='claim' id='{claim.key}'>",
+        f"<span class='verdict {CLASSES[finding.verdict]}'>{finding.verdict}</span>",
+        f"<h3>{html.escape(claim.claim)}</h3>",
+        f"<p class='where'>{html.escape(claim.where)}</p>",
+        f"<p>{html.escape(finding.result)}</p>",
+    ]
+    if finding.table:
+        parts.append(_table(finding.table))
+    if finding.picture:
+        parts.append(
+            f"<figure><div>{finding.picture}</div><figcaption>{html.escape(finding.caption)}</figcaption></figure>"
+        )
+    parts.append(f"<p class='how'>How: {html.escape(claim.how)} {finding.seconds:.1f} s.</p></div>")
+    return "".join(parts)
+
+
+def _table(rows: Sequence[Sequence[str]], words: bool = False) -> str:
+    style = " style='white-space: normal; text-align: left; vertical-align: top'" if words else ""
+    head = "".join(f"<th{style}>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td{style}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
+    )
+    return f"<div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
+
+
+def paper_table(found: Found) -> RichTable:
+    """One row for each claim."""
+    table = RichTable(title="The paper, checked", title_justify="left", show_lines=True)
+    for name in ("where", "claim", "found"):
+        table.add_column(name)
+    table.add_column("verdict", no_wrap=True)
+    for claim, finding in found:
+        verdict = f"[{STYLES[finding.verdict]}]{finding.verdict}[/]"
+        table.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
+    return table
+
+
+def paper_values(found: Found) -> list[dict[str, Any]]:
+    """All of it as plain values."""
+    return [
+        {"key": claim.key, "where": claim.where, "claim": claim.claim, "how": claim.how} | finding.values()
+        for claim, finding in found
+    ]
