@@ -1,14 +1,17 @@
 """The commands in the README and the docs do what stands below them."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import departing
 from commands import check_block
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{i}")
     for page in PAGES
@@ -34,3 +37,11 @@ def test_the_readme_has_exactly_two_set_up_commands():
         "pip install . && departing quickstart",
         "pip install -e '.[test]' && pytest",
     ]
+
+
+def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    done = subprocess.run([*command, ROOT / "docs", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "reference").glob("*.html"))
+    assert [name for name in departing.__all__ if f'id="departing.{name}"' not in pages] == []

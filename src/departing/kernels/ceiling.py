@@ -1,7 +1,7 @@
 """Ceilings on the value from points whose ceilings are known: a small linear programme, and edges of the simplex.
 
 The value is sublinear and monotone in the weights. If `Σ λ_j p_j ≥ w` with `λ ≥ 0` and `v_j` bounds the value at
-the point `p_j`, then `Σ λ_j v_j` bounds the value at w: docs/theory.md, The best policy.
+the point `p_j`, then `Σ λ_j v_j` bounds the value at w: docs/theory/model-and-planning.md, The best policy.
 """
 
 import math

@@ -1,6 +1,6 @@
 """What a plan keeps to prove its bracket, and the check of it, which does not search.
 
-The section Why the bracket can be trusted of docs/theory.md tells why these checks are enough.
+The section Why the bracket can be trusted of docs/theory/model-and-planning.md tells why these checks are enough.
 """
 
 from abc import ABC, abstractmethod

@@ -1,0 +1,23 @@
+"""How the site of the docs is built: `scripts/docs` does it, and fails on any warning."""
+
+from departing import __version__
+
+project = "departing"
+author = "the authors of departing"
+copyright = "the authors of departing, MIT licence"
+release = version = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.xref_missing"]  # links to files of the repository that are no pages; a test follows them
+html_theme = "furo"
+html_title = "departing"
+html_static_path: list[str] = []
+html_show_sphinx = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+default_role = "code"
