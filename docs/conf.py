@@ -6,7 +6,7 @@ project = "departing"
 author = "the authors of departing"
 copyright = "the authors of departing, MIT licence"
 release = version = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx-mathjax-offline"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
@@ -17,7 +17,7 @@ html_title = "departing"
 html_static_path: list[str] = []
 html_show_sphinx = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 default_role = "code"
