@@ -97,14 +97,14 @@ def test_the_report_shows_every_claim():
     assert "Seen &lt;so&gt;." in page
     assert "http" not in page
     assert paper_table(found).row_count == len(CLAIMS)
-    assert summary(found, True).startswith("41 rows: 41 holds. Checked a quick look")
+    assert summary(found, True).startswith("Of 41 statements 41 hold. Only a quick look, in 4 s")
     assert json.loads(json.dumps(paper_values(found)))[0]["key"] == "protocol"
 
 
 def test_the_command_writes_a_page_and_says_where(tmp_path, monkeypatch):
     monkeypatch.setattr("departing.paper.claims.CLAIMS", CLAIMS[:4])
     printed = told("paper", "--quick", "-o", tmp_path / "report.html")
-    assert "4 rows: 3 holds, 1 does not hold" in printed
+    assert "Of 4 statements 3 hold, 1 do not hold" in printed
     assert "report.html" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert values("paper", "--quick", "-o", tmp_path / "report.html")["claims"][3]["verdict"] == FAILS

@@ -15,13 +15,13 @@ from departing.report.page import page
 Found = Sequence[tuple[Claim, Finding]]
 STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
 MORE = """
-.claim { border-top: 1px solid #e3dfd8; padding: 0.9rem 0; }
+.claim { border-top: 1px solid var(--line); padding: 0.9rem 0; }
 .claim h3 { font-size: 1rem; margin: 0; }
 .claim p { margin: 0.3rem 0; }
-.where, .how { color: #666; font-size: 0.9rem; }
+.where, .how { color: var(--soft); font-size: 0.9rem; }
 .verdict { float: right; font-size: 0.85rem; font-weight: 600; padding: 0 0.5rem; border-radius: 0.6rem; }
-.holds { background: #dff0e3; color: #14532d; } .fails { background: #fbe3dc; color: #8a2408; }
-.seen { background: #e2edf5; color: #1c4a6b; } .skipped { background: #eee; color: #555; }
+.holds { background: var(--good); color: var(--good-ink); } .fails { background: var(--bad); color: var(--bad-ink); }
+.seen { background: var(--note); color: var(--note-ink); } .skipped { background: var(--block); color: var(--soft); }
 """
 CLASSES = {HOLDS: "holds", FAILS: "fails", SEEN: "seen", SKIPPED: "skipped"}
 
@@ -48,10 +48,11 @@ def paper_page(found: Found, quick: bool) -> str:
 def summary(found: Found, quick: bool) -> str:
     """How many claims came out how."""
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in STYLES}
-    shown = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+    words = {HOLDS: "hold", FAILS: "do not hold", SEEN: "were measured", SKIPPED: "were skipped"}
+    shown = ", ".join(f"{n} {words[verdict]}" for verdict, n in counts.items() if n)
     seconds = sum(finding.seconds for _, finding in found)
-    kind = "a quick look" if quick else "in full"
-    return f"{len(found)} rows: {shown}. Checked {kind} in {seconds:.0f} s by departing {__version__}."
+    kind = "Only a quick look, in" if quick else "Checked in full, in"
+    return f"Of {len(found)} statements {shown}. {kind} {seconds:.0f} s, by departing {__version__}."
 
 
 def _claim(claim: Claim, finding: Finding) -> str:
