@@ -36,7 +36,8 @@ def test_fit_as_json(log, tmp_path):
     assert [row["types"] for row in found["criteria"]] == [3]
     assert 0 <= found["check"]["p_value"] <= 1
     best, greedy, *_ = found["clicks"]
-    assert best["low"] <= best["value"] <= best["high"]
+    for row in found["clicks"][:3]:  # an interval of a policy that is followed too briefly would not hold its value
+        assert row["low"] <= row["value"] <= row["high"]
     assert best["value"] > greedy["value"]
     over = {row["name"]: row for row in found["best_brings_more"]}
     assert over["greedy"]["value"] == pytest.approx(best["value"] - greedy["value"])

@@ -178,3 +178,11 @@ def test_the_interval_of_skewed_summands_is_moved_towards_the_long_side():
     assert (found.lower + found.upper) / 2 == pytest.approx(middle, rel=1e-2)
     assert found.stderr == pytest.approx(stats.sem(summands), rel=1e-12)
     assert _estimate(np.ones(5), 0.04, 0.09, 2.0).stderr == pytest.approx(0.3)
+
+
+def test_a_policy_that_cannot_be_followed_to_the_end_is_warned_of():
+    instance = dp.random_instance("sticky", types=5, categories=5, seed=2)
+    histories = dp.visits(instance, users=3000, seed=1, days=300).histories
+    model = dp.fit(histories, types=3)
+    found = dp.value_on_log(histories, dp.Greedy(model.instance), fit=model, times=4)
+    assert found.warnings[0].startswith("Users stay too long to follow the policy to the end")

@@ -12,10 +12,10 @@ def quickstart(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("departing-quickstart.html"),
     as_json: Json = False,
 ) -> None:
-    """Tell the story of the paper's blog with real numbers, on a page that opens without a network."""
+    """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
     from departing.report.quickstart import tell, write_page
 
-    with progress("working it out", 7, as_json) as advance:
+    with progress("working it out", 5, as_json) as advance:
         story = tell(advance)
     write_page(story, out)
     if as_json:

@@ -40,8 +40,13 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         return njit(nogil=True, **options)(function)
 
 
-def say_if_compiling(function: Any, what: str, seconds: int) -> None:
-    """Log that `what` is about to be compiled, if this function has not been, here or on disk."""
+def is_compiled(function: Any) -> bool:
+    """Whether this kernel has been compiled, here or on disk."""
     index = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
-    if not function.signatures and not (index and Path(index).exists()):
+    return bool(function.signatures) or bool(index and Path(index).exists())
+
+
+def say_if_compiling(function: Any, what: str, seconds: int) -> None:
+    """Log that `what` is about to be compiled, if it has not been."""
+    if not is_compiled(function):
         logging.getLogger("departing").warning("Compiling %s, once: about %d seconds.", what, seconds)

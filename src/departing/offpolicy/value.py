@@ -25,6 +25,7 @@ TOGETHER = 32  # types of bootstrapped instances that are evaluated at once
 STANDS_FOR = 0.01  # share of all users that one user may stand for, on average at a step
 BEYOND = 0.1  # share of the clicks that may be the model's without a warning
 NOTHING = 1e-3  # share of the clicks that does not matter
+LOOSE = 0.005  # share of a value within which it must be known
 RARE = 1e-5  # chance of counts that do not matter for the error of what comes later
 APART = 3.0  # standard errors between model and log from which the model is doubted
 Progress = Callable[[int, int], None]
@@ -145,7 +146,8 @@ def value_on_log(
     model = drawn.estimate(z)
     if not isinstance(log, Log):
         note = "These are histories without single steps, so there is the answer of the model only."
-        return ValueOnLog(model, None, None, level, log.users, 0, 1.0, 0.0, (), (note,), fit, policy)
+        notes = (*drawn.warnings, note)
+        return ValueOnLog(model, None, None, level, log.users, 0, 1.0, 0.0, (), notes, fit, policy)
     seen = watched(log.known)
     to_go = values_to_go(fit.instance, policy, len(seen), _tolerance(fit.instance), NODES)
     sums = weigh(log.episodes(), to_go, seen, len(seen))
@@ -159,7 +161,7 @@ def value_on_log(
             sums = weigh(log.episodes(), to_go, seen, steps)
         more, least = (drawn.spread_beyond(steps), model.stderr**2) if beyond > NOTHING else (0.0, 0.0)
         weighted, robust = _estimate(sums.clicks, more, least, z), _estimate(sums.robust, more, least, z)
-    warnings = _warnings(log, policy, sums, steps, beyond, model, robust)
+    warnings = drawn.warnings + _warnings(log, policy, sums, steps, beyond, model, robust)
     return ValueOnLog(
         model, weighted, robust, level, log.users, steps, beyond, effective, overlap, warnings, fit, policy
     )
@@ -188,11 +190,12 @@ class _Drawn:
     crowds: list[Instance]
     priors: Floats
     by_type: Floats
+    loose: float  # how far apart bounds of a value are at most, as a share of it
 
     @classmethod
     def of(cls, instances: list[Instance], policy: Policy) -> Self:
         """Evaluate a policy under instances."""
-        crowds, found = [], []
+        crowds, found, loose = [], [], 0.0
         together = max(TOGETHER // instances[0].n_types, 1)
         for first in range(0, len(instances), together):
             some = instances[first : first + together]
@@ -202,10 +205,21 @@ class _Drawn:
                 for name in ("click", "depart", "depart_on_click")
             ]
             crowds.append(Instance(prior / prior.sum(), fields[0], fields[1], fields[2]))
-            by_type = evaluate(crowds[-1], policy, _tolerance(crowds[-1]), NODES).by_type
-            found += [each.value for each in by_type]
+            worth = evaluate(crowds[-1], policy, _tolerance(crowds[-1]), NODES)
+            found += [each.value for each in worth.by_type]
+            loose = max(loose, worth.gap / max(worth.upper, 1e-300))
         priors = np.array([each.prior / each.prior.sum() for each in instances])
-        return cls(policy, crowds, priors, np.array(found).reshape(priors.shape))
+        return cls(policy, crowds, priors, np.array(found).reshape(priors.shape), loose)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """A sentence if the policy could not be followed far enough."""
+        if self.loose <= LOOSE:
+            return ()
+        return (
+            f"Users stay too long to follow the policy to the end: the model's values are known to within "
+            f"{self.loose:.1%} only.",
+        )
 
     @property
     def values(self) -> Floats:

@@ -1,15 +1,19 @@
 """`plan`: the best policy for an instance, with a bracket around its value."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.compiling import say_if_compiling
+from departing.kernels.compiling import is_compiled, say_if_compiling
 from departing.kernels.lattice import walk
 from departing.kernels.search import rounds
 from departing.model.arguments import as_number, check_instance
@@ -142,6 +146,21 @@ def _compile(method: str) -> None:
         _solve(method, small, 1e-3, Clock(60.0), None)
     if method == "search":
         Search(small, Clock(60.0)).practise(Clock(60.0))
+
+
+@contextmanager
+def compiled_meanwhile() -> Iterator[None]:
+    """Have another process compile the planner for uncertain departure meanwhile, if it has not been."""
+    if is_compiled(rounds):
+        yield
+        return
+    code = "from departing.planning.plan import _compile; _compile('search')"
+    helper = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
+    try:
+        yield
+        helper.wait()
+    finally:
+        helper.kill()
 
 
 def _positive(name: str, value: float) -> float:

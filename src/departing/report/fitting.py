@@ -1,7 +1,7 @@
 """A fit as tables, pictures and plain values: types, what they like and what makes them leave, and what to do."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from departing.figures import BLUE, INK, ORANGE, render, shorten, tidy
 from departing.fitting.check import Check
 from departing.fitting.fit import Fit
 from departing.model.files import replacing, suffix_of
-from departing.model.instance import Floats
+from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
@@ -27,7 +27,7 @@ from departing.report.tables import finite
 
 PICTURES = (".svg", ".png", ".pdf")
 SHOWN = 30  # categories in a table or picture
-SECONDS, NODES = 20.0, 20_000  # for the plan, and counts that are followed to value it under every draw
+SECONDS, NODES = 20.0, 200_000  # for the plan, and counts that are followed to value it under every draw
 FEWEST = 20  # draws of a bootstrap that make an interval
 GAP = 1e-4  # of the value, within which policies are planned and valued
 
@@ -64,22 +64,28 @@ def gains(fit: Fit, seen: float | None, times: int, progress: Callable[[int, int
     }
     again = fit.bootstrap(times, "resample", progress=progress)
     point = {name: evaluate(instance, policy, gap, NODES).value for name, policy in policies.items()}
-    drawn = {
-        name: np.array([evaluate(one, policy, gap, NODES).value for one in again])
-        for name, policy in policies.items()
-    }
-    worths = [Gain(name, point[name], *_ends(drawn[name])) for name in policies]
+    drawn = {name: _bounds(policy, again, gap) for name, policy in policies.items()}
+    worths = [Gain(name, point[name], *_ends(*drawn[name])) for name in policies]
     best, *others = policies
-    over = [Gain(name, point[best] - point[name], *_ends(drawn[best] - drawn[name])) for name in others]
+    low, high = drawn[best]
+    over = [
+        Gain(name, point[best] - point[name], *_ends(low - drawn[name][1], high - drawn[name][0])) for name in others
+    ]
     if seen is not None:
         worths.append(Gain("what the log did", seen, np.nan, np.nan))
-        over.append(Gain("what the log did", point[best] - seen, *_ends(drawn[best] - seen)))
+        over.append(Gain("what the log did", point[best] - seen, *_ends(low - seen, high - seen)))
     return Gains(made, tuple(worths), tuple(over))
 
 
-def _ends(values: Floats) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+def _bounds(policy: Policy, instances: Sequence[Instance], gap: float) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of what a policy is worth under each of the instances."""
+    found = [evaluate(one, policy, gap, NODES) for one in instances]
+    return np.array([each.lower for each in found]), np.array([each.upper for each in found])
+
+
+def _ends(low: Floats, high: Floats) -> tuple[float, float]:
+    """The ends of an interval that holds 95 % of numbers of which bounds are known."""
+    return float(np.quantile(low, 0.025)), float(np.quantile(high, 0.975))
 
 
 def criteria_table(fit: Fit) -> RichTable:

@@ -1,4 +1,4 @@
-"""The story of the paper's blog, told with numbers worked out on the spot."""
+"""A page about the readers of a magazine, from its log, and about the blog of the paper; worked out on the spot."""
 
 import html
 import os
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 
-from departing.data.log import read_log
+from departing.data.log import Log, read_log
 from departing.evaluation.evaluate import Evaluation, evaluate
-from departing.figures import BLUE, GREY, ORANGE, VIOLET, render
+from departing.figures import render
 from departing.fitting.check import Check
 from departing.fitting.fit import Fit, fit
 from departing.fitting.likelihood import Parameters
@@ -27,12 +27,14 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import Floats, Instance
-from departing.planning.plan import plan
+from departing.planning.picture import draw as draw_plan
+from departing.planning.plan import compiled_meanwhile, plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold
 from departing.report import pictures
+from departing.report.fitting import Gains, gain_table, gains
 from departing.report.fitting import draw as draw_fit
 from departing.report.page import page
 from departing.report.tables import (
@@ -53,6 +55,7 @@ from departing.studies.results import Curves
 
 MOST_STEPS = 40
 CONFIDENCE = 0.95
+NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four"}
 BELIEFS = (
     "Every click shifts the belief towards type x (left). After {} clicks it pays to show economics, before it is "
     "the likelier next click (right): a reader of type x, once found, brings more clicks later."
@@ -66,13 +69,14 @@ LEARNING = (
     "Clicks lost against the number of readers, both on logarithmic scales. Dashed: somebody who knows which single "
     "category is best, and shows nothing else."
 )
-SITE_USERS, SITE_DAYS, SILENCE = 100_000, 60, "14 days"
-SITE_GAP = 1e-3
+SITE_USERS, SITE_DAYS, SILENCE = 50_000, 60, "14 days"
+SITE_GAP, TIMES = 1e-3, 20
 FITTED = (
     "Found in the log: how often every type of reader clicks what, how often they leave, and how long readers stay, "
     "as observed and as fitted."
 )
-SURVIVAL = "The share of readers still here after every number of steps."
+PLANNED = "The first steps of the policy: what to show, and the share of readers on each branch."
+ANSWERS = ".answers { background: var(--block); border-radius: 8px; padding: 0.4rem 1.1rem; margin: 1.2rem 0; }"
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,17 @@ class Site:
     events: int
     fit: Fit
     check: Check
+    gains: Gains
     planned: float
     run: Run
     best: float
     learnt: float
+
+    @property
+    def first(self) -> str:
+        """The category to show first."""
+        nothing = np.zeros((1, self.truth.n_categories, 4), np.int64)
+        return str(self.fit.instance.categories[int(self.gains.plan.policy.recommend(nothing)[0])])
 
     def values(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -115,14 +126,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Story:
-    """All that the page tells: the blog, its best time to switch, runs with their seconds, the magazine, its log."""
+    """All that the page tells: what the log of a site says, learners, and the blog with its best time to switch."""
 
+    site: Site
+    learners: list[Curves]
     blog: Act
     best: Threshold
     runs: list[tuple[Run, float]]
-    magazine: Act
-    site: Site
-    learners: list[Curves]
 
     def values(self) -> dict[str, Any]:
         """The numbers as plain values."""
@@ -131,38 +141,40 @@ class Story:
             "blog": [evaluation_values(*row, distribution=False) for row in self.blog.rows],
             "best": words,
             "runs": [run_values(words, run, CONFIDENCE, seconds) for run, seconds in self.runs],
-            "magazine": [evaluation_values(*row, distribution=False) for row in self.magazine.rows],
             "site": self.site.values(),
             "learners": [{"learner": curve.learner, "regret": float(curve.final[0])} for curve in self.learners],
         }
 
     def __rich__(self) -> Group:
-        run, seconds = self.runs[-1]
-        low, high = run.interval(CONFIDENCE)
+        site, best = self.site, self.site.gains.worths[0]
         return Group(
-            "A blog of economics and sports; a reader leaves at the first article not clicked.",
-            self.blog.table(),
-            f"Simulated with {run.users:.0e} readers in {seconds:.2g} s: {number(run.mean, 8)} clicks each, "
-            f"{CONFIDENCE:.0%} sure between {number(low, 8)} and {number(high, 8)}.",
-            "\nA magazine whose readers forgive half of the time, and where what they do tells who they are; without "
-            "planning ahead:",
-            self.magazine.table(),
-            f"\nThe magazine's log, of readers who were shown anything at random: {self.site.events:,} events.",
-            *(f"  {words}" for words in self.site.fit.words()),
-            f"Clicks per reader: {self.site.check.clicks:.3f} in the log, {self.site.planned:.3f} with the policy "
-            f"planned on what was found, {self.site.best:.3f} with the best policy there is.",
-            f"\nLearning a blog from {LEARNING_USERS:,} readers: clicks lost to somebody who knows it all along.",
+            f"The log of a magazine whose readers were shown anything at random: {site.events:,} events.",
+            *(f"  {words}" for words in site.fit.words()),
+            f"Show {site.first} first, then go by what each reader does:",
+            gain_table(site.gains),
+            f"In truth, which is known here, it brings {site.planned:.3f} clicks per reader, and nothing brings more "
+            f"than {site.best:.3f}; the log thinks {best.low:.2f} to {best.high:.2f}. A learner without a log brings "
+            f"{site.learnt:.3f} to its first {SITE_USERS:,} readers.",
+            f"\nLearning another site from {LEARNING_USERS:,} readers: clicks lost to somebody who knew all along.",
             *(f"  {curve.learner}: {curve.final[0]:,.0f}" for curve in self.learners),
+            "\nThe blog of the paper; a reader leaves at the first article not clicked. Exactly:",
+            self.blog.table(),
         )
 
 
 def tell(progress: Progress) -> Story:
-    """Work the story out, calling `progress` after each of its seven parts."""
+    """Work the story out, calling `progress` after each of its five parts."""
+    with compiled_meanwhile():
+        log, found, check = read_and_fit(magazine())
+    progress(1)
+    site = look_at_a_log(magazine(), log, found, check)
+    progress(1)
+    learners = learn()
+    progress(1)
     first = blog()
     sports, economics = first.category("sports"), first.category("economics")
     switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
     best = max(switches, key=lambda policy: evaluate(first, policy).lower)
-    progress(1)
     act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
     progress(1)
     simulate(first, best, users=1)  # so that the times below are those of the runs, not of getting ready
@@ -172,37 +184,32 @@ def tell(progress: Progress) -> Story:
         run = simulate(first, best, users=users, seed=1)
         runs.append((run, time.perf_counter() - started))
     progress(1)
-    second = magazine()
-    other = _act(second, [*(Fixed(a) for a in range(second.n_categories)), Greedy(second)])
-    progress(1)
-    for _, found in other.rows:
-        _ = found.distribution  # worked out here, shown on the page
-    progress(1)
-    site = look_at_a_log(second)
-    progress(1)
-    learners = learn()
-    progress(1)
-    return Story(act, best, runs, other, site, learners)
+    return Story(site, learners, act, best, runs)
 
 
-def look_at_a_log(truth: Instance) -> Site:
-    """The way of the data: a log of a site that shows anything at random, a fit, a plan and a run; and a learner."""
+def read_and_fit(truth: Instance) -> tuple[Log, Fit, Check]:
+    """The log of a site that shows anything at random, read again, and fitted."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.parquet"
-        visits(truth, SITE_USERS, seed=1, days=SITE_DAYS).save(path)
+        visits(truth, SITE_USERS, seed=2, days=SITE_DAYS).save(path)
         log = read_log(path, inactive_after=SILENCE)
         found = fit(log, types=range(1, 5))
-        check = found.check()
+        return log, found, found.check()
+
+
+def look_at_a_log(truth: Instance, log: Log, found: Fit, check: Check) -> Site:
+    """A plan on what was found, what it gains and what it is in truth worth; and a learner that has no log."""
+    gained = gains(found, check.clicks, TIMES)
     best = plan(truth, SITE_GAP)
     # Categories of the log are in the order of their names, those of the truth are not.
-    names = found.instance.categories
-    order = [names.index(name) for name in truth.categories]
-    policy = plan(_reordered(found.instance, order), SITE_GAP).policy
-    run = simulate(truth, policy, users=10**6, seed=1)
+    same = _reordered(truth, [truth.category(name) for name in found.instance.categories])
+    policy = gained.plan.policy
+    run = simulate(same, policy, users=10**6, seed=1)
     learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS)
     lost = simulate(truth, learner, SITE_USERS, seed=1, optimum=best).regret[-1] / SITE_USERS
-    planned = evaluate(truth, policy, SITE_GAP).value
-    return Site(truth, log.report.events, found, check, planned, run, best.value, best.value - float(lost))
+    planned = evaluate(same, policy, SITE_GAP).value
+    events = log.report.events
+    return Site(truth, events, found, check, gained, planned, run, best.value, best.value - float(lost))
 
 
 def _reordered(instance: Instance, order: list[int]) -> Instance:
@@ -219,9 +226,9 @@ def learn() -> list[Curves]:
     fixed_loss = optimum.value - float((instance.prior @ instance.fixed_values.T).max())
     epsilon = 1 - float(instance.click.max())
     learners: dict[str, Committed] = {
-        "the paper's UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon),
-        "optimism over counts (lattice)": LatticeUCB(2, LEARNING_USERS, epsilon=epsilon),
-        "inference and planning (Bayes)": Bayes(2, 2, seed=1, users=LEARNING_USERS),
+        "UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon),
+        "lattice": LatticeUCB(2, LEARNING_USERS, epsilon=epsilon),
+        "Bayes": Bayes(2, 2, seed=1, users=LEARNING_USERS),
     }
     curves = []
     for name, learner in learners.items():
@@ -244,14 +251,39 @@ def write_page(story: Story, path: str | os.PathLike[str]) -> None:
 
 def _body(story: Story) -> str:
     """The page between its first and its last line."""
-    first, best, second = story.blog.instance, story.best, story.magazine
+    site, first, best = story.site, story.blog.instance, story.best
     values = dict(story.blog.rows)
     ahead = values[describe(best, first)].value - values["always sports"].value
-    places = ranked(second.rows)
-    colours = (BLUE, ORANGE, GREY, VIOLET)
-    curves = [(row[0], row[1].distribution.survival, colour) for row, colour in zip(places, colours, strict=True)]
+    worth = site.gains.worths[0]
+    words = site.fit.words()
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
+    body = Template(template).substitute(
+        days=SITE_DAYS,
+        n_types=NUMBERS.get(site.fit.types, str(site.fit.types)),
+        first_words=html.escape("; ".join(words)),
+        show_first=html.escape(site.first),
+        worth=f"{worth.value:.1f}",
+        worth_low=f"{worth.low / site.check.clicks:.1f}",
+        worth_high=f"{worth.high / site.check.clicks:.1f}",
+        times_more=f"{worth.value / site.check.clicks:.1f}",
+        in_log=f"{site.check.clicks:.1f}",
+        learnt=f"{site.learnt:.1f}",
+        learn_users=f"{SITE_USERS:,}",
+        site_users=f"{SITE_USERS:,}",
+        events=f"{site.events:,}",
+        silence=SILENCE,
+        words="".join(f"<li>{html.escape(each)}</li>" for each in words),
+        fitted=_figure(draw_fit(site.fit, site.check), FITTED),
+        plan_gap=f"{site.gains.plan.gap:.3f}",
+        plan=_figure(draw_plan(site.gains.plan), PLANNED),
+        gains=_gain_table(site.gains),
+        planned=f"{site.planned:.3f}",
+        simulated=f"{site.run.mean:.3f} ± {site.run.stderr:.3f}",
+        possible=f"{site.best:.3f}",
+        truth=_truth_table(site),
+        users=f"{LEARNING_USERS:,}",
+        lost=f"{story.learners[-1].final[0]:,.0f}",
+        learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
         blog=_instance_table(first),
         beliefs=_figure(pictures.draw_beliefs(first, best), BELIEFS.format(best.steps)),
         blog_values=_policy_table(story.blog),
@@ -259,27 +291,20 @@ def _body(story: Story) -> str:
         extra=f"{ahead * 1e6:.1f}",
         switching=_figure(pictures.draw_switching(first, best.first, best.then), SWITCHING.format(best.steps)),
         runs=_run_table(story),
-        winner=html.escape(places[0][0]),
-        runner_up=html.escape(places[1][0]),
-        ratio=f"{places[0][1].value / places[1][1].value:.2f}",
-        magazine=_instance_table(second.instance),
-        magazine_values=_policy_table(second),
-        survival=_figure(pictures.draw_survival(curves), SURVIVAL),
-        site_users=f"{SITE_USERS:,}",
-        events=f"{story.site.events:,}",
-        silence=SILENCE,
-        words="".join(f"<li>{html.escape(words)}</li>" for words in story.site.fit.words()),
-        truth=_truth_table(story.site),
-        fitted=_figure(draw_fit(story.site.fit, story.site.check), FITTED),
-        in_log=f"{story.site.check.clicks:.2f}",
-        planned=f"{story.site.planned:.3f}",
-        simulated=f"{story.site.run.mean:.3f} ± {story.site.run.stderr:.3f}",
-        possible=f"{story.site.best:.3f}",
-        learnt=f"{story.site.learnt:.3f}",
-        users=f"{LEARNING_USERS:,}",
-        lost=f"{story.learners[-1].final[0]:,.0f}",
-        learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
     )
+    return f"<style>{ANSWERS}</style>{body}"
+
+
+def _gain_table(found: Gains) -> str:
+    """What policies are worth by the fit, and what the best brings more."""
+    more = {gain.name: gain for gain in found.over}
+    rows = []
+    for gain in found.worths:
+        sure = "" if np.isnan(gain.low) else f"{gain.low:.2f} to {gain.high:.2f}"
+        over = more.get(gain.name)
+        ahead = ["", ""] if over is None else [f"{over.value:.2f}", f"{over.low:.2f} to {over.high:.2f}"]
+        rows.append([gain.name, f"{gain.value:.2f}", sure, *ahead])
+    return _rows(["policy", "clicks per reader", "95 %", "the best brings more", "95 %"], rows)
 
 
 def _figure(figure: Any, caption: str) -> str:
