@@ -68,7 +68,7 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path
             if tag not in ("meta", "br", "img", "link"):
                 self.open.append(tag)
             self.loads += [
-                v for k, v in attrs if k in ("src", "href", "xlink:href") and not (v or "").startswith("#")
+                v for k, v in attrs if k in ("src", "href", "xlink:href") and not (v or "").startswith(("#", "data:"))
             ]
 
         def handle_endtag(self, tag):
