@@ -118,7 +118,8 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
             mine = mine[: leaving[0] + 1]
         same = Counter(event[0] for event in mine)
         kinds["time of another event of the user"] += sum(n for n in same.values() if n > 1)
-        later = not leaving and user in until and until[user] > mine[-1][0]
+        recent = silence is not None and max(times) - mine[-1][0] < silence
+        later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later
         gone = bool(leaving) or (silence is not None and not later and max(times) - mine[-1][0] >= silence)
         steps = []

@@ -92,10 +92,8 @@ def test_two_policies_are_compared():
 
 
 def test_the_quickstart_writes_its_page(tmp_path):
-    text = told("quickstart", "--out", tmp_path / "page.html")
-    assert "sports × 6, then economics" in text
-    assert (tmp_path / "page.html").stat().st_size > 50_000
     assert values("quickstart", "--out", tmp_path / "page.html")["best"] == "sports × 6, then economics"
+    assert (tmp_path / "page.html").stat().st_size > 50_000
 
 
 def test_help_and_version_are_there():

@@ -82,7 +82,7 @@ def test_results_lie_where_we_are_unless_told(tmp_path, monkeypatch):
         (["learn", "blog", "oracle", "--seed", "-1"], "seed is -1"),
         (["learn", "blog", "oracle", "--delay", "-1"], "delay is -1"),
         (["learn", "blog", "oracle", "--delay", "late"], "delay is 'late'"),
-        (["learn", "blog", "oracle", "--open-users", "0"], "open_users is 0"),
+        (["learn", "blog", "oracle", "--open-users", "0"], "--open-users is 0"),
         (["learn", "blog", "oracle", "--runs", "2", "--save", "a.json"], "runs is 2; a learner is saved and loaded"),
         (["learn", "blog", "oracle", "--save", "a.toml"], "'a.toml' ends in '.toml'"),
         (["learn", "blog", "oracle", "--picture", "a.gif"], "'a.gif' ends in '.gif'"),

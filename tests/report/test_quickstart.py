@@ -2,6 +2,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
 import departing as dp
 from departing.figures import render
@@ -16,6 +17,13 @@ def story():
     told = tell(parts.append)
     assert sum(parts) == 5
     return told
+
+
+def test_the_story_in_a_terminal(story, capsys):
+    Console(width=120).print(story)
+    text = capsys.readouterr().out
+    for words in ("love news", "Show music first", "what the log did", "Bayes: ", "sports × 6, then economics"):
+        assert words in text
 
 
 def test_the_story_has_learners_who_learn(story):

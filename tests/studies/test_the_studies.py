@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parents[2] / "studies"
     [
         ("all-learners", 2 * 2 * 11),
         ("lattice", 6 * 2),
-        ("misspecified", 4 * 2 * 4),
+        ("misspecified", 4 * 3 * 4),
         ("open-problems", 6 * 20 * 5),
         ("paper", 2 * 14 * 20),
     ],

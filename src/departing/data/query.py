@@ -284,10 +284,10 @@ class Query:
 
     def _ends(self, d: str, t: str) -> str:
         """The SQL of how a user ends who was flagged so at the last step, at such a time."""
-        flagged = f"WHEN {d} = 2 THEN {LOGGED} WHEN {t} < until THEN {KNOWN}"
+        flagged, seen_later = f"WHEN {d} = 2 THEN {LOGGED}", f"WHEN {t} < until THEN {KNOWN}"
         if self.silence is None:
-            return f"CASE {flagged} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
-        return f"CASE {flagged} WHEN {t} <= {self.last - self.silence} THEN {SILENT} ELSE {PENDING} END"
+            return f"CASE {flagged} {seen_later} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+        return f"CASE {flagged} WHEN {t} > {self.last - self.silence} THEN {PENDING} {seen_later} ELSE {SILENT} END"
 
     @property
     def _recent(self) -> str:
@@ -363,7 +363,7 @@ class Query:
             self.irregularities.append(Irregularity(*TIES, count, examples))
         later = (
             "FROM (SELECT u, max(t) AS t FROM events SEMI JOIN present USING (u) GROUP BY u HAVING max(d) < 2) "
-            "JOIN present USING (u) WHERE t < until"
+            f"JOIN present USING (u) WHERE t < until AND NOT {self._recent}"
         )
         count = self._one(f"SELECT count(*) {later}")[0]
         if count:

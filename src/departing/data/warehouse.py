@@ -216,6 +216,13 @@ class Warehouse:
         left = ibis.cases((rows.d == 2, rows.place)).min().over(ibis.window(group_by="u"))
         return rows.mutate(late=(rows.place > left).fill_null(False))
 
+    def _recent(self, time: Any) -> Any:
+        """Whether a time is too near the end of the log for a silence after it."""
+        if self.span is None:
+            return ibis.literal(False)
+        until = self.last - (timedelta(seconds=self.span) if self.clock else self.span)
+        return time > ibis.literal(until, type=time.type())
+
     def _standing(self, rows: Any) -> Any:
         """The steps that stand, in order: whether each is the last or recent, its number, and how its user ends."""
         steps = self._ordered(rows)
@@ -223,13 +230,11 @@ class Warehouse:
         whole = ibis.window(group_by="u")
         steps = steps.mutate(final=steps.place == steps.place.max().over(whole))
         steps = steps.left_join(self.present, "u")
-        recent = ibis.literal(False)
-        flagged = (steps.d == 2, LOGGED), (steps.t < steps.until, KNOWN)
-        ends = ibis.cases(*flagged, (steps.d == 1, PENDING), else_=KNOWN)
+        recent = self._recent(steps.t)
+        flagged, seen_later = (steps.d == 2, LOGGED), (steps.t < steps.until, KNOWN)
+        ends = ibis.cases(flagged, seen_later, (steps.d == 1, PENDING), else_=KNOWN)
         if self.span is not None:
-            until = self.last - (timedelta(seconds=self.span) if self.clock else self.span)
-            recent = steps.t > ibis.literal(until, type=steps.t.type())
-            ends = ibis.cases(*flagged, (recent, PENDING), else_=SILENT)
+            ends = ibis.cases(flagged, (recent, PENDING), seen_later, else_=SILENT)
         return steps.mutate(
             recent=recent,
             ends=ibis.cases((steps.final, ends)).max().over(whole),
@@ -254,7 +259,7 @@ class Warehouse:
             self.irregularities.append(Irregularity(*TIES, ties, examples))
         people = rows.group_by("u").aggregate(t=rows.t.max(), d=rows.d.max())
         people = people.join(self.present, "u")
-        later = people.filter((people.d < 2) & (people.t < people.until))
+        later = people.filter((people.d < 2) & (people.t < people.until) & ~self._recent(people.t))
         count = int(later.count().execute())
         if count:
             first = later.order_by("u").limit(EXAMPLES).to_pyarrow().to_pylist()
