@@ -4,7 +4,7 @@ from departing import __version__
 
 project = "departing"
 author = "the authors of departing"
-copyright = "the authors of departing, MIT licence"
+project_copyright = "the authors of departing, MIT licence"
 release = version = __version__
 extensions = [
     "myst_parser",
