@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-BLUE, ORANGE, GREY, VIOLET = "#1f6f8b", "#d9763d", "#8a8a8a", "#b08bbb"
+BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
 INK = "#222222"
 # Okabe and Ito's colours, told apart by the colour-blind too, and a grey.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")

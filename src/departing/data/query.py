@@ -237,12 +237,15 @@ class Query:
         for field, number in zip(("clicked", "departed"), numbers, strict=True):
             if number is not None:
                 raise not_a_flag(self.fields[field], field, number)
-        for problem, count in self.opened.rows(
+        problems = self.opened.rows(
             "SELECT problem, sum(n)::BIGINT FROM profile WHERE problem IS NOT NULL GROUP BY 1 ORDER BY 1"
-        ):
+        )
+        for problem, count in problems:
             self._decide(PROBLEMS[problem - 1], "rejected", count, "checked", f"problem = {problem}", True)
+        unread = "" if any(problem >= PRESENT for problem, _ in problems) else "LIMIT 0"  # spares another reading
         self._run(
-            f"CREATE TABLE present AS SELECT u, max(t) AS until FROM checked WHERE problem >= {PRESENT} GROUP BY u"
+            "CREATE TABLE present AS SELECT u, max(t) AS until FROM checked "
+            f"WHERE problem >= {PRESENT} GROUP BY u {unread}"
         )
         if malformed:
             examples = self._one(f"SELECT min(problem, {EXAMPLES}) FROM malformed")[0]

@@ -1,7 +1,5 @@
 """Pictures of an instance with two categories and two types: what switching is worth, and what is believed."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -74,18 +72,4 @@ def draw_beliefs(instance: Instance, walk: Threshold, most: int = 14) -> Figure:
     right.set_xlim(0, most * 1.22)
     for axes in (left, right):
         axes.set_xlabel("clicks so far")
-    return figure
-
-
-def draw_survival(curves: Sequence[tuple[str, Floats, str]], most: int = 40) -> Figure:
-    """The share of users still here after every number of steps, for several policies."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    (axes,) = panels(figure, 1)
-    for label, survival, colour in curves:
-        axes.plot(np.arange(len(survival))[: most + 1], survival[: most + 1], color=colour, label=label)
-    axes.set_yscale("log")
-    axes.set_ylim(3e-3, 1.2)
-    axes.set_xlabel("steps")
-    axes.set_ylabel("share of users still here")
-    axes.legend(frameon=False)
     return figure
