@@ -367,7 +367,7 @@ def test_on_the_small_release_raters_differ_in_level_and_drama_is_best_for_all()
 
 @real
 def test_the_commands_of_the_page_print_what_it_shows(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "movielens.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "movielens.md").read_text(encoding="utf-8")
     (tmp_path / "ml-latest-small").symlink_to(SMALL.resolve())
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```console ml-latest-small\n(.*?)```", page, re.DOTALL)
