@@ -1,5 +1,13 @@
-"""Draws the pictures of the README and the docs."""
+"""Draws the pictures of the README and the docs: `python docs/pictures.py [MOVIELENS]`.
 
+With the folder of MovieLens latest-small also those made of it. Pictures of learners come from `departing study`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 from departing.figures import render
@@ -9,7 +17,32 @@ from departing.planning.plan import plan
 from departing.policy.schedule import Threshold
 from departing.report.pictures import draw_beliefs, draw_switching
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parent.resolve() / "images"
+COMMANDS = {  # as the pages have them, and the pictures they make
+    "visits magazine --users 5e4 --days 60 -o events.parquet": "",
+    "fit events.parquet --inactive-after 14days --types 1-4 --picture fitting.png": "fitting.png",
+    "fit oulad --types 3 --bootstrap 0 --picture oulad.png": "oulad.png",
+}
+OF_FILMS = {
+    "movielens ml-latest-small --types 3 --depart 0.5 --picture drama.png": "drama.png",
+    "movielens ml-latest-small --genres Children,Horror --types 3 --depart 0.5 -o cinema.toml --picture types.png": (
+        "types.png"
+    ),
+    "plan cinema.toml --picture plan.png": "plan.png",
+    "learn cinema.toml bayes:types=3 --users 1e4 --picture learn.png": "learn.png",
+    "movielens ml-latest-small --genres Children,Horror --depart 0.5 --replay -o replay.toml --picture replay.png": (
+        "replay.png"
+    ),
+}
+
+
+def draw_by_commands(commands: dict[str, str], prefix: str = "") -> None:
+    """Run commands in the folder we are in, and keep the pictures they make."""
+    for command, made in commands.items():
+        subprocess.run(["departing", *command.split(), "--json"], check=True, stdout=subprocess.DEVNULL)
+        if made:
+            shutil.copyfile(made, IMAGES / f"{prefix}{made}")
+
 
 if __name__ == "__main__":
     instance = blog()
@@ -19,3 +52,10 @@ if __name__ == "__main__":
     (IMAGES / "switching.png").write_bytes(render(draw_switching(instance, sports, economics), "png", 130))
     (IMAGES / "beliefs.png").write_bytes(render(draw_beliefs(instance, best), "png", 130))
     (IMAGES / "plan.png").write_bytes(render(draw(plan(magazine())), "png", 110))
+    films = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        draw_by_commands(COMMANDS)
+        if films is not None:
+            Path("ml-latest-small").symlink_to(films)
+            draw_by_commands(OF_FILMS, "movielens-")
