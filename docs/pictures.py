@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from departing.figures import render
+from departing.figures import save
 from departing.model.examples import blog, magazine
 from departing.planning.picture import draw
 from departing.planning.plan import plan
@@ -49,9 +49,9 @@ if __name__ == "__main__":
     sports, economics = instance.category("sports"), instance.category("economics")
     best = Threshold(first=sports, steps=6, then=economics)
     IMAGES.mkdir(exist_ok=True)
-    (IMAGES / "switching.png").write_bytes(render(draw_switching(instance, sports, economics), "png", 130))
-    (IMAGES / "beliefs.png").write_bytes(render(draw_beliefs(instance, best), "png", 130))
-    (IMAGES / "plan.png").write_bytes(render(draw(plan(magazine())), "png", 110))
+    save(draw_switching(instance, sports, economics), IMAGES / "switching.png", 130)
+    save(draw_beliefs(instance, best), IMAGES / "beliefs.png", 130)
+    save(draw(plan(magazine())), IMAGES / "plan.png", 110)
     films = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

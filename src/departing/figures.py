@@ -1,5 +1,6 @@
-"""What all pictures share: colours, panels, text that fits, and figures as the bytes of a file."""
+"""What all pictures share: colours, panels, text that fits, and figures as files."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from io import BytesIO
@@ -14,11 +15,15 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
+from departing.model.files import replacing, suffix_of
+
 BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
-INK = "#222222"
+INK, FAINT = "#222222", "#505050"
+PALE_BLUE = "#a9c9d4"
 # Okabe and Ito's colours, told apart by the colour-blind too, and a grey.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
 
+ENDINGS = (".svg", ".png", ".pdf")
 _CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
@@ -34,6 +39,13 @@ def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in letters the font does not have
         _CANVASES[form](figure).print_figure(buffer, format=form, dpi=dpi, metadata=_METADATA[form])
     return buffer.getvalue()
+
+
+def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+    """Write the figure to a file that ends in .svg, .png or .pdf."""
+    drawn = render(figure, suffix_of(path, ENDINGS)[1:], dpi)
+    with replacing(path) as part:
+        part.write_bytes(drawn)
 
 
 def panels(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:

@@ -94,6 +94,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
+    from departing import figures
     from departing.fitting.fit import fit as estimate
     from departing.model.arguments import as_whole
     from departing.model.files import ENDINGS, suffix_of
@@ -102,7 +103,7 @@ def fit(
     numbers, times = _numbers("types", types), as_whole("bootstrap", times, 0, 10**5)
     if 0 < times < report.FEWEST:
         raise InputError(f"bootstrap is {times}; expected at least {report.FEWEST} draws, or 0 for none.")
-    for path, endings in ((save, ENDINGS), (picture, report.PICTURES)):
+    for path, endings in ((save, ENDINGS), (picture, figures.ENDINGS)):
         if path is not None:
             suffix_of(path, endings)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
@@ -283,6 +284,7 @@ def movielens(
     as_json: Json = False,
 ) -> None:
     """Make an instance of film ratings: types of users, or a replay of the real ones."""
+    from departing import figures
     from departing.data.movielens import MovieLens
     from departing.model.files import ENDINGS, suffix_of
     from departing.report import movielens as report
@@ -294,7 +296,7 @@ def movielens(
     if save is not None:
         suffix_of(save, ENDINGS)
     if picture is not None:
-        suffix_of(picture, report.PICTURES)
+        suffix_of(picture, figures.ENDINGS)
     chances = [_chance("depart", part) for part in depart.split(",")]
     leave = chances[0] if len(chances) == 1 else chances
     chosen = None if genres is None else [name.strip() for name in genres.split(",")]

@@ -44,12 +44,13 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Let a learner recommend to users of whom it knows nothing, and tell what that costs."""
+    from departing.figures import ENDINGS
     from departing.learning.committed import Committed
     from departing.learning.library import learner_from, load_learner, parse_learner
     from departing.model.arguments import MOST_USERS, as_seed, as_whole
     from departing.model.files import suffix_of
     from departing.report import learning as report
-    from departing.studies.picture import ENDINGS, write_picture
+    from departing.studies.picture import write_picture
     from departing.studies.results import curves_of
     from departing.studies.runner import most_played, optimum_record, play
 

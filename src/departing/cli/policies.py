@@ -198,9 +198,9 @@ def plan(
     if save is not None:  # a wrong ending is told before the work, not after
         suffix_of(save, ENDINGS)
     if picture is not None:
-        from departing.planning import picture as pictures
+        from departing import figures
 
-        suffix_of(picture, pictures.ENDINGS)
+        suffix_of(picture, figures.ENDINGS)
     with _bracket_progress(as_json) as progress:
         made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
         held = rivals(made)

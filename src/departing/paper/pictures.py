@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from departing.evaluation.evaluate import evaluate
-from departing.figures import BLUE, GREY, INK, ORANGE, PALETTE, panels
+from departing.figures import BLUE, GREY, INK, ORANGE, PALE_BLUE, PALETTE, panels
 from departing.model.instance import Floats, Instance
 from departing.policy.schedule import Threshold
 
@@ -20,7 +20,7 @@ def draw_walks(instance: Instance, first: int, then: int, most: int) -> Figure:
     (axes,) = panels(figure, 1)
     shown = gains > -abs(gains.max())
     best = int(gains.argmax())
-    axes.bar(steps[shown], gains[shown], color=[BLUE if n == best else "#a9c9d4" for n in steps[shown]])
+    axes.bar(steps[shown], gains[shown], color=[BLUE if n == best else PALE_BLUE for n in steps[shown]])
     axes.axhline(0, color=ORANGE, linewidth=1)
     axes.set_xticks(steps[shown])
     axes.set_xlabel("recommendations of category 2 before switching")

@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from departing.evaluation.evaluate import evaluate
 from departing.evaluation.push import Booleans, Frontier
-from departing.figures import GREY, INK, PALETTE, ink_on, render, shorten, tidy, tint
+from departing.figures import ENDINGS, FAINT, GREY, INK, PALETTE, ink_on, save, shorten, tidy, tint
 from departing.model.counts import Integers
-from departing.model.files import replacing, suffix_of
+from departing.model.files import suffix_of
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.outline import SETTLED
 from departing.planning.plan import Plan, plan
@@ -28,7 +28,6 @@ from departing.policy.alpha import Alpha
 from departing.policy.protocol import recommended, unsettled
 from departing.policy.schedule import Schedule
 
-ENDINGS = (".svg", ".png", ".pdf")
 COLUMNS = 5
 ROWS = 8  # nodes in a column at most
 SMALL = 0.01  # of all users: nodes with fewer are not drawn
@@ -39,7 +38,6 @@ TINY = 5e-4  # of all users: fewer are not worth a word
 WIDTH, MARGIN = 9.0, 0.35  # inches, as all lengths below
 PITCH, BOX_HEIGHT, WIDEST = 0.62, 0.46, 1.75
 TITLE, HEADER, STRIP, LEGEND, PANEL = 1.05, 0.34, 0.55, 0.66, 4.05
-FAINT = "#505050"
 STROKES: dict[int, dict[str, Any]] = {
     CLICK: {"color": "#4d4d4d", "linestyle": "-"},
     STAY: {"color": "#8c8c8c", "linestyle": (0, (2.2, 1.1))},
@@ -51,10 +49,8 @@ HALO = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none",
 
 def write_picture(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Draw `plan` to a file that ends in .svg, .png or .pdf."""
-    suffix = suffix_of(path, ENDINGS)
-    drawn = render(draw(plan), suffix[1:])
-    with replacing(path) as part:
-        part.write_bytes(drawn)
+    suffix_of(path, ENDINGS)  # a wrong ending is told before the work
+    save(draw(plan), path)
 
 
 @dataclass(frozen=True)

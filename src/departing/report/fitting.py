@@ -14,10 +14,9 @@ from rich.table import Table as RichTable
 
 from departing.data.report import Report
 from departing.evaluation.evaluate import evaluate
-from departing.figures import BLUE, INK, ORANGE, render, shorten, tidy
+from departing.figures import BLUE, INK, ORANGE, save, shorten, tidy
 from departing.fitting.check import Check
 from departing.fitting.fit import Fit
-from departing.model.files import replacing, suffix_of
 from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
@@ -25,7 +24,6 @@ from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
 from departing.report.tables import finite
 
-PICTURES = (".svg", ".png", ".pdf")
 SHOWN = 30  # categories in a table or picture
 SECONDS, NODES = 20.0, 200_000  # for the plan, and counts that are followed to value it under every draw
 FEWEST = 20  # draws of a bootstrap that make an interval
@@ -189,9 +187,7 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
 
 def write_picture(fit: Fit, check: Check | None, path: str | os.PathLike[str]) -> None:
     """Draw a fit to a file that ends in .svg, .png or .pdf."""
-    drawn = render(draw(fit, check), suffix_of(path, PICTURES)[1:], 130)
-    with replacing(path) as part:
-        part.write_bytes(drawn)
+    save(draw(fit, check), path, 130)
 
 
 def draw(fit: Fit, check: Check | None) -> Figure:

@@ -10,10 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.data.movielens import MovieLens, SemiSynthetic
-from departing.figures import PALETTE, panels, render
-from departing.model.files import replacing, suffix_of
-
-PICTURES = (".svg", ".png", ".pdf")
+from departing.figures import PALETTE, panels, save
 
 
 def genre_table(read: MovieLens, made: SemiSynthetic) -> RichTable:
@@ -77,9 +74,7 @@ def movielens_values(read: MovieLens, made: SemiSynthetic, replay: bool) -> dict
 
 def write_picture(made: SemiSynthetic, replay: bool, path: str | os.PathLike[str]) -> None:
     """Draw types, or the users of a replay, to a file that ends in .svg, .png or .pdf."""
-    drawn = render(draw_replay(made) if replay else draw_types(made), suffix_of(path, PICTURES)[1:], 130)
-    with replacing(path) as part:
-        part.write_bytes(drawn)
+    save(draw_replay(made) if replay else draw_types(made), path, 130)
 
 
 def draw_types(made: SemiSynthetic) -> Figure:

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from departing.evaluation.evaluate import evaluate
-from departing.figures import BLUE, GREY, ORANGE, panels
+from departing.figures import BLUE, GREY, ORANGE, PALE_BLUE, panels
 from departing.model.belief import belief, predict
 from departing.model.instance import CLICK, Floats, Instance
 from departing.policy.schedule import Threshold
@@ -36,7 +36,7 @@ def draw_switching(instance: Instance, first: int, then: int, most: int = 16) ->
     whole.set_ylabel("clicks per user")
     gain = (values - always) * 1e6
     shown = gain >= -abs(gain[best])
-    top.bar(steps[shown], gain[shown], color=[BLUE if n == best else "#a9c9d4" for n in steps[shown]])
+    top.bar(steps[shown], gain[shown], color=[BLUE if n == best else PALE_BLUE for n in steps[shown]])
     top.axhline(0, color=ORANGE, linewidth=1, linestyle="--")
     top.annotate(f"{gain[best]:.1f}", (best, gain[best]), (0, 2), textcoords="offset points", ha="center", color=BLUE)
     top.set_ylim(top=gain[best] * 1.12)

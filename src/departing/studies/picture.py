@@ -10,12 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from departing.figures import INK, PALETTE, render, shorten, tidy
-from departing.model.files import replacing, suffix_of
+from departing.figures import ENDINGS, FAINT, INK, PALETTE, save, shorten, tidy
+from departing.model.files import suffix_of
 from departing.model.instance import Floats
 from departing.studies.results import NOTHING, Curves, Results
 
-ENDINGS = (".svg", ".png", ".pdf")
 COLOURS = [
     colour for colour in PALETTE if colour not in ("#f0e442", "#a6a6a6")
 ]  # yellow and grey are for other things
@@ -26,7 +25,6 @@ WIDTH, PLOT, LEFT = 9.6, 5.4, 0.75  # inches, as all lengths below
 KEY, NAME, AMOUNT, SLOPE = 0.3, 0.62, 2.65, 3.2  # from the right end of the axes: where the parts of labels stand
 LINE = 0.19  # from one label to the next
 SMALL = 8.5  # points
-FAINT = "#505050"
 TINY = 1e-300  # in place of zeros, which have no logarithm
 
 
@@ -52,20 +50,14 @@ def write_pictures(results: Results, folder: str | os.PathLike[str]) -> list[str
         figure = draw_regret(f"{results.study.title}: {group}", curves)
         for ending in (".svg", ".png"):
             names.append(f"regret-{group}{ending}")
-            _write(figure, os.path.join(folder, names[-1]))
+            save(figure, os.path.join(folder, names[-1]))
     return names
 
 
 def write_picture(title: str, curves: Sequence[Curves], path: str | os.PathLike[str]) -> None:
     """Draw the curves of learners on one instance to a file that ends in .svg, .png or .pdf."""
-    suffix_of(path, ENDINGS)
-    _write(draw_regret(title, curves), path)
-
-
-def _write(figure: Figure, path: str | os.PathLike[str]) -> None:
-    drawn = render(figure, suffix_of(path, ENDINGS)[1:])
-    with replacing(path) as part:
-        part.write_bytes(drawn)
+    suffix_of(path, ENDINGS)  # a wrong ending is told before the work
+    save(draw_regret(title, curves), path)
 
 
 def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
