@@ -41,6 +41,12 @@ def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
     return buffer.getvalue()
 
 
+def svg(figure: Figure) -> str:
+    """The figure as SVG that can stand in a page."""
+    text = render(figure).decode()
+    return text[text.index("<svg") :]
+
+
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
     """Write the figure to a file that ends in .svg, .png or .pdf."""
     drawn = render(figure, suffix_of(path, ENDINGS)[1:], dpi)

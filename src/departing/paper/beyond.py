@@ -10,13 +10,14 @@ import numpy as np
 
 from departing.data.movielens import MovieLens
 from departing.evaluation.evaluate import evaluate
+from departing.figures import svg
 from departing.learning.bayes import Bayes
 from departing.learning.lattice import LatticeUCB
 from departing.learning.ucb import UCBHybrid, proved_tau
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import Instance
-from departing.paper.claim import Claim, Finding, Scale, drawn
+from departing.paper.claim import Claim, Finding, Scale
 from departing.paper.exact import best_to_counts, walk_value
 from departing.paper.pictures import draw_shares
 from departing.planning.plan import plan
@@ -135,14 +136,14 @@ def check_open_problems(scale: Scale) -> Finding:
             label = "Bayes" if isinstance(learner, Bayes) else "lattice"
             curves.append(Curves(label, run.checkpoints.astype(float), run.regret[None], (name,), lost, 0.0))
             rows.append([name, label, f"{users:,}", f"{run.regret[-1]:,.0f}", f"{lost * users:,.0f}"])
-        pictures.append(drawn(draw_regret(f"Regret with {name}", curves)))
+        pictures.append(svg(draw_regret(f"Regret with {name}", curves)))
     found = Finding.seen(
         "Both problems that the paper leaves open can be learned. Bayes, which is told the number of types, soon "
         "stops losing; the lattice learner is told nothing and takes far more users to beat the best fixed category. "
         "`departing study studies/open-problems.toml` has many instances, seeds and users.",
         rows,
     )
-    return Finding(found.verdict, found.result, found.table, "".join(pictures), "Clicks lost against users.")
+    return found.with_picture("".join(pictures), "Clicks lost against users.")
 
 
 def _that_needs_planning(categories: int, depart: float | None) -> Instance:
@@ -201,7 +202,7 @@ def check_myopia(scale: Scale) -> Finding:
         "raters are, and hardly in what they like: there it brings next to nothing.",
         rows,
     )
-    return Finding(found.verdict, found.result, found.table, drawn(figure), "Shares of random instances.")
+    return found.with_picture(svg(figure), "Shares of random instances.")
 
 
 def _gains(instance: Instance) -> tuple[float, float]:

@@ -1,13 +1,9 @@
 """A claim, and what checking it found."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
-
-from departing.figures import render
 
 HOLDS, FAILS, SEEN, SKIPPED = "holds", "does not hold", "measured", "skipped"
 
@@ -48,6 +44,10 @@ class Finding:
         """Something that was measured and is no claim."""
         return cls(SEEN, result, as_text(table))
 
+    def with_picture(self, picture: str, caption: str) -> "Finding":
+        """The same, with an SVG to look at."""
+        return replace(self, picture=picture, caption=caption)
+
     def values(self) -> dict[str, Any]:
         """All of it as plain values, but the picture."""
         return {"verdict": self.verdict, "result": self.result, "table": self.table, "seconds": self.seconds}
@@ -67,9 +67,3 @@ class Claim:
 def as_text(table: Sequence[Sequence[object]]) -> list[list[str]]:
     """A table with all of its cells as text."""
     return [[str(cell) for cell in row] for row in table]
-
-
-def drawn(figure: Figure) -> str:
-    """A figure as SVG that can stand in a page."""
-    text = render(figure).decode()
-    return text[text.index("<svg") :]

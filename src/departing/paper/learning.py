@@ -5,11 +5,12 @@ from math import inf, log, sqrt
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
+from departing.figures import svg
 from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, DEPART, Floats, Instance
-from departing.paper.claim import Claim, Finding, Scale, drawn
+from departing.paper.claim import Claim, Finding, Scale
 from departing.paper.pictures import draw_bound
 from departing.planning.plan import plan
 from departing.simulation.course import slope
@@ -132,7 +133,7 @@ def check_two_by_two(scale: Scale) -> Finding:
         rows,
     )
     figure = draw_bound("UCB-Hybrid on the hard instance of two by two, τ = 0.3", *pictures[1])
-    return Finding(found.verdict, found.result, found.table, drawn(figure), "Regret beside the bound.")
+    return found.with_picture(svg(figure), "Regret beside the bound.")
 
 
 CLAIMS = (

@@ -5,11 +5,12 @@ from fractions import Fraction
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
+from departing.figures import svg
 from departing.model.belief import belief
 from departing.model.examples import blog
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
-from departing.paper.claim import Claim, Finding, Scale, drawn
+from departing.paper.claim import Claim, Finding, Scale
 from departing.paper.exact import BLOG, walk_value
 from departing.paper.pictures import draw_walks
 from departing.policy.schedule import Threshold, Walk
@@ -74,7 +75,7 @@ def check_example_switch(_: Scale) -> Finding:
         f"the paper prints is the gain of 7 ({float(gains[7]):.5e}).",
         table,
     )
-    return Finding(found.verdict, found.result, found.table, drawn(figure), "What switching after n steps gains.")
+    return found.with_picture(svg(figure), "What switching after n steps gains.")
 
 
 def check_linear(scale: Scale) -> Finding:

@@ -1,6 +1,7 @@
 """One HTML page that needs no network."""
 
 import html
+from collections.abc import Sequence
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #626262; --ground: #fdfcfa; --line: #e3dfd8; --block: #f3f0ea;
@@ -43,3 +44,16 @@ def page(title: str, body: str) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
     )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
+    """A table of text; if `words`, of whole sentences, whose lines may break."""
+    style = " style='white-space: normal; text-align: left; vertical-align: top'" if words else ""
+    names = "".join(f"<th{style}>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td{style}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class='scroll'><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def figure(svg: str, caption: str) -> str:
+    """A picture and what it shows."""
+    return f"<figure><div>{svg}</div><figcaption>{html.escape(caption)}</figcaption></figure>"

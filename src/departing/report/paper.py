@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from departing import __version__
 from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding
 from departing.paper.claims import BEYOND, NOT_CHECKED
-from departing.report.page import page
+from departing.report.page import figure, page, table
 
 Found = Sequence[tuple[Claim, Finding]]
 STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
@@ -40,7 +40,7 @@ def paper_page(found: Found, quick: bool) -> str:
         "<h2>Beyond the paper</h2>",
         *(_claim(*each) for each in beyond),
         "<h2>What cannot be checked by computing</h2>",
-        _table([["where", "statement", "why not"], *map(list, NOT_CHECKED)], words=True),
+        table(["where", "statement", "why not"], NOT_CHECKED, words=True),
     ]
     return page("The paper, checked", f"<style>{MORE}</style>" + "\n".join(body))
 
@@ -64,34 +64,23 @@ def _claim(claim: Claim, finding: Finding) -> str:
         f"<p>{html.escape(finding.result)}</p>",
     ]
     if finding.table:
-        parts.append(_table(finding.table))
+        parts.append(table(finding.table[0], finding.table[1:]))
     if finding.picture:
-        parts.append(
-            f"<figure><div>{finding.picture}</div><figcaption>{html.escape(finding.caption)}</figcaption></figure>"
-        )
+        parts.append(figure(finding.picture, finding.caption))
     parts.append(f"<p class='how'>How: {html.escape(claim.how)} {finding.seconds:.1f} s.</p></div>")
     return "".join(parts)
 
 
-def _table(rows: Sequence[Sequence[str]], words: bool = False) -> str:
-    style = " style='white-space: normal; text-align: left; vertical-align: top'" if words else ""
-    head = "".join(f"<th{style}>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td{style}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]
-    )
-    return f"<div class='scroll'><table><tr>{head}</tr>{body}</table></div>"
-
-
 def paper_table(found: Found) -> RichTable:
     """One row for each claim."""
-    table = RichTable(title="The paper, checked", title_justify="left", show_lines=True)
+    shown = RichTable(title="The paper, checked", title_justify="left", show_lines=True)
     for name in ("where", "claim", "found"):
-        table.add_column(name)
-    table.add_column("verdict", no_wrap=True)
+        shown.add_column(name)
+    shown.add_column("verdict", no_wrap=True)
     for claim, finding in found:
         verdict = f"[{STYLES[finding.verdict]}]{finding.verdict}[/]"
-        table.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
-    return table
+        shown.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
+    return shown
 
 
 def paper_values(found: Found) -> list[dict[str, Any]]:

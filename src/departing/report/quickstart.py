@@ -15,7 +15,7 @@ from rich.console import Group
 
 from departing.data.log import Log, read_log
 from departing.evaluation.evaluate import Evaluation, evaluate
-from departing.figures import render
+from departing.figures import svg
 from departing.fitting.check import Check
 from departing.fitting.fit import Fit, fit
 from departing.fitting.likelihood import Parameters
@@ -36,7 +36,7 @@ from departing.policy.schedule import Fixed, Threshold
 from departing.report import pictures
 from departing.report.fitting import Gains, gain_table, gains
 from departing.report.fitting import draw as draw_fit
-from departing.report.page import page
+from departing.report.page import figure, page, table
 from departing.report.tables import (
     BY_TYPE,
     EvaluationTable,
@@ -273,9 +273,9 @@ def _body(story: Story) -> str:
         events=f"{site.events:,}",
         silence=SILENCE,
         words="".join(f"<li>{html.escape(each)}</li>" for each in words),
-        fitted=_figure(draw_fit(site.fit, site.check), FITTED),
+        fitted=figure(svg(draw_fit(site.fit, site.check)), FITTED),
         plan_gap=f"{site.gains.plan.gap:.3f}",
-        plan=_figure(draw_plan(site.gains.plan), PLANNED),
+        plan=figure(svg(draw_plan(site.gains.plan)), PLANNED),
         gains=_gain_table(site.gains),
         planned=f"{site.planned:.3f}",
         simulated=f"{site.run.mean:.3f} ± {site.run.stderr:.3f}",
@@ -283,13 +283,13 @@ def _body(story: Story) -> str:
         truth=_truth_table(site),
         users=f"{LEARNING_USERS:,}",
         lost=f"{story.learners[-1].final[0]:,.0f}",
-        learning=_figure(draw_regret("Clicks lost while learning", story.learners), LEARNING),
+        learning=figure(svg(draw_regret("Clicks lost while learning", story.learners)), LEARNING),
         blog=_instance_table(first),
-        beliefs=_figure(pictures.draw_beliefs(first, best), BELIEFS.format(best.steps)),
+        beliefs=figure(svg(pictures.draw_beliefs(first, best)), BELIEFS.format(best.steps)),
         blog_values=_policy_table(story.blog),
         steps=best.steps,
         extra=f"{ahead * 1e6:.1f}",
-        switching=_figure(pictures.draw_switching(first, best.first, best.then), SWITCHING.format(best.steps)),
+        switching=figure(svg(pictures.draw_switching(first, best.first, best.then)), SWITCHING.format(best.steps)),
         runs=_run_table(story),
     )
     return f"<style>{ANSWERS}</style>{body}"
@@ -304,25 +304,14 @@ def _gain_table(found: Gains) -> str:
         over = more.get(gain.name)
         ahead = ["", ""] if over is None else [f"{over.value:.2f}", f"{over.low:.2f} to {over.high:.2f}"]
         rows.append([gain.name, f"{gain.value:.2f}", sure, *ahead])
-    return _rows(["policy", "clicks per reader", "95 %", "the best brings more", "95 %"], rows)
-
-
-def _figure(figure: Any, caption: str) -> str:
-    svg = render(figure).decode()
-    return f"<figure><div>{svg[svg.index('<svg') :]}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
-
-
-def _rows(head: list[str], rows: list[list[str]]) -> str:
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
+    return table(["policy", "clicks per reader", "95 %", "the best brings more", "95 %"], rows)
 
 
 def _instance_table(instance: Instance) -> str:
     rows = [["share of readers", *(f"{share:g}" for share in instance.prior)]]
     for name, chances in zip(instance.categories, instance.click, strict=True):
         rows.append([f"clicks {name}", *(f"{chance:g}" for chance in chances)])
-    return _rows(["", *instance.types], rows)
+    return table(["", *instance.types], rows)
 
 
 def _truth_table(site: Site) -> str:
@@ -336,7 +325,7 @@ def _truth_table(site: Site) -> str:
     for a, name in enumerate(found.categories):
         rows.append([f"clicks {name}", *_beside(found.click[a], errors.click[a], same.click[a])])
         rows.append([f"departs after {name}", *_beside(found.depart[a], errors.depart[a], same.depart[a])])
-    return _rows(["found ± error (truth)", *found.types], rows)
+    return table(["found ± error (truth)", *found.types], rows)
 
 
 def _beside(found: Floats, errors: Floats, true: Floats) -> list[str]:
@@ -348,7 +337,7 @@ def _policy_table(act: Act) -> str:
         [words, bracket(found.lower, found.upper), *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type)]
         for words, found in ranked(act.rows)
     ]
-    return _rows(["policy", "clicks per reader", *(f"of {name}" for name in act.instance.types)], rows)
+    return table(["policy", "clicks per reader", *(f"of {name}" for name in act.instance.types)], rows)
 
 
 def _run_table(story: Story) -> str:
@@ -365,4 +354,4 @@ def _run_table(story: Story) -> str:
             ]
         )
     rows.append(["exactly", bracket(exact.lower, exact.upper), "", ""])
-    return _rows(["readers", "clicks per reader", f"{CONFIDENCE:.0%} confidence", "time"], rows)
+    return table(["readers", "clicks per reader", f"{CONFIDENCE:.0%} confidence", "time"], rows)
