@@ -10,7 +10,10 @@ import departing as dp
 from departing.figures import shorten, text_width
 from departing.model.examples import blog, magazine
 from departing.model.instance import CLICK, STAY
-from departing.planning.picture import Brush, belief_map, draw, first_steps, percent
+from departing.planning.belief_map import belief_map
+from departing.planning.first_steps import first_steps
+from departing.planning.picture import draw
+from departing.planning.sheet import Brush, percent
 
 LONG = "a category with quite a long name that nobody can draw, "
 
