@@ -6,9 +6,9 @@ from rich.console import Console
 
 import departing as dp
 from departing.figures import render
+from departing.report.numbers import bracket, number, significant
 from departing.report.pictures import switching_values
 from departing.report.quickstart import tell, write_page
-from departing.report.tables import bracket, number, significant
 
 
 @pytest.fixture(scope="module")

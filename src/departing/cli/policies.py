@@ -189,7 +189,7 @@ def plan(
     from departing.planning.myopia import rivals
     from departing.planning.outline import is_plain
     from departing.planning.plan import plan as plan_policy
-    from departing.report import tables
+    from departing.report import plans
 
     found = load_instance(file)
     names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
@@ -211,11 +211,11 @@ def plan(
     if picture is not None:
         made.picture(picture)
     if as_json:
-        values = tables.plan_values(made, held, depth)
+        values = plans.plan_values(made, held, depth)
         if checked is not None:
             values["verified"] = checked.holds
         if shifted is not None:
-            values["sensitivity"] = tables.sensitivity_values(shifted, made)
+            values["sensitivity"] = plans.sensitivity_values(shifted, made)
         files = {"saved": save, "picture": picture}
         print_json(values | {name: str(path) for name, path in files.items() if path is not None})
     else:
@@ -223,18 +223,18 @@ def plan(
         if is_plain(made):
             console.print(made.words(), style="bold", markup=False)
         else:
-            console.print(tables.plan_tree(made, depth))
+            console.print(plans.plan_tree(made, depth))
         console.print(made.reason, markup=False)
-        console.print(tables.plan_table(made, held))
+        console.print(plans.plan_table(made, held))
         if made.gap > gap:
             console.print(
                 f"The gap of {gap:g} was not reached in the time given, or is finer than rounding allows.",
                 markup=False,
             )
         if shifted is not None:
-            console.print(tables.sensitivity_table(shifted, made))
+            console.print(plans.sensitivity_table(shifted, made))
         if checked is not None:
-            console.print(tables.verification_table(checked))
+            console.print(plans.verification_table(checked))
         for path in filter(None, (save, picture)):
             print(f"Saved to {path}")
     if checked is not None and not checked.holds:

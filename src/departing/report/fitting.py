@@ -22,7 +22,7 @@ from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
-from departing.report.tables import finite
+from departing.report.numbers import finite
 
 SHOWN = 30  # categories in a table or picture
 SECONDS, NODES = 20.0, 200_000  # for the plan, and counts that are followed to value it under every draw

@@ -10,29 +10,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.model.instance import Floats
-from departing.report.tables import finite, significant
+from departing.report.numbers import clicks, finite, share, significant
 from departing.simulation.course import Slope
 from departing.studies.results import NOTHING, Curves, Record
-
-
-def clicks(value: float) -> str:
-    """A number of clicks: whole where it is large.
-
-    >>> clicks(2.5e7), clicks(1234.5), clicks(99.7), clicks(0.0123), clicks(-1e-13)
-    ('2.5e+07', '1,234', '100', '0.012', '0')
-    """
-    if math.isnan(value):
-        return "–"
-    if abs(value) >= 1e6:
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
-
-
-def share(value: float | None) -> str:
-    """A share as a percentage; a multiple where it is large."""
-    if value is None or math.isnan(value):
-        return "–"
-    return f"{value:,.0f} ×" if value >= 10 else f"{value:.1%}" if abs(value) >= 1e-5 else "0.0%"
 
 
 def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTable]:

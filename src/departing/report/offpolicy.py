@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.offpolicy.value import Estimate, ValueOnLog
-from departing.report.tables import number
+from departing.report.numbers import number
 
 SHOWN = 8  # steps of the overlap that are shown
 MEANING = {

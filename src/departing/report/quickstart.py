@@ -36,17 +36,9 @@ from departing.policy.schedule import Fixed, Threshold
 from departing.report import pictures
 from departing.report.fitting import Gains, gain_table, gains
 from departing.report.fitting import draw as draw_fit
+from departing.report.numbers import bracket, number, significant
 from departing.report.page import figure, page, table
-from departing.report.tables import (
-    BY_TYPE,
-    EvaluationTable,
-    bracket,
-    evaluation_values,
-    number,
-    ranked,
-    run_values,
-    significant,
-)
+from departing.report.tables import BY_TYPE, EvaluationTable, evaluation_values, ranked, run_values
 from departing.simulation.run import Progress, Run
 from departing.simulation.simulate import simulate
 from departing.simulation.visits import visits
