@@ -182,7 +182,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file was written."
+    assert error.strip() == "Interrupted; no file is half written."
     assert out == ""
     assert os.listdir(tmp_path) == ["blog.toml"]
 
@@ -194,7 +194,7 @@ def test_ctrl_c_stops_the_lanes_soon():
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file was written."
+    assert error.strip() == "Interrupted; no file is half written."
 
 
 def test_a_closed_pipe_is_no_error():
@@ -270,7 +270,7 @@ def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
     process.terminate()
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file was written."
+    assert error.strip() == "Interrupted; no file is half written."
     assert os.listdir(tmp_path) == []
 
 
@@ -289,7 +289,7 @@ def test_ctrl_c_on_the_way_into_compiled_code_is_ctrl_c(monkeypatch):
     monkeypatch.setattr("departing.simulation.simulate.simulate", interrupted)
     done = call("simulate", "blog", "greedy")
     assert done.exit_code == 2
-    assert done.stderr.strip() == "Interrupted; no file was written."
+    assert done.stderr.strip() == "Interrupted; no file is half written."
 
 
 def test_a_bug_is_not_hidden(monkeypatch):
@@ -313,4 +313,4 @@ def test_a_job_in_the_background_can_be_stopped():
     )
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.strip() == "Interrupted; no file was written."
+    assert done.stderr.strip() == "Interrupted; no file is half written."

@@ -160,7 +160,7 @@ def test_hopes_are_averages_over_blocks_until_another_policy_is_greedy():
 
 def test_knowing_more_never_hurts_and_ends_at_knowing_all():
     prospects = prospects_of(hard(), 2000)
-    outlook = Outlook(prospects)
+    outlook = Outlook(prospects, Memory())
     d = outlook.known.shape[1]
     amounts = np.array([0.0, 1.0, 10.0, 1e3, 1e12])
     information = amounts[:, None, None, None] * np.broadcast_to(np.eye(d), outlook.known.shape)

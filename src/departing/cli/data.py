@@ -129,7 +129,7 @@ def fit(
     if times:
         with progress("planning", times, as_json) as advance:
             seen = None if checked.cut_short else checked.clicks
-            worth = report.gains(found, seen, times, lambda *_: advance(1))
+            worth = report.gains(found, seen, times, seed, lambda *_: advance(1))
     files = {"saved": save, "picture": picture, "rejects": rejects}
     if as_json:
         values = report.fit_values(found, checked, worth) | {"log": report.log_values(read.report)}

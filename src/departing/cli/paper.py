@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.shared import Json, new_console, print_json, progress
+from departing.cli.shared import Json, interrupted, new_console, print_json, progress, stop
 
 
 def paper(
@@ -17,6 +17,7 @@ def paper(
     as_json: Json = False,
 ) -> None:
     """Check every statement of the paper that can be computed, and show what was found beyond it."""
+    from departing.data.movielens import MovieLens
     from departing.model.files import replacing, suffix_of
     from departing.paper.claim import Scale
     from departing.paper.claims import CLAIMS
@@ -25,8 +26,15 @@ def paper(
 
     suffix_of(out, (".html",))
     kept = out.with_name(f".{out.stem}-unfinished.json")
-    with progress("checking", len(CLAIMS), as_json) as advance:
-        found = check_all(CLAIMS, Scale(quick, movielens), kept, lambda _: advance(1))
+    if movielens is not None:
+        MovieLens.read(movielens)  # a wrong path is told before the work, not after
+    try:
+        with progress("checking", len(CLAIMS), as_json) as advance:
+            found = check_all(CLAIMS, Scale(quick, movielens), kept, lambda _: advance(1))
+    except (KeyboardInterrupt, SystemError) as error:
+        if not interrupted(error):
+            raise
+        stop("Interrupted; what was checked is kept, and the same command goes on from there.")
     with replacing(out) as part:
         part.write_text(paper_page(found, quick), encoding="utf-8")
     kept.unlink(missing_ok=True)

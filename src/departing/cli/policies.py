@@ -184,7 +184,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
-    from departing.model.arguments import as_whole
+    from departing.model.arguments import as_share, as_whole
     from departing.model.files import ENDINGS, suffix_of
     from departing.planning.myopia import rivals
     from departing.planning.outline import is_plain
@@ -195,6 +195,8 @@ def plan(
     names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
     only = None if allowed is None else [found.category(name.strip()) for name in names]
     depth = as_whole("depth", depth, 1, 10)
+    if sensitivity is not None:
+        sensitivity = as_share("sensitivity", sensitivity)
     if save is not None:  # a wrong ending is told before the work, not after
         suffix_of(save, ENDINGS)
     if picture is not None:

@@ -52,7 +52,7 @@ def told(command: Callable[..., None]) -> Callable[..., None]:
             # A compiled function interrupted on its way in tells so by a SystemError.
             if not interrupted(error):
                 raise
-            stop("Interrupted; no file was written.")
+            stop("Interrupted; no file is half written.")
 
     return told
 

@@ -408,7 +408,7 @@ class Query:
         """Write all rows that are not used, as they stand in the source, with what is wrong with each."""
         cases = " ".join(f"WHEN {i} THEN {literal(problem)}" for i, problem in enumerate(PROBLEMS, 1))
         name = "problem"
-        while name in self.opened.columns:
+        while name in {column.lower() for column in self.opened.columns}:
             name += "_"
         self._run(
             f"COPY (SELECT unnest(whole), CASE problem {cases} END AS {name} FROM checked WHERE problem IS NOT NULL "

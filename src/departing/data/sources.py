@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from glob import glob, has_magic
+from glob import escape, glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +110,14 @@ def _bring(database: duckdb.DuckDBPyConnection, source: Any, table: str | None, 
         return
     if table is not None:
         raise InputError(f"table is {table!r}, but {str(source)!r} is no database.")
-    listed = ", ".join(map(literal, files))
+    patterns = [literal(escape(file)) for file in files]  # DuckDB takes a name for a pattern
+    listed = ", ".join(patterns)
     if form == "parquet":
         database.execute(f"CREATE VIEW source AS FROM read_parquet([{listed}], union_by_name = true)")
     elif form == "csv":
         options = "all_varchar = true, header = true, store_rejects = true"
         _check_not_empty(files)
-        scans = " UNION ALL BY NAME ".join(f"FROM read_csv({literal(file)}, {options})" for file in files)
+        scans = " UNION ALL BY NAME ".join(f"FROM read_csv({pattern}, {options})" for pattern in patterns)
         try:
             database.execute(f"CREATE TABLE source AS {scans}")
         except duckdb.InvalidInputException:

@@ -87,7 +87,7 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     0.6502905844
     """
     check_instance(instance)
-    check_policy(policy)
+    check_policy(policy, instance.categories)
     tolerance = as_number("tolerance", tolerance, 0.0, np.inf)
     nodes = NODES // instance.n_categories + 1 if nodes is None else as_whole("nodes", nodes)
     if isinstance(policy, Schedule):

@@ -163,15 +163,6 @@ def _turn(inverse, leaving, n_kept, level, column):  # type: ignore[no-untyped-d
 
 
 @part
-def _price(bench, n_kept):  # type: ignore[no-untyped-def]
-    for k in range(n_kept):
-        s = 0.0
-        for i in range(n_kept):
-            s += bench.cost[i] * bench.inverse[i, k]
-        bench.price[bench.kept[k]] = s
-
-
-@part
 def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
     """Bring points of the pool into the basis until none is worth it, those of a short list first."""
     count = 0

@@ -6,8 +6,6 @@ from numba import uint64
 from departing.kernels.compiling import kernel
 from departing.kernels.random import GOLDEN, mix
 
-CLICK, STAY = 0, 1
-
 
 @kernel
 def _hash(counts, row, category, outcome):  # type: ignore[no-untyped-def]

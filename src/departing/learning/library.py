@@ -2,14 +2,13 @@
 
 import os
 from importlib import import_module
-from math import inf
 from typing import Any
 
 import numpy as np
 
 from departing.learning.committed import Committed
 from departing.learning.files import kind_of
-from departing.model.arguments import as_number, as_whole
+from departing.model.arguments import as_positive, as_share, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 
@@ -29,9 +28,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "uniform": (),
 }
 _WORDS = {
-    "explore": ("priced", "thompson", "none"),
-    "policies": ("thresholds", "fixed"),
-    "scale": ("proved", "estimated", "practical"),
+    ("bayes", "explore"): ("priced", "thompson", "none"),
+    ("lattice", "scale"): ("practical", "proved"),
+    ("ucb-hybrid", "policies"): ("thresholds", "fixed"),
+    ("ucb-hybrid", "scale"): ("proved", "estimated"),
 }
 # Where the classes of saved learners are, by their kind.
 _HOME = {
@@ -60,20 +60,23 @@ def check_spec(spec: Spec, where: str = "The learner") -> Spec:
         if name not in options:
             allowed = f"allowed are {', '.join(options)}" if options else "it has none"
             raise InputError(f"{where} has the unknown option {name!r} for {kind!r}; {allowed}.")
-        _check_option(name, value, where)
+        _check_option(kind, name, value, where)
     if kind == "fixed" and "category" not in spec:
         raise InputError(f"{where} is 'fixed' but lacks 'category', the category to show.")
     return spec
 
 
-def _check_option(name: str, value: Any, where: str) -> None:
-    if name in _WORDS and value not in _WORDS[name]:
-        raise InputError(f"{where}: {name} is {value!r:.40}; allowed are {', '.join(_WORDS[name])}.")
+def _check_option(kind: str, name: str, value: Any, where: str) -> None:
+    words = _WORDS.get((kind, name))
+    if words is not None and value not in words:
+        raise InputError(f"{where}: {name} is {value!r:.40}; allowed are {', '.join(words)}.")
     try:
         if name in ("types", "horizon", "explore_users"):
             as_whole(name, value)
-        if name in ("epsilon", "tau", "eta"):
-            as_number(name, value, 0.0, 1.0 if name == "epsilon" else inf)
+        if name == "epsilon":
+            as_share(name, value)
+        if name in ("tau", "eta"):
+            as_positive(name, value)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 

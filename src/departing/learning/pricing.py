@@ -193,7 +193,7 @@ class Outlook:
     mode along `slope[k, d, c]`. `share[k]` is how likely each mode is.
     """
 
-    def __init__(self, prospects: Prospects, memory: "Memory | None" = None) -> None:
+    def __init__(self, prospects: Prospects, memory: "Memory") -> None:
         draws = prospects.draws
         self.modes = draws.modes
         owner = draws.owner == np.arange(len(self.modes))[:, None]
@@ -211,7 +211,7 @@ class Outlook:
         self.variance = np.maximum(
             np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.known, self.slope)), 1e-300
         )
-        before = {} if memory is None else memory.hopes
+        before = memory.hopes
         hopes = [before.get(prospects.policies[c], (0.0, 0.0)) for c in self.rivals]
         self._fit(weight, gains[self.rivals], np.array(hopes))
 
@@ -325,16 +325,13 @@ class Memory:
         return cls(state["spent"], state["greedy"], {policy: (many, hope) for policy, many, hope in state["hopes"]})
 
 
-def priced(
-    prospects: Prospects, n: int, arrived: int, ahead: float, memory: Memory | None = None
-) -> list[tuple[Policy, int]]:
+def priced(prospects: Prospects, n: int, arrived: int, ahead: float, memory: Memory) -> list[tuple[Policy, int]]:
     """How many of the next `n` users get which policy, if `ahead` more come at most after the `arrived`.
 
     Users who explore cost what their policy brings less than the greedy one. What they tell lets the users to come
     have a better policy, sooner than the greedy users would tell it. The campaign that gains most by that is begun,
     if any gains; as much of it as the block and the purse allow, for the next block thinks anew.
     """
-    memory = Memory() if memory is None else memory
     if len(prospects.policies) < 2:
         return [(prospects.greedy, n)]
     memory.meet(prospects)

@@ -9,7 +9,7 @@ import numpy as np
 
 from departing.kernels.arms import estimated_scale, learn, radius
 from departing.learning.committed import Committed
-from departing.model.arguments import MOST_USERS, as_number, as_whole
+from departing.model.arguments import MOST_USERS, as_positive, as_share, as_whole
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
@@ -17,6 +17,7 @@ from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 SCALES = ("proved", "estimated")
+LARGEST = 1e100  # of tau and eta
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class UCBHybrid(Committed):
         self.policies = _as_policies(policies)
         super().__init__(_as_enough(self.policies, categories))
         self.users = _as_users(users)
-        self.eta = _as_positive("eta", eta)
+        self.eta = as_positive("eta", eta, LARGEST)
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}; allowed are {', '.join(SCALES)}.")
         self.scale = scale
@@ -213,9 +214,7 @@ def proved_tau(epsilon: float) -> float:
     >>> round(proved_tau(0.5), 3)
     31.373
     """
-    if as_number("epsilon", epsilon, 0.0, 1.0) in (0, 1):
-        raise InputError(f"epsilon is {epsilon!r}; expected a number between 0 and 1.")
-    return -8 * e / log1p(-epsilon)
+    return -8 * e / log1p(-as_share("epsilon", epsilon))
 
 
 def _as_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
@@ -248,13 +247,6 @@ def _as_users(users: int | None) -> int:
     return as_whole("users", users, 1, MOST_USERS)
 
 
-def _as_positive(field: str, value: float) -> float:
-    number = as_number(field, value, 0.0, 1e100)
-    if not number:
-        raise InputError(f"{field} is {value!r}; expected a number above 0.")
-    return number
-
-
 def _told_scale(tau: float | None, epsilon: float | None, scale: str) -> float | None:
     """The tau that is told by itself or by epsilon; None if it is estimated."""
     if scale == "estimated":
@@ -264,4 +256,4 @@ def _told_scale(tau: float | None, epsilon: float | None, scale: str) -> float |
     if (tau is None) == (epsilon is None):
         many = "both tau and epsilon are set" if tau is not None else "neither tau nor epsilon is set"
         raise InputError(f"scale is 'proved', but {many}; expected one of them.")
-    return proved_tau(epsilon) if epsilon is not None else _as_positive("tau", tau if tau is not None else 0)
+    return proved_tau(epsilon) if epsilon is not None else as_positive("tau", tau if tau is not None else 0, LARGEST)

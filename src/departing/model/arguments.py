@@ -32,6 +32,26 @@ def as_number(field: str, value: float, least: float, most: float) -> float:
     return number
 
 
+def as_positive(field: str, value: float, most: float = np.inf) -> float:
+    """`value` if it is a number above 0, and at most `most`."""
+    try:
+        number = as_number(field, value, 0.0, most)
+    except InputError:
+        number = 0.0
+    if number == 0:
+        allowed = f"above 0 and at most {most:g}" if most < np.inf else "above 0"
+        raise InputError(f"{field} is {value!r:.40}; expected a number {allowed}.")
+    return number
+
+
+def as_share(field: str, value: float) -> float:
+    """`value` if it is a number above 0 and below 1."""
+    number = as_number(field, value, 0.0, 1.0)
+    if number in (0, 1):
+        raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.")
+    return number
+
+
 def as_seed(seed: int) -> int:
     """`seed` if it is one."""
     return as_whole("seed", seed, least=0)

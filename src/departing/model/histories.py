@@ -49,7 +49,10 @@ class Histories:
             raise InputError(f"counts have shape {rows.shape}; expected [users, categories, 4].")
         if (rows[..., 2:].sum(axis=(1, 2)) > 1).any():
             raise InputError("counts hold a user who departs more than once; a user departs at most once.")
-        times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
+        try:
+            times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
+        except ValueError:  # rows of different lengths
+            times = np.empty(0)
         if times.shape != (len(rows),) or times.dtype.kind not in "iu" or (times < 1).any():
             raise InputError(f"multiplicity must be {len(rows)} whole numbers from 1, one for every row of counts.")
         if ids is not None and (len(ids) != len(rows) or (times != 1).any()):

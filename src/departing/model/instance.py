@@ -334,7 +334,7 @@ def _index(noun: str, name: str | int, names: tuple[str, ...]) -> int:
 
 
 def _order(field: str, order: Sequence[int] | None, n: int) -> list[int]:
-    indices = list(range(n)) if order is None else [int(i) for i in order]
-    if sorted(indices) != list(range(n)):
+    indices = list(range(n) if order is None else order)
+    if not all(isinstance(i, int | np.integer) for i in indices) or sorted(indices) != list(range(n)):
         raise InputError(f"{field} is {order!r}; expected each of 0 to {n - 1} once.")
     return indices

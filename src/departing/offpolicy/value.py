@@ -129,10 +129,9 @@ def value_on_log(
     """
     if not isinstance(log, Histories):
         raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log gives, or Histories.")
-    check_policy(policy)
+    _check_categories(log, policy)
     z = NormalDist().inv_cdf(0.5 + as_number("level", level, 0.0, 1 - 1e-9) / 2)
     times, seed = as_whole("times", times, 2), as_seed(seed)
-    _check_categories(log, policy)
     if fit is None:
         fit = fit_histories(log, types, seed=seed)
     elif not isinstance(fit, Fit):
@@ -169,12 +168,10 @@ def value_on_log(
 
 def _check_categories(log: Histories, policy: Policy) -> None:
     """Raise if the policy is for other categories."""
-    own = getattr(getattr(policy, "instance", None), "categories", None)
-    if own is not None and own != log.categories and set(own) == set(log.categories or ()):
-        raise InputError(
-            f"policy has the categories in the order {', '.join(own)}, the log in the order "
-            f"{', '.join(log.categories or ())}; read the log with categories=[...] in the order of the policy."
-        )
+    try:
+        check_policy(policy, log.categories or ())
+    except InputError as error:
+        raise InputError(f"{error} Read the log with categories=[...] in the order of the policy.") from error
     recommended(policy, np.zeros((1, log.counts.shape[1], 4), np.int64))
 
 

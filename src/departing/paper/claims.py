@@ -46,7 +46,7 @@ ORDER = (
     "myopia",
     "after-clicks",  # section 6 and beyond
 )
-BEYOND = ("two-categories", "how-often", "constants", "open-problems", "myopia", "after-clicks")
+BEYOND = tuple(claim.key for claim in beyond.CLAIMS)
 _ALL = {claim.key: claim for module in (protocol, returns, planning, learning, beyond) for claim in module.CLAIMS}
 CLAIMS: tuple[Claim, ...] = tuple(_ALL[key] for key in ORDER)
 NOT_CHECKED = (

@@ -107,13 +107,13 @@ def check_one_type(scale: Scale) -> Finding:
         grown = slope(points, regret, users / 100, users).value
         most = max(most, float(regret[:, -1].mean()) / limit)
         rows.append([str(k), f"{users:,}", f"{regret[:, -1].mean():,.0f}", f"{grown:.2f}", f"{limit:,.0f}"])
-    return Finding.of(most <= 1, f"Regret is at most {most:.3f} of the bound; its slope falls as users come.", rows)
+    return Finding.of(most <= 1, f"Regret is at most {most:.3f} of the bound.", rows)
 
 
 def check_two_by_two(scale: Scale) -> Finding:
-    """Regret on the paper's example with the proved τ, and with one that bites, beside the bound."""
+    """Regret on the hard instance with the proved τ, and with one that bites, beside the bound."""
     users, instance, rows = scale.of(10**8, 10**6), hard(), [["τ", "users", "regret", "slope", "bound"]]
-    pictures, most = [], 0.0
+    pictures, slopes, most = [], [], 0.0
     for tau in (None, TAU):
         epsilon = 1 - float(instance.click.max()) if tau is None else None
         learner = UCBHybrid.thresholds(users, tau=tau, epsilon=epsilon)
@@ -121,6 +121,7 @@ def check_two_by_two(scale: Scale) -> Finding:
         points, regret = _runs(learner, instance, users, scale.of(5, 2))
         limits = np.array([regret_bound(max(t, 2), len(gaps), learner.tau, float(gaps.max())) for t in points])
         grown = slope(points, regret, users / 100, users).value
+        slopes.append(grown)
         most = max(most, float((regret.mean(axis=0) / limits).max()))
         rows.append(
             [f"{learner.tau:.1f}", f"{users:,}", f"{regret[:, -1].mean():,.0f}", f"{grown:.2f}", f"{limits[-1]:,.0f}"]
@@ -128,8 +129,8 @@ def check_two_by_two(scale: Scale) -> Finding:
         pictures.append((points, regret, limits, gaps.mean() * points))
     found = Finding.of(
         most <= 1,
-        f"Regret on the hard instance is at most {most:.3f} of the bound. With the proved τ it is still linear at "
-        f"{users:,} users; with a smaller one it grows like the root.",
+        f"Regret on the hard instance is at most {most:.3f} of the bound. Over the last two decades of {users:,} users it "
+        f"grows like users to the power {slopes[0]:.2f} with the proved τ, and {slopes[1]:.2f} with a smaller one.",
         rows,
     )
     figure = draw_bound("UCB-Hybrid on the hard instance of two by two, τ = 0.3", *pictures[1])

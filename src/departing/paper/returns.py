@@ -85,10 +85,10 @@ def check_geometric_moments(scale: Scale) -> Finding:
     failing = [r for r, (ratio, _) in worst.items() if ratio > 1 + ROUNDING]
     rows = [["r", "E[X]", "−2 / ln(1 − r)"]]
     rows += [[f"{r:g}", f"{1 / r:.4f}", f"{-2 / np.log1p(-r):.4f}"] for r in (0.5, 0.75, 0.8, 0.9, 0.99)]
-    first = min(failing, default=1.0)
+    holding, first = max(r for r in worst if r not in failing), min(failing, default=1.0)
     return Finding.of(
         not failing,
-        f"It holds for r up to 0.79 and fails from r = {first:.2f} on, already for the mean: a geometric number is "
+        f"It holds for r up to {holding:.2f} and fails from r = {first:.2f} on, already for the mean: a geometric number is "
         "at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it fails for every r "
         "as p goes to 0. What is built on it holds all the same (below), with its larger constants.",
         rows,

@@ -74,8 +74,7 @@ def switching_time(instance: Instance, first: int, x: int) -> float:
         return 0.0
     if later == 0:
         return math.inf
-    with np.errstate(divide="ignore"):
-        ratio = (math.log(now) - math.log(later)) + (math.log(-math.log(p2y)) - math.log(-math.log(p2x)))
+    ratio = (math.log(now) - math.log(later)) + (math.log(-math.log(p2y)) - math.log(-math.log(p2x)))
     if p2x == p2y:  # switching brings a constant times the same power: always or never
         return math.inf if ratio > 0 else 0.0
     apart = math.log1p((p2x - p2y) / p2y) if p2x < 2 * p2y else math.log(p2x) - math.log(p2y)

@@ -16,7 +16,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.kernels.compiling import is_compiled, say_if_compiling
 from departing.kernels.lattice import walk
 from departing.kernels.search import rounds
-from departing.model.arguments import as_number, check_instance
+from departing.model.arguments import as_positive, check_instance
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
@@ -61,8 +61,8 @@ class Plan(Bracket):
         return self.proof.verify(self.policy, self.lower, self.upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy to a TOML or JSON file; `load_policy` reads it."""
-        write_document(path, "policy", to_document(self.policy))
+        """Write the policy, with the names of the categories, to a TOML or JSON file; `load_policy` reads it."""
+        write_document(path, "policy", to_document(self.policy) | {"names": list(self.instance.categories)})
 
     def words(self) -> str:
         """The policy in words, with the instance's names."""
@@ -110,7 +110,7 @@ def plan(
     (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
     """
     check_instance(instance)
-    gap, seconds = _positive("gap", gap), _positive("seconds", seconds)
+    gap, seconds = as_positive("gap", gap), as_positive("seconds", seconds)
     problem = Problem.of(instance, allowed)
     if method not in METHODS:
         raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.")
@@ -161,16 +161,6 @@ def compiled_meanwhile() -> Iterator[None]:
         helper.wait()
     finally:
         helper.kill()
-
-
-def _positive(name: str, value: float) -> float:
-    try:
-        number = as_number(name, value, 0.0, np.inf)
-    except InputError:
-        number = 0.0
-    if number == 0:
-        raise InputError(f"{name} is {value!r:.40}; expected a number above 0.")
-    return number
 
 
 def _unfit(problem: Problem) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.model.arguments import as_number, as_seed, as_whole
+from departing.model.arguments import as_share
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from departing.planning.plan import Plan
 
 FIELDS = ("click", "depart", "prior")
+DRAWS = 8  # instances with all entries of a field changed at random
 
 
 @dataclass(frozen=True)
@@ -56,23 +57,18 @@ class Sensitivity:
         return tuple(shift for shift in self.shifts if shift.field == field)
 
 
-def sensitivity(
-    plan: "Plan", by: float = 0.05, gap: float | None = None, draws: int = 8, seed: int = 0
-) -> Sensitivity:
+def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sensitivity:
     """Plan again under changed instances, and tell what keeping to `plan` would lose.
 
     `gap` is how closely to plan again: a thousandth of the value unless told.
     """
     from departing.planning.plan import plan as plan_again
 
-    by = as_number("by", by, 0.0, 1.0)
-    if by in (0, 1):
-        raise InputError(f"by is {by!r}; expected a share above 0 and below 1, such as 0.05.")
-    draws, rng = as_whole("draws", draws, 0), np.random.default_rng(as_seed(seed))
+    by, rng = as_share("by", by), np.random.default_rng(0)
     gap = max(plan.gap, 1e-3 * plan.upper, 1e-300) if gap is None else gap
     shifts = []
     for field in FIELDS:
-        for how, changed in _changes(plan.instance, field, by, draws, rng):
+        for how, changed in _changes(plan.instance, field, by, rng):
             again = plan_again(changed, gap, min(max(plan.seconds, 0.5), 2.0), allowed=plan.allowed)
             shifts.append(Shift(field, how, again.value, worth(plan, changed), first_choices(again)))
     return Sensitivity(by, first_choices(plan), tuple(shifts))
@@ -97,16 +93,14 @@ def first_choices(plan: "Plan") -> tuple[int, int, int]:
     return first, int(click), int(stay)
 
 
-def _changes(
-    instance: Instance, field: str, by: float, draws: int, rng: np.random.Generator
-) -> list[tuple[str, Instance]]:
+def _changes(instance: Instance, field: str, by: float, rng: np.random.Generator) -> list[tuple[str, Instance]]:
     """Changed instances with a word on how."""
     shape = getattr(instance, field).shape
     if field == "prior":
         one = [(f"more of {name}", np.eye(instance.n_types)[x]) for x, name in enumerate(instance.types)]
     else:
         one = [("all higher", np.ones(shape)), ("all lower", -np.ones(shape))]
-    drawn = [(f"at random {i + 1}", rng.uniform(-1, 1, shape)) for i in range(draws)]
+    drawn = [(f"at random {i + 1}", rng.uniform(-1, 1, shape)) for i in range(DRAWS)]
     return [(how, _changed(instance, field, direction * by)) for how, direction in one + drawn]
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,30 @@ from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
 from departing.policy.files import Saved
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Policy, check_names
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
 KINDS: dict[str, type[Saved]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
 
 
-def load_policy(path: str | os.PathLike[str]) -> Policy:
-    """Read a policy from the file its `save` wrote."""
-    return policy_from(read_document(path, "policy"), repr(str(path)))
+def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None = None) -> Policy:
+    """Read a policy from the file that its `save` or that of its plan wrote.
+
+    With the names of your `categories` a policy that was made for others, or for another order, is refused; a plan
+    saves the names.
+    """
+    document = read_document(path, "policy")
+    names = document.pop("names", None)
+    policy = policy_from(document, repr(str(path)))
+    if names is None:
+        names = getattr(getattr(policy, "instance", None), "categories", None)
+    if categories is not None and isinstance(names, Sequence):
+        try:
+            check_names([str(name) for name in names], list(categories))
+        except InputError as error:
+            raise InputError(f"{str(path)!r}: {error}") from error
+    return policy
 
 
 def policy_from(document: dict[str, Any], where: str) -> Policy:
@@ -61,7 +76,7 @@ def parse_policy(text: str, instance: Instance) -> Policy:
     Threshold(first=1, steps=6, then=0)
     """
     if Path(text).suffix.lower() in (".toml", ".json"):
-        return load_policy(text)
+        return load_policy(text, instance.categories)
     kind, _, rest = text.partition(":")
     arguments = [part.strip() for part in rest.split(",")] if rest else []
     if kind == "fixed" and len(arguments) == 1:

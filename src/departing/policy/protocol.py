@@ -25,10 +25,11 @@ class Policy(Protocol):
         ...
 
 
-def check_policy(policy: object) -> None:
-    """Raise unless `policy` can recommend."""
+def check_policy(policy: object, names: Sequence[str] = ()) -> None:
+    """Raise unless `policy` can recommend, and was made for categories that stand where `names` have them."""
     if not isinstance(policy, Policy):
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
+    check_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
 
 
 def recommended(policy: Policy, counts: Integers, mask: "Mask | None" = None) -> Integers:
@@ -109,6 +110,21 @@ def check_range(name: str, categories: Integers, n_categories: int) -> None:
     if len(wrong):
         raise InputError(
             f"{name} recommends category {wrong[0]}, but the instance has {n_categories} (0 to {n_categories - 1})."
+        )
+
+
+def check_names(own: Sequence[str], names: Sequence[str]) -> None:
+    """Raise if a policy that was made for the categories `own` is asked about `names`, and one stands elsewhere.
+
+    >>> check_names(["news", "sport"], ["sport", "news"])
+    Traceback (most recent call last):
+    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news; their order
+    counts.
+    """
+    moved = [name for i, name in enumerate(own) if name in names and list(names).index(name) != i]
+    if moved:
+        raise InputError(
+            f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}; their order counts."
         )
 
 

@@ -49,7 +49,9 @@ class Gains:
     over: tuple[Gain, ...]
 
 
-def gains(fit: Fit, seen: float | None, times: int, progress: Callable[[int, int], None] | None = None) -> Gains:
+def gains(
+    fit: Fit, seen: float | None, times: int, seed: int = 0, progress: Callable[[int, int], None] | None = None
+) -> Gains:
     """The best policy by the fit against greedy, the best fixed category and what the log did, `seen`."""
     instance = fit.instance
     gap = GAP * float(instance.fixed_values.max())
@@ -60,7 +62,7 @@ def gains(fit: Fit, seen: float | None, times: int, progress: Callable[[int, int
         "greedy": Greedy(instance),
         f"always {instance.categories[fixed]}": Fixed(fixed),
     }
-    again = fit.bootstrap(times, "resample", progress=progress)
+    again = fit.bootstrap(times, "resample", seed=seed, progress=progress)
     point = {name: evaluate(instance, policy, gap, NODES).value for name, policy in policies.items()}
     drawn = {name: _bounds(policy, again, gap) for name, policy in policies.items()}
     worths = [Gain(name, point[name], *_ends(*drawn[name])) for name in policies]

@@ -56,7 +56,7 @@ def compare(
     users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
     max_steps = check_stays(instance, max_steps)
     for policy in (first, second):
-        check_policy(policy)
+        check_policy(policy, instance.categories)
     none = np.empty(0, np.int64)
     seen = [(none, none)] * 3  # how often each return of the first, of the second, and each difference occurred
     for batch, start in enumerate(range(0, users, BATCH)):

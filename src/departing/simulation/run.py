@@ -135,7 +135,5 @@ def standard_error(values: Integers, times: Integers) -> float:
 
 def normal_interval(mean: float, stderr: float, confidence: float) -> tuple[float, float]:
     """`mean` plus and minus the normal quantile times `stderr`."""
-    if as_number("confidence", confidence, 0.0, 1.0) in (0, 1):
-        raise InputError(f"confidence is {confidence!r}; expected a number between 0 and 1.")
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + as_share("confidence", confidence)) / 2)
     return mean - z * stderr, mean + z * stderr

@@ -113,7 +113,10 @@ def visits(
 def _shares(shares: Sequence[float] | None, n_categories: int) -> Floats:
     if shares is None:
         return np.full(n_categories, 1 / n_categories)
-    found = np.asarray(shares, np.float64)
+    try:
+        found = np.asarray(shares, np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
     if found.shape != (n_categories,) or not (found >= 0).all() or abs(found.sum() - 1) > 1e-9:
         raise InputError(f"shares are {shares!s:.80}; expected {n_categories} chances that sum to 1.")
     return found

@@ -14,7 +14,7 @@ from departing.evaluation.bracket import Bracket
 from departing.learning.library import learner_from
 from departing.learning.protocol import Learner
 from departing.model.arguments import as_whole
-from departing.model.errors import InputError
+from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.planning.plan import plan
 from departing.policy.library import describe
@@ -244,7 +244,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         ray.shutdown()
 
 
-def _lacking(package: str) -> InputError:
-    return InputError(
+def _lacking(package: str) -> MissingExtraError:
+    return MissingExtraError(
         f"The backend {package!r} needs a package that is not installed: pip install 'departing-bandits[cluster]'."
     )
