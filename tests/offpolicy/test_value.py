@@ -149,7 +149,7 @@ def test_departures_by_silence_do_not_bias():
         ({"policy": dp.Greedy(dp.Instance([1.0], [[0.5]]))}, "counts have 2 categories; the policy's instance has 1"),
         (
             {"policy": dp.Greedy(SITE.relabel(categories=[1, 0]))},
-            "The policy was made for the categories sport, news, not for news, sport; their order counts. Read the log",
+            "The policy was made for the categories sport, news, not for news, sport. Read the log",
         ),
         ({"fit": SITE}, "fit is Instance.*; expected what dp.fit gives"),
         ({"level": 1.5}, "level is 1.5; expected a number from 0"),

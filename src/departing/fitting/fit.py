@@ -218,7 +218,7 @@ def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
                 "longer than inactive_after."
             )
         raise InputError("histories hold no user with a step; there is nothing to fit.")
-    asked = list(types) if isinstance(types, Iterable) and not isinstance(types, str) else [types]
+    asked = list(types) if isinstance(types, Iterable) else [types]
     numbers = sorted({as_whole("types", m, 1, MOST_TYPES) for m in asked})
     if not numbers:
         raise InputError("types is empty; expected a number of types, or several to choose from.")

@@ -88,8 +88,8 @@ def check_geometric_moments(scale: Scale) -> Finding:
     holding, first = max(r for r in worst if r not in failing), min(failing, default=1.0)
     return Finding.of(
         not failing,
-        f"It holds for r up to {holding:.2f} and fails from r = {first:.2f} on, already for the mean: a geometric number is "
-        "at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it fails for every r "
+        f"It holds for r up to {holding:.2f} and fails from r = {first:.2f} on, already for the mean: a geometric "
+        "number is at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it fails for every r "
         "as p goes to 0. What is built on it holds all the same (below), with its larger constants.",
         rows,
     )

@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.model.errors import InputError
 from departing.model.instance import Instance, two_by_two_structure

@@ -9,8 +9,6 @@ from functools import cache
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from departing.evaluation.bracket import Bracket
 from departing.evaluation.evaluate import evaluate
 from departing.kernels.compiling import is_compiled, say_if_compiling

@@ -118,14 +118,11 @@ def check_names(own: Sequence[str], names: Sequence[str]) -> None:
 
     >>> check_names(["news", "sport"], ["sport", "news"])
     Traceback (most recent call last):
-    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news; their order
-    counts.
+    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news.
     """
     moved = [name for i, name in enumerate(own) if name in names and list(names).index(name) != i]
     if moved:
-        raise InputError(
-            f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}; their order counts."
-        )
+        raise InputError(f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}.")
 
 
 def unsettled(policy: Policy, counts: Integers, instance: Instance) -> Floats:

@@ -8,9 +8,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from departing.model.arguments import as_number
+from departing.model.arguments import as_share
 from departing.model.counts import Integers
-from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.simulation.course import Course, Slope, slope

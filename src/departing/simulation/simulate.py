@@ -51,8 +51,9 @@ def simulate(
     number of users finished.
 
     A learner goes on from what it knows, and knows more afterwards. Engines for learners: `step` asks it for every
-    recommendation, with at most `open_users` here at once (one unless told); with a `delay` it is told what a user did
-    when so many more users have come, and `open_users` come at a time (1000 unless told); `blocks` sends whole crowds through the policies it holds, for learners that do; `arms` is for UCB-Hybrid;
+    recommendation, with at most `open_users` here at once (one unless told); with a `delay` it is told what a user
+    did when so many more users have come, and `open_users` come at a time (1000 unless told); `blocks` sends whole
+    crowds through the policies it holds, for learners that do; `arms` is for UCB-Hybrid;
     `auto` takes the fastest that fits. `run.regret` compares with the best policy, which is planned when it is first
     asked for unless `optimum` tells what that brings one user.
 
