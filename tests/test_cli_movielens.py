@@ -49,7 +49,7 @@ def test_a_replay_is_made_and_the_other_commands_take_it(release, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--genres", "Dramma"], "There is no genre 'Dramma'; did you mean 'Drama'?"),
+        (["--genres", "Dramma"], "There is no genre 'Dramma'; perhaps 'Drama' is meant."),
         (["--types", 0], "types is 0"),
         (["--types", 2, "--replay"], "--types and --replay do not go together"),
         (["--seed", 2, "--replay"], "--seed and --replay do not go together"),

@@ -8,7 +8,6 @@ from departing.model.examples import blog, hard
 from departing.model.files import write_document
 from departing.planning.plan import plan
 from departing.studies.definition import load_study, study_from
-from departing.studies.draws import fixed_value
 
 FIXED = {"kind": "fixed", "category": 0}
 BLOG = {"example": "blog"}
@@ -80,18 +79,18 @@ def test_draws_do_not_depend_on_how_many_there_are():
 
 def test_draws_can_be_such_that_a_fixed_category_loses():
     cases = study(instances=[DRAWN | {"fixed_loss": 0.01, "fixed_loss_share": 0.5}]).cases
-    lost = [1 - fixed_value(case.instance) / plan(case.instance).lower for case in cases]
+    lost = [1 - case.instance.best_fixed[1] / plan(case.instance).lower for case in cases]
     assert lost[1] >= 0.01
     assert lost[3] >= 0.01
     plain = study(instances=[DRAWN]).cases
     assert [cases[0], cases[2]] == [plain[0], plain[2]]
     all_of_them = study(instances=[DRAWN | {"draws": 2, "fixed_loss": 0.01}]).cases
-    assert all(1 - fixed_value(case.instance) / plan(case.instance).lower >= 0.01 for case in all_of_them)
+    assert all(1 - case.instance.best_fixed[1] / plan(case.instance).lower >= 0.01 for case in all_of_them)
 
 
 def test_the_best_fixed_category_is_worth_what_it_is():
-    assert fixed_value(blog()) == pytest.approx(0.6502732240)
-    assert np.isclose(fixed_value(hard()), 0.3591, atol=1e-4)
+    assert blog().best_fixed[1] == pytest.approx(0.6502732240)
+    assert np.isclose(hard().best_fixed[1], 0.3591, atol=1e-4)
 
 
 @pytest.mark.parametrize(

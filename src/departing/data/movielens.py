@@ -8,7 +8,6 @@ Ratings do not tell when people leave, so the chances of departing are the calle
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from departing.data.clusters import clusters
 from departing.data.releases import AnyPath, Flags, Grades, Indices, read_films, read_ratings, release
+from departing.data.sources import guess
 from departing.model.arguments import as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
@@ -237,7 +237,7 @@ class MovieLens:
             raise InputError(f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].")
         for i, name in enumerate(genres):
             if name not in self.names:
-                raise InputError(f"There is no genre {name!r:.40}; {_nearest(name, self.names)}")
+                raise InputError(f"There is no genre {name!r:.40}; {guess(str(name), self.names)}.")
             if name in genres[:i]:
                 raise InputError(f"genres has {name!r} twice; genres must differ.")
         return [self.names.index(name) for name in genres]
@@ -286,9 +286,3 @@ def _departures(depart: npt.ArrayLike, shape: tuple[int, ...]) -> npt.ArrayLike:
     except ValueError:  # rows of different lengths: the instance tells
         return depart
     return np.broadcast_to(given[:, None], shape) if given.shape == shape[:1] else depart
-
-
-def _nearest(name: object, names: Sequence[str]) -> str:
-    lower = {known.lower(): known for known in names}
-    close = get_close_matches(str(name).lower(), lower, 1)
-    return f"did you mean {lower[close[0]]!r}?" if close else f"there are {', '.join(names)}."

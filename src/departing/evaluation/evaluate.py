@@ -64,7 +64,7 @@ class Evaluation(Bracket):
             leavers, left = _follow_schedule(self.instance, self.policy, self.tolerance, self.nodes)
         else:
             leavers, left = follow(self.instance, self.policy, self.tolerance, self.nodes)
-        prior = self.instance.prior / self.instance.prior.sum()
+        prior = self.instance.shares
         returns = leavers.returns[: int(np.argwhere(leavers.returns)[:, 0].max(initial=0)) + 1]
         return Distribution(
             returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left
@@ -95,7 +95,7 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     else:
         lower, upper = push(instance, policy, tolerance, nodes)
     by_type = tuple(Bracket(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
-    shares = instance.prior / instance.prior.sum()
+    shares = instance.shares
     low, high = float(shares @ lower), float(shares @ upper)
     sums = (instance.n_types + 2) * 2.0**-52
     tiny = UNDERFLOW * 2 * instance.n_types

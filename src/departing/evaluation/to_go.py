@@ -94,7 +94,7 @@ def _by_the_clock(instance: Instance, policy: Schedule, steps: int) -> list[Leve
     values = [(lower + upper) / 2]
     for a in shown[::-1]:
         values.append(instance.click[a] + (1 - instance.leave[a]) * values[-1])
-    levels, here = [], instance.prior / instance.prior.sum()
+    levels, here = [], instance.shares
     for value, a in zip(values[:0:-1], shown, strict=True):
         levels.append(Level(value[None], np.zeros((1, 2), np.int64), float(here @ instance.click[a])))
         here = here * (1 - instance.leave[a])
@@ -105,7 +105,7 @@ def _by_counts(instance: Instance, policy: Policy, tolerance: float, nodes: int)
     """All counts that matter, forward to find them and backward for their values."""
     spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
     frontier = Frontier(instance, np.ones(instance.n_types))
-    go, prior = instance.chances[:, [CLICK, STAY]], instance.prior / instance.prior.sum()
+    go, prior = instance.chances[:, [CLICK, STAY]], instance.shares
     found: list[tuple[Integers, Integers, Floats, float]] = []
     expanded, lost, before = 0, 0.0, np.inf
     while len(frontier):

@@ -205,7 +205,7 @@ class _Drawn:
             worth = evaluate(crowds[-1], policy, _tolerance(crowds[-1]), NODES)
             found += [each.value for each in worth.by_type]
             loose = max(loose, worth.gap / max(worth.upper, 1e-300))
-        priors = np.array([each.prior / each.prior.sum() for each in instances])
+        priors = np.array([each.shares for each in instances])
         return cls(policy, crowds, priors, np.array(found).reshape(priors.shape), loose)
 
     @property

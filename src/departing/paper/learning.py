@@ -130,7 +130,8 @@ def check_two_by_two(scale: Scale) -> Finding:
     found = Finding.of(
         most <= 1,
         f"Regret on the hard instance is at most {most:.3f} of the bound. Over the last two decades of {users:,} "
-        f"users it grows like users to the power {slopes[0]:.2f} with the proved τ, and {slopes[1]:.2f} with a smaller one.",
+        f"users it grows like users to the power {slopes[0]:.2f} with the proved τ, and "
+        f"{slopes[1]:.2f} with a smaller one.",
         rows,
     )
     figure = draw_bound("UCB-Hybrid on the hard instance of two by two, τ = 0.3", *pictures[1])

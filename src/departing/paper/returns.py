@@ -89,8 +89,8 @@ def check_geometric_moments(scale: Scale) -> Finding:
     return Finding.of(
         not failing,
         f"It holds for r up to {holding:.2f} and fails from r = {first:.2f} on, already for the mean: a geometric "
-        "number is at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it fails for every r "
-        "as p goes to 0. What is built on it holds all the same (below), with its larger constants.",
+        "number is at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it "
+        "fails for every r as p goes to 0. What is built on it holds all the same (below): its constants are larger.",
         rows,
     )
 

@@ -39,7 +39,7 @@ def outline(plan: "Plan", depth: int = 3, least: float = 0.01) -> Branch:
     >>> first.category, [branch.category for branch in first.then]
     (2, [2, 0])
     """
-    prior = plan.instance.prior / plan.instance.prior.sum()
+    prior = plan.instance.shares
     counts = np.zeros((plan.instance.n_categories, 4), np.int64)
     return _follow(plan, None, counts, prior, depth, least)
 

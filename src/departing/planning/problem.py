@@ -84,7 +84,7 @@ class Problem:
     @cached_property
     def prior(self) -> Floats:
         """The prior, with sum 1."""
-        return np.asarray(self.instance.prior / self.instance.prior.sum())
+        return np.asarray(self.instance.shares)
 
     @cached_property
     def known(self) -> float:

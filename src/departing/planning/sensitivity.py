@@ -79,7 +79,7 @@ def worth(plan: "Plan", instance: Instance) -> float:
     if isinstance(plan.policy, Schedule):
         return evaluate(instance, plan.policy).value
     assert isinstance(plan.proof, SearchProof)
-    prior = instance.prior / instance.prior.sum()
+    prior = instance.shares
     return float(plan.proof.controller.solve(instance).vectors[plan.proof.controller.start] @ prior)
 
 

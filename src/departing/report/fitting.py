@@ -56,7 +56,7 @@ def gains(
     instance = fit.instance
     gap = GAP * float(instance.fixed_values.max())
     made = plan(instance, gap, SECONDS)
-    fixed = int((instance.fixed_values @ instance.prior).argmax())
+    fixed = instance.best_fixed[0]
     policies: dict[str, Policy] = {
         "the best policy": made.policy,
         "greedy": Greedy(instance),

@@ -215,7 +215,7 @@ def learn() -> list[Curves]:
     """What learners lose who know nothing of a blog at first, beside the best single category."""
     instance = hard()
     optimum = plan(instance)
-    fixed_loss = optimum.value - float((instance.prior @ instance.fixed_values.T).max())
+    fixed_loss = optimum.value - instance.best_fixed[1]
     epsilon = 1 - float(instance.click.max())
     learners: dict[str, Committed] = {
         "UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon),

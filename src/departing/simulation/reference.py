@@ -114,14 +114,15 @@ def draw_outcomes(cumulative: Floats, categories: Integers, types: Integers, uni
 
 def draw_types(instance: Instance, n: int, rng: np.random.Generator) -> Integers:
     """The types of n new users, from the prior."""
-    return np.searchsorted(instance.shares, rng.random(n), side="right")
+    sums = instance.prior.cumsum()
+    return np.searchsorted(sums / sums[-1], rng.random(n), side="right")
 
 
 def deal_types(instance: Instance, users: int, rng: np.random.Generator) -> Integers:
     """How many of `users` are of each type, `[M]`."""
     order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one
     dealt = np.empty(instance.n_types, np.int64)
-    dealt[order] = rng.multinomial(users, instance.prior[order] / instance.prior.sum())
+    dealt[order] = rng.multinomial(users, instance.shares[order])
     return dealt
 
 

@@ -94,7 +94,7 @@ def visits(
     length = as_number("days", days, 1e-6, 1e5) * DAY
     pause = as_number("gap", gap, 1e-6, 1e5) * DAY
     chosen = _shares(shares, instance.n_categories)
-    types = rng.choice(instance.n_types, n, p=instance.prior / instance.prior.sum())
+    types = rng.choice(instance.n_types, n, p=instance.shares)
     here, now = np.arange(n), rng.random(n) * length
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
     while len(here):

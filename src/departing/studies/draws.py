@@ -8,7 +8,7 @@ import numpy as np
 from departing.model.arguments import as_number, as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.files import check_fields
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Instance
 from departing.planning.plan import plan
 
 REQUIRED = {"name", "types", "categories"}
@@ -92,13 +92,7 @@ def _range(field: str, value: Any) -> Range:
     return low, high
 
 
-def fixed_value(instance: Instance) -> float:
-    """What the best fixed category brings one user."""
-    values: Floats = instance.fixed_values @ (instance.prior / instance.prior.sum())
-    return float(values.max())
-
-
 def loses(instance: Instance, share: float) -> bool:
     """Whether the best fixed category provably loses at least this share of the optimum."""
-    fixed = fixed_value(instance)
+    fixed = instance.best_fixed[1]
     return fixed <= (1 - share) * plan(instance, gap=max(FINE * share * fixed, 1e-9)).lower

@@ -23,7 +23,6 @@ from departing.simulation.course import optimum_gap
 from departing.simulation.run import Progress, Run, quiet
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
-from departing.studies.draws import fixed_value
 from departing.studies.results import Record, Results, Store
 
 BACKENDS = ("loky", "threading", "dask", "ray")
@@ -121,7 +120,7 @@ def _find_optimum(key: str, instance: Instance, users: int) -> tuple[str, Record
 def optimum_record(instance: Instance, users: int) -> Record:
     """What the best policy and the best fixed category bring one user, closely enough for the regret of `users`."""
     best = plan(instance, gap=optimum_gap(users))
-    return {"lower": best.lower, "upper": best.upper, "fixed_value": fixed_value(instance)}
+    return {"lower": best.lower, "upper": best.upper, "fixed_value": instance.best_fixed[1]}
 
 
 def _play(job: Job, optimum: Record) -> tuple[str, Record | str]:
