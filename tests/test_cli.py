@@ -92,7 +92,7 @@ def test_two_policies_are_compared():
 
 
 def test_the_quickstart_writes_its_page(tmp_path):
-    assert values("quickstart", "--out", tmp_path / "page.html")["best"] == "sports × 6, then economics"
+    assert values("quickstart", "--save", tmp_path / "page.html")["best"] == "sports × 6, then economics"
     assert (tmp_path / "page.html").stat().st_size > 50_000
 
 
@@ -133,13 +133,13 @@ def test_help_and_version_are_there():
         (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),
         (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
         (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
-        (["quickstart", "--out", "/nowhere/a.html"], "Cannot write"),
+        (["quickstart", "--save", "/nowhere/a.html"], "Cannot write"),
         (["plan", "blog", "--gap", "0"], "gap is 0.0; expected a number above 0"),
         (["plan", "blog", "--seconds", "-1"], "seconds is -1.0"),
         (["plan", "blog", "--method", "magic"], "method is 'magic'; allowed are auto, closed-form, lattice, search"),
         (["plan", "blog", "--allowed", "golf"], "There is no category 'golf'"),
         (["plan", "blog", "--depth", "0"], "depth is 0"),
-        (["plan", "blog", "--sensitivity", "2"], "by is 2.0"),
+        (["plan", "blog", "--sensitivity", "2"], "--sensitivity is 2.0; expected a number above 0 and below 1"),
         (["plan", "blog", "--save", "a.txt"], "'a.txt' ends in '.txt'"),
         (["plan", "blog", "--picture", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
         (["simulate", "blog"], "Missing argument"),

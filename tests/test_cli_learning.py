@@ -48,7 +48,7 @@ def test_learning_goes_on_from_a_file(tmp_path):
 
 def test_a_study_is_run_shown_and_kept(tmp_path):
     (tmp_path / "trial.toml").write_text(STUDY)
-    arguments = ["study", tmp_path / "trial.toml", "--out", tmp_path / "out", "--backend", "threading", "--jobs", 1]
+    arguments = ["study", tmp_path / "trial.toml", "--save", tmp_path / "out", "--backend", "threading", "--jobs", 1]
     text = told(*arguments)
     assert "A [small] trial: hard, 2 runs each" in text
     assert "[/b]" in text
@@ -66,7 +66,7 @@ def test_results_lie_where_we_are_unless_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trial.toml").write_text(STUDY)
     assert values("study", "trial.toml", "--backend", "threading")["folder"] == "trial-results"
-    again = values("study", "trial-results/study.json", "--out", "trial-results", "--backend", "threading")
+    again = values("study", "trial-results/study.json", "--save", "trial-results", "--backend", "threading")
     assert again["title"] == "A [small] trial"
 
 
@@ -106,7 +106,7 @@ def test_interrupting_a_study_tells_how_to_go_on(tmp_path, monkeypatch):
 
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", interrupted)
-    done = call("study", tmp_path / "trial.toml", "--out", "somewhere")
+    done = call("study", tmp_path / "trial.toml", "--save", "somewhere")
     assert done.exit_code == 2
     assert done.stderr.strip() == (
         "Interrupted; finished runs are kept in 'somewhere', and the same command goes on from there."
@@ -119,4 +119,4 @@ def test_a_bug_is_not_hidden(tmp_path, monkeypatch):
 
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", broken)
-    assert isinstance(call("study", tmp_path / "trial.toml", "--out", "somewhere").exception, SystemError)
+    assert isinstance(call("study", tmp_path / "trial.toml", "--save", "somewhere").exception, SystemError)

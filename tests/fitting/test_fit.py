@@ -279,7 +279,7 @@ def test_bad_questions_to_a_fit_get_one_clear_sentence():
     fit = dp.fit(dp.visits(SITE, users=300, seed=3).histories, types=1)
     with pytest.raises(dp.InputError, match="kind is 'jackknife'; allowed are parametric, resample"):
         fit.bootstrap(3, "jackknife")
-    with pytest.raises(dp.InputError, match="level is 1"):
+    with pytest.raises(dp.InputError, match="confidence is 1"):
         fit.intervals(1)
     with pytest.raises(dp.InputError, match="order of steps is not known"):
         fit.check()

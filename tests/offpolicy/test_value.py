@@ -62,7 +62,7 @@ def log_first(log):
 
 
 def test_intervals_widen_with_the_level(log, fit):
-    narrow, wide = (dp.value_on_log(log, dp.Fixed(0), fit=fit, times=60, level=level) for level in (0.5, 0.99))
+    narrow, wide = (dp.value_on_log(log, dp.Fixed(0), fit=fit, times=60, confidence=level) for level in (0.5, 0.99))
     for name in ("model", "weighted", "robust"):
         inner, outer = getattr(narrow, name), getattr(wide, name)
         assert outer.lower < inner.lower < inner.value == outer.value < inner.upper < outer.upper
@@ -152,7 +152,7 @@ def test_departures_by_silence_do_not_bias():
             "The policy was made for the categories sport, news, not for news, sport. Read the log",
         ),
         ({"fit": SITE}, "fit is Instance.*; expected what dp.fit gives"),
-        ({"level": 1.5}, "level is 1.5; expected a number from 0"),
+        ({"confidence": 1.5}, "confidence is 1.5; expected a number from 0"),
         ({"times": 1}, "times is 1; expected a whole number from 2"),
         ({"seed": -1}, "seed is -1"),
     ],

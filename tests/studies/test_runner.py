@@ -183,7 +183,7 @@ def start():
     started = []
 
     def start(folder):
-        arguments = [str(folder / "trial.toml"), "--out", str(folder / "out"), "--jobs", "2", "--json"]
+        arguments = [str(folder / "trial.toml"), "--save", str(folder / "out"), "--jobs", "2", "--json"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([*COMMAND, *arguments], **pipes, start_new_session=True))
         return started[-1]
@@ -289,7 +289,7 @@ def test_the_band_is_of_instances_where_there_are_several():
 def test_a_study_runs_on_ray(tmp_path):
     pytest.importorskip("ray")
     run(study(tmp_path), tmp_path / "whole")
-    arguments = [tmp_path / "trial.toml", "--out", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
+    arguments = [tmp_path / "trial.toml", "--save", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["summary"]) == 4
@@ -317,7 +317,7 @@ def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     study(tmp_path)
     arguments = [
         tmp_path / "trial.toml",
-        "--out",
+        "--save",
         tmp_path / "out",
         "--backend",
         "dask",

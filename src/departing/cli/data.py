@@ -184,7 +184,7 @@ def value(
     with progress("weighing", times * len(chosen), as_json) as advance:
         found = [
             value_on_log(
-                read, policy, fit=model, level=confidence, times=times, seed=seed, progress=lambda *_: advance(1)
+                read, policy, fit=model, confidence=confidence, times=times, seed=seed, progress=lambda *_: advance(1)
             )
             for policy in chosen
         ]

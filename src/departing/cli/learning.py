@@ -39,7 +39,9 @@ def learn(
     open_users: Annotated[int | None, typer.Option(help="How many users are open at once.")] = None,
     delay: Annotated[str, typer.Option(metavar="N", help="Tell what users did when so many more have come.")] = "0",
     picture: Annotated[Path | None, typer.Option(help="Draw regret to this file (.svg, .png or .pdf).")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write what was learnt to this file (.json).")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", "-o", help="Write what was learnt to this file (.json).")
+    ] = None,
     load: Annotated[Path | None, typer.Option(help="Go on from what was learnt before.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +98,8 @@ def learn(
 def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY", help="A TOML or JSON file: instances, learners, seeds.")],
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the results; the study's name and -results unless told.")
+        Path | None,
+        typer.Option("--save", "-o", help="The folder of the results; the study's name and -results unless told."),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many runs at once; as many as there are cores.")] = None,
     backend: Annotated[str, typer.Option(help="loky, threading, dask or ray.")] = "loky",

@@ -37,7 +37,7 @@ def instance(
         float | None, typer.Option(help="The chance of departing after a no-click, for a random instance.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of a random instance; 0 unless told.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write it to this file (.toml or .json).")] = None,
+    save: Annotated[Path | None, typer.Option("--save", "-o", help="Write it to this file (.toml or .json).")] = None,
     as_json: Json = False,
 ) -> None:
     """Show an instance, draw a random one, or turn one file format into the other."""
@@ -179,7 +179,9 @@ def plan(
         float | None, typer.Option(metavar="SHARE", help="Tell what happens if every entry is off by such a share.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check the proof of the bracket.")] = False,
-    save: Annotated[Path | None, typer.Option(help="Write the policy to this file (.toml or .json).")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", "-o", help="Write the policy to this file (.toml or .json).")
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the plan to this file (.svg, .png or .pdf).")] = None,
     as_json: Json = False,
 ) -> None:

@@ -9,7 +9,7 @@ from departing.cli.shared import Json, new_console, print_json, progress
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("departing-quickstart.html"),
+    out: Annotated[Path, typer.Option("--save", "-o", help="The page to write.")] = Path("departing-quickstart.html"),
     as_json: Json = False,
 ) -> None:
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""

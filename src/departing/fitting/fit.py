@@ -70,9 +70,9 @@ class Fit:
         """Standard errors, from the observed information."""
         return self._spread(lambda chance, error: error * chance * (1 - chance))
 
-    def intervals(self, level: float = 0.95) -> tuple[Parameters, Parameters]:
+    def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
         """The ends of confidence intervals, made for log-odds, so that they stay between 0 and 1."""
-        z = NormalDist().inv_cdf(0.5 + as_number("level", level, 0.0, 1 - 1e-9) / 2)
+        z = NormalDist().inv_cdf(0.5 + as_number("confidence", confidence, 0.0, 1 - 1e-9) / 2)
         ends = [self._spread(lambda chance, error, s=s: _moved(chance, s * error), own=True) for s in (-z, z)]
         return ends[0], ends[1]
 

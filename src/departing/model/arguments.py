@@ -46,7 +46,10 @@ def as_positive(field: str, value: float, most: float = np.inf) -> float:
 
 def as_share(field: str, value: float) -> float:
     """`value` if it is a number above 0 and below 1."""
-    number = as_number(field, value, 0.0, 1.0)
+    try:
+        number = as_number(field, value, 0.0, 1.0)
+    except InputError:
+        number = 0.0
     if number in (0, 1):
         raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.")
     return number

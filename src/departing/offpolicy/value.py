@@ -75,7 +75,7 @@ class ValueOnLog:
     model: Estimate
     weighted: Estimate | None
     robust: Estimate | None
-    level: float
+    confidence: float
     users: int
     steps: int
     beyond: float
@@ -102,7 +102,7 @@ def value_on_log(
     *,
     fit: Fit | None = None,
     types: int | Iterable[int] = range(1, 6),
-    level: float = 0.95,
+    confidence: float = 0.95,
     times: int = 200,
     seed: int = 0,
     progress: Progress | None = None,
@@ -130,7 +130,7 @@ def value_on_log(
     if not isinstance(log, Histories):
         raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log gives, or Histories.")
     _check_categories(log, policy)
-    z = NormalDist().inv_cdf(0.5 + as_number("level", level, 0.0, 1 - 1e-9) / 2)
+    z = NormalDist().inv_cdf(0.5 + as_number("confidence", confidence, 0.0, 1 - 1e-9) / 2)
     times, seed = as_whole("times", times, 2), as_seed(seed)
     if fit is None:
         fit = fit_histories(log, types, seed=seed)
@@ -146,7 +146,7 @@ def value_on_log(
     if not isinstance(log, Log):
         note = "These are histories without single steps, so there is the answer of the model only."
         notes = (*drawn.warnings, note)
-        return ValueOnLog(model, None, None, level, log.users, 0, 1.0, 0.0, (), notes, fit, policy)
+        return ValueOnLog(model, None, None, confidence, log.users, 0, 1.0, 0.0, (), notes, fit, policy)
     seen = watched(log.known)
     to_go = values_to_go(fit.instance, policy, len(seen), _tolerance(fit.instance), NODES)
     sums = weigh(log.episodes(), to_go, seen, len(seen))
@@ -162,7 +162,7 @@ def value_on_log(
         weighted, robust = _estimate(sums.clicks, more, least, z), _estimate(sums.robust, more, least, z)
     warnings = drawn.warnings + _warnings(log, policy, sums, steps, beyond, model, robust)
     return ValueOnLog(
-        model, weighted, robust, level, log.users, steps, beyond, effective, overlap, warnings, fit, policy
+        model, weighted, robust, confidence, log.users, steps, beyond, effective, overlap, warnings, fit, policy
     )
 
 

@@ -20,7 +20,7 @@ def value_table(words: str, found: ValueOnLog) -> RichTable:
     """The estimates, one a row."""
     table = RichTable(title=escape(f"Clicks per user of {words}"), title_justify="left")
     table.add_column("estimate")
-    for name in ("clicks", "error", f"{found.level:.0%} interval"):
+    for name in ("clicks", "error", f"{found.confidence:.0%} interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what it rests on")
     for name, estimate in _estimates(found).items():
@@ -50,7 +50,7 @@ def value_values(words: str, found: ValueOnLog) -> dict[str, Any]:
     """The same as plain values."""
     return {
         "policy": words,
-        "level": found.level,
+        "confidence": found.confidence,
         "users": found.users,
         "estimates": {name: vars(estimate) for name, estimate in _estimates(found).items()},
         "steps": found.steps,
