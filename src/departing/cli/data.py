@@ -97,7 +97,7 @@ def fit(
     from departing import figures
     from departing.fitting.fit import fit as estimate
     from departing.model.arguments import as_whole
-    from departing.model.files import ENDINGS, suffix_of
+    from departing.model.files import ENDINGS, check_target
     from departing.report import fitting as report
 
     numbers, times = _numbers("types", types), as_whole("bootstrap", times, 0, 10**5)
@@ -105,7 +105,7 @@ def fit(
         raise InputError(f"bootstrap is {times}; expected at least {report.FEWEST} draws, or 0 for none.")
     for path, endings in ((save, ENDINGS), (picture, figures.ENDINGS)):
         if path is not None:
-            suffix_of(path, endings)
+            check_target(path, endings)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     read = _read(log, columns, inactive_after, categories, table, memory_limit, rejects, as_json)
     with progress("fitting", len(numbers), as_json) as advance:
@@ -286,7 +286,7 @@ def movielens(
     """Make an instance of film ratings: types of users, or a replay of the real ones."""
     from departing import figures
     from departing.data.movielens import MovieLens
-    from departing.model.files import ENDINGS, suffix_of
+    from departing.model.files import ENDINGS, check_target
     from departing.report import movielens as report
 
     if replay and (types is not None or seed is not None):
@@ -294,9 +294,9 @@ def movielens(
             f"--{'seed' if types is None else 'types'} and --replay do not go together: users stay apart."
         )
     if save is not None:
-        suffix_of(save, ENDINGS)
+        check_target(save, ENDINGS)
     if picture is not None:
-        suffix_of(picture, figures.ENDINGS)
+        check_target(picture, figures.ENDINGS)
     chances = [_chance("depart", part) for part in depart.split(",")]
     leave = chances[0] if len(chances) == 1 else chances
     chosen = None if genres is None else [name.strip() for name in genres.split(",")]

@@ -50,7 +50,7 @@ def learn(
     from departing.learning.committed import Committed
     from departing.learning.library import learner_from, load_learner, parse_learner
     from departing.model.arguments import MOST_USERS, as_seed, as_whole
-    from departing.model.files import suffix_of
+    from departing.model.files import check_target
     from departing.report import learning as report
     from departing.studies.picture import write_picture
     from departing.studies.results import curves_of
@@ -63,9 +63,9 @@ def learn(
     if runs > 1 and (save is not None or load is not None):
         raise InputError(f"runs is {runs}; a learner is saved and loaded for one run only.")
     if save is not None:
-        suffix_of(save, (".json",))
+        check_target(save, (".json",))
     if picture is not None:
-        suffix_of(picture, ENDINGS)
+        check_target(picture, ENDINGS)
     spec = None if learner is None else parse_learner(learner)
     records = []
     with progress("learning", n_users * runs, as_json) as advance:

@@ -18,13 +18,13 @@ def paper(
 ) -> None:
     """Check every statement of the paper that can be computed, and show what was found beyond it."""
     from departing.data.movielens import MovieLens
-    from departing.model.files import replacing, suffix_of
+    from departing.model.files import check_target, replacing
     from departing.paper.claim import Scale
     from departing.paper.claims import CLAIMS
     from departing.paper.runner import check_all
     from departing.report.paper import paper_page, paper_table, paper_values, summary
 
-    suffix_of(out, (".html",))
+    check_target(out, (".html",))
     kept = out.with_name(f".{out.stem}-unfinished.json")
     if movielens is not None:
         MovieLens.read(movielens)  # a wrong path is told before the work, not after

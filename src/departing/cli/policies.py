@@ -187,7 +187,7 @@ def plan(
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
     from departing.model.arguments import as_share, as_whole
-    from departing.model.files import ENDINGS, suffix_of
+    from departing.model.files import ENDINGS, check_target
     from departing.planning.myopia import rivals
     from departing.planning.outline import is_plain
     from departing.planning.plan import plan as plan_policy
@@ -200,11 +200,11 @@ def plan(
     if sensitivity is not None:
         sensitivity = as_share("sensitivity", sensitivity)
     if save is not None:  # a wrong ending is told before the work, not after
-        suffix_of(save, ENDINGS)
+        check_target(save, ENDINGS)
     if picture is not None:
         from departing import figures
 
-        suffix_of(picture, figures.ENDINGS)
+        check_target(picture, figures.ENDINGS)
     with _bracket_progress(as_json) as progress:
         made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
         held = rivals(made)

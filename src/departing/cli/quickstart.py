@@ -13,10 +13,10 @@ def quickstart(
     as_json: Json = False,
 ) -> None:
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
-    from departing.model.files import suffix_of
+    from departing.model.files import check_target
     from departing.report.quickstart import tell, write_page
 
-    suffix_of(out, (".html", ".htm"))  # a wrong ending is told before the work, not after
+    check_target(out, (".html", ".htm"))
 
     with progress("working it out", 5, as_json) as advance:
         story = tell(advance)

@@ -33,18 +33,17 @@ def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     return suffix
 
 
+def check_target(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> None:
+    """Raise unless a file with one of the `allowed` endings can be written there: said before the work, not after."""
+    suffix_of(path, allowed)
+    _beside(Path(path)).unlink()
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
     target = Path(path)
-    try:
-        if target.is_dir():
-            raise IsADirectoryError(None, "it is a folder")
-        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
-        os.close(handle)
-    except (OSError, ValueError) as error:  # the second for a name with a NUL in it
-        raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
-    part = Path(name)
+    part = _beside(target)
     try:
         yield part
         os.chmod(part, 0o666 & ~_umask())
@@ -55,6 +54,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _beside(target: Path) -> Path:
+    """A new empty file beside `target`."""
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
+        os.close(handle)
+    except (OSError, ValueError) as error:  # the second for a name with a NUL in it
+        raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
+    return Path(name)
 
 
 def _reason(error: Exception) -> str:
