@@ -232,6 +232,22 @@ def test_rejected_rows_are_written_as_they_stand(tmp_path):
     ]
 
 
+def test_a_column_problem_in_capitals_does_not_clash_with_ours(tmp_path):
+    path = write(tmp_path / "log.csv", ["a,1,x,1,", "a,2,x,,"], "user,time,category,clicked,Problem")
+    dp.read_log(path, departed="Problem", rejects=tmp_path / "bad.csv")
+    assert "problem_" in (tmp_path / "bad.csv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["log[1].csv", "log[1].parquet", "log[ab]*.jsonl"])
+def test_names_that_look_like_patterns_are_names(tmp_path, name):
+    rows = "SELECT 'a' AS \"user\", 1 AS time, 'x' AS category, 1 AS clicked"
+    plain = tmp_path / f"plain.{name.rsplit('.')[-1]}"
+    duckdb.sql(f"COPY ({rows}) TO '{plain}'" + (" (FORMAT json)" if name.endswith("jsonl") else ""))
+    plain.rename(tmp_path / name)
+    (tmp_path / name.replace("[1]", "1")).touch()
+    assert dp.read_log(tmp_path / name).report.used == 1
+
+
 def test_silence_of_exactly_the_span_is_a_departure(tmp_path):
     times = ["2024-01-01 00:00:00", "2024-01-01 00:00:01", "2024-01-31"]
     path = write(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commands import call, told, values
+from departing.paper.beyond import like_film_ratings
 from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding, Scale
 from departing.paper.claims import BEYOND, CLAIMS
 from departing.paper.exact import BLOG, best_first_steps, best_to_counts, first_steps_value, recursion, walk_value
@@ -114,3 +115,32 @@ def test_a_page_that_cannot_be_written_is_told_before_the_work(tmp_path):
     done = call("paper", "-o", tmp_path / "report.pdf")
     assert done.exit_code == 2
     assert "allowed endings are .html" in done.stderr
+
+
+def test_a_wrong_path_of_films_is_told_before_the_work(tmp_path):
+    done = call("paper", "-o", tmp_path / "report.html", "--movielens", tmp_path / "nowhere")
+    assert done.exit_code == 2
+    assert "nowhere" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_says_that_the_command_goes_on(tmp_path, monkeypatch):
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    claims = (CLAIMS[1], Claim("stopped", "here", "it is so", "look", stopped))
+    monkeypatch.setattr("departing.paper.claims.CLAIMS", claims)
+    (tmp_path / "report.html").write_text("an old one")
+    done = call("paper", "--quick", "-o", tmp_path / "report.html")
+    assert done.stderr.strip() == "Interrupted; what was checked is kept, and the same command goes on from there."
+    assert (tmp_path / "report.html").read_text() == "an old one"
+    assert (tmp_path / ".report-unfinished.json").exists()
+
+
+def test_instances_like_film_ratings_are_like_those_of_film_ratings():
+    instances = [like_film_ratings(seed) for seed in range(300)]
+    click = np.array([instance.click for instance in instances])
+    generous = click.mean(axis=1).std(axis=1).mean()
+    genres = click.mean(axis=2).std(axis=1).mean()
+    assert 0.05 < generous < 0.08  # the three types of latest-small have 0.083 over all choices of genres
+    assert 0.01 < genres < 0.025

@@ -211,3 +211,26 @@ def test_an_alpha_policy_for_another_instance_tells_nothing_about_settling():
 def test_masks_that_do_not_fit_the_users_are_refused():
     with pytest.raises(dp.InputError, match="expected one that fits"):
         dp.Greedy(magazine()).recommend(np.zeros((2, 3, 4), int), allowed=np.ones((5, 3), bool))
+
+
+def test_policies_made_for_other_categories_are_refused(tmp_path):
+    site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.6]], 0.5, categories=["news", "sport"])
+    other = site.relabel(categories=[1, 0])
+    plan = dp.plan(site)
+    plan.save(tmp_path / "policy.json")
+    sentence = "made for the categories news, sport, not for sport, news"
+    assert dp.load_policy(tmp_path / "policy.json", site.categories) == plan.policy
+    assert dp.load_policy(tmp_path / "policy.json", ["a", "b"]) == plan.policy  # other names may be other words
+    for asked in (
+        lambda: dp.load_policy(tmp_path / "policy.json", other.categories),
+        lambda: parse_policy(str(tmp_path / "policy.json"), other),
+        lambda: dp.evaluate(other, dp.Greedy(site)),
+        lambda: dp.simulate(other, dp.Greedy(site), users=10),
+        lambda: dp.compare(other, dp.Greedy(other), dp.Greedy(site), users=10),
+    ):
+        with pytest.raises(dp.InputError, match=sentence):
+            asked()
+    walk = dp.plan(dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"]))
+    walk.save(tmp_path / "walk.toml")  # a schedule knows no names of its own
+    with pytest.raises(dp.InputError, match="made for the categories economics, sports"):
+        dp.load_policy(tmp_path / "walk.toml", ["sports", "economics"])

@@ -258,7 +258,9 @@ def check_movielens(scale: Scale) -> Finding:
         instance = made.instance
         fixed, best = instance.best_fixed[1], plan(instance, 1e-6).value
         names = ", ".join(instance.categories or ())
-        rows.append([names, f"{made.users:,}", "3", f"{fixed:.4f}", f"{best:.4f}", f"{best / fixed - 1:.2%}"])
+        rows.append(
+            [names, f"{made.users:,}", "3", f"{fixed:.4f}", f"{best:.4f}", f"{max(best / fixed - 1, 0.0):.2%}"]
+        )
     return Finding.seen(
         "The scheme runs. With the rating itself as the chance of a click (the paper's 1 − r makes liked films less "
         "likely to be clicked) types are generous and harsh raters with the same favourite: planning gains little.",
