@@ -77,7 +77,7 @@ def _gaps(learner: UCBHybrid, instance: Instance) -> Floats:
 
 def check_general(scale: Scale) -> Finding:
     """Regret over sets of policies of several sizes, against the bound."""
-    users, most, rows = scale.of(10**6, 10**5), 0.0, [["policies", "users", "regret", "bound"]]
+    users, most, rows = scale.of(10**6, 10**5), 0.0, [["policies", "τ", "users", "regret", "bound"]]
     for horizon in (0, 4, 14):
         for tau in (TAU, 3.0):
             learner = UCBHybrid.thresholds(users, tau=tau, horizon=horizon)
@@ -86,7 +86,7 @@ def check_general(scale: Scale) -> Finding:
             own = regret.mean(axis=0) - gaps.min() * points
             limit = regret_bound(users, len(gaps), tau, float(gaps.max()))
             most = max(most, float(own[-1]) / limit)
-            rows.append([str(len(gaps)), f"{users:,}", f"{own[-1]:,.0f}", f"{limit:,.0f}"])
+            rows.append([str(len(gaps)), f"{tau:g}", f"{users:,}", f"{own[-1]:,.0f}", f"{limit:,.0f}"])
     return Finding.of(
         most <= 1,
         f"Against the best policy of the set the regret is at most {most:.3f} of the bound with all constants, also "
