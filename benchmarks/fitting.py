@@ -119,8 +119,8 @@ def recovery():
                 visits = dp.visits(instance, LOG_USERS, seed=seed, days=30)
                 fit = dp.fit(visits.histories, types=range(1, types + 2))
                 logs += 1
-                right += fit.types == types
-                if fit.types != types:
+                right += fit.instance.n_types == types
+                if fit.instance.n_types != types:
                     fit = dp.fit(visits.histories, types=types)
                 held, known = covered(instance, fit)
                 inside, asked = inside + held, asked + known

@@ -112,7 +112,7 @@ def test_every_family_is_found_again(family):
 def test_the_number_of_types_is_found():
     for instance in (dp.Instance([1.0], [[0.6], [0.4]], 0.5), SITE, dp.random_instance("specialists", 3, 3, seed=1)):
         fit = dp.fit(dp.visits(instance, users=20_000, seed=5).histories, types=range(1, 5))
-        assert fit.types == instance.n_types
+        assert fit.instance.n_types == instance.n_types
         values = [row.log_likelihood for row in fit.criteria]
         assert values == sorted(values)
         for row in fit.criteria:
@@ -122,7 +122,7 @@ def test_the_number_of_types_is_found():
 def test_held_out_likelihood_is_that_of_users_set_aside():
     histories = dp.visits(SITE, users=20_000, seed=5).histories
     fit = dp.fit(histories, types=[1, 2], criterion="held-out")
-    assert fit.types == 2
+    assert fit.instance.n_types == 2
     one, two = (row.held_out for row in fit.criteria)
     assert two > one
     assert two == pytest.approx(fit.log_likelihood / histories.users, rel=0.02)

@@ -35,7 +35,7 @@ def test_the_story_has_learners_who_learn(story):
 
 def test_the_story_goes_from_a_log_to_a_policy(story):
     site = story.site
-    assert site.fit.types == site.truth.n_types
+    assert site.fit.instance.n_types == site.truth.n_types
     assert [words.split(": ")[1].split(",")[0] for words in site.fit.words()] == [
         "love news",
         "love sport",

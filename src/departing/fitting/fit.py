@@ -60,11 +60,6 @@ class Fit:
     covariance: Floats
     pseudo: float
 
-    @property
-    def types(self) -> int:
-        """The number of types."""
-        return self.instance.n_types
-
     @cached_property
     def errors(self) -> Parameters:
         """Standard errors, from the observed information."""
@@ -78,7 +73,7 @@ class Fit:
 
     def _spread(self, of: Callable[..., Floats], own: bool = False) -> Parameters:
         """`of(chance, error of its log-odds)` for all estimates; 0, or the chance itself, where nothing was."""
-        found, k, m = self.evidence.unpack(self.eta), self.evidence.n_categories, self.types
+        found, k, m = self.evidence.unpack(self.eta), self.evidence.n_categories, self.instance.n_types
         questions = self.evidence.n_questions
         error = np.sqrt(np.diag(self.covariance)[: questions * m]).reshape(questions, m)
         first, second = k, k + len(self.evidence.departing)
@@ -137,7 +132,7 @@ class Fit:
     def _same_questions(self, histories: Histories) -> Evidence:
         seen = histories.distinct
         own = self.evidence
-        return Evidence.of(seen.counts, seen.multiplicity, self.types, own.departing, own.leaving)
+        return Evidence.of(seen.counts, seen.multiplicity, self.instance.n_types, own.departing, own.leaving)
 
     def words(self) -> list[str]:
         """What to say of every type in a line.
@@ -148,7 +143,7 @@ class Fit:
         70% of users: love sports, leave after economics
         30% of users: love economics, leave after sports
         """
-        return [_describe(self.instance, x) for x in range(self.types)]
+        return [_describe(self.instance, x) for x in range(self.instance.n_types)]
 
     def __repr__(self) -> str:
         inst = self.instance

@@ -94,7 +94,7 @@ def criteria_table(fit: Fit) -> RichTable:
     for name in ("types", "parameters", "log-likelihood", "BIC", "held out, a user"):
         table.add_column(name, justify="right")
     for row in fit.criteria:
-        mark = "bold" if row.types == fit.types else None
+        mark = "bold" if row.types == fit.instance.n_types else None
         bic = f"{row.bic:,.1f}"
         table.add_row(
             str(row.types), str(row.parameters), f"{row.log_likelihood:,.1f}", bic, f"{row.held_out:.5f}", style=mark
@@ -163,7 +163,7 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
     values: dict[str, Any] = {
         "users": fit.histories.users,
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
-        "types": fit.types,
+        "types": fit.instance.n_types,
         "words": fit.words(),
         "instance": fit.instance.document(),
         "errors": {name: getattr(fit.errors, name).tolist() for name in fields},

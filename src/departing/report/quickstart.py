@@ -251,7 +251,7 @@ def _body(story: Story) -> str:
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
     body = Template(template).substitute(
         days=SITE_DAYS,
-        n_types=NUMBERS.get(site.fit.types, str(site.fit.types)),
+        n_types=NUMBERS.get(len(words), str(len(words))),
         first_words=html.escape("; ".join(words)),
         show_first=html.escape(site.first),
         worth=f"{worth.value:.1f}",
