@@ -91,11 +91,6 @@ def test_two_policies_are_compared():
     assert result["policies"] == ["always sports", "always economics"]
 
 
-def test_the_quickstart_writes_its_page(tmp_path):
-    assert values("quickstart", "--save", tmp_path / "page.html")["best"] == "sports × 6, then economics"
-    assert (tmp_path / "page.html").stat().st_size > 50_000
-
-
 def test_help_and_version_are_there():
     assert "quickstart" in told("--help")
     for command in ("instance", "evaluate", "simulate", "quickstart"):

@@ -5,10 +5,12 @@ import pytest
 from rich.console import Console
 
 import departing as dp
+from commands import told, values
 from departing.figures import render
 from departing.report.numbers import bracket, number, significant
 from departing.report.pictures import switching_values
-from departing.report.quickstart import tell, write_page
+from departing.report.quickstart import write_page
+from departing.report.story import tell
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +19,13 @@ def story():
     told = tell(parts.append)
     assert sum(parts) == 5
     return told
+
+
+def test_the_command_writes_its_page(story, tmp_path, monkeypatch):
+    monkeypatch.setattr("departing.report.story.tell", lambda _: story)  # told once for all tests of it
+    assert values("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert "page.html" in told("quickstart", "-o", tmp_path / "page.html")
 
 
 def test_the_story_in_a_terminal(story, capsys):

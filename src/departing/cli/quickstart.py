@@ -14,10 +14,10 @@ def quickstart(
 ) -> None:
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
     from departing.model.files import check_target
-    from departing.report.quickstart import tell, write_page
+    from departing.report.quickstart import write_page
+    from departing.report.story import tell
 
     check_target(out, (".html", ".htm"))
-
     with progress("working it out", 5, as_json) as advance:
         story = tell(advance)
     write_page(story, out)
