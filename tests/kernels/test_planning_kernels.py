@@ -12,7 +12,7 @@ import departing as dp
 from departing.kernels.choose import best_vectors
 from departing.kernels.controller import solve, visits
 from departing.kernels.heap import heap_pop, heap_push
-from departing.kernels.search import COLUMNS, NODES
+from departing.kernels.sizes import COLUMNS, NODES
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search, edge_grid
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 import departing as dp
 import exact
-from departing.kernels.search import VECTORS
+from departing.kernels.sizes import VECTORS
 from departing.model.examples import magazine
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search

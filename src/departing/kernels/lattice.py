@@ -11,7 +11,7 @@ import numpy as np
 
 from departing.kernels.compiling import inner, search_kernel
 from departing.kernels.heap import heap_pop, heap_push
-from departing.kernels.search import find_slot
+from departing.kernels.keys import find_slot
 
 # Positions in `size`.
 NODES, OPEN, BEST, BEST_THEN, FULL, DEEPEST = range(6)

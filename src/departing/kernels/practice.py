@@ -7,8 +7,9 @@ the floor of all that leads there.
 from numba import uint64
 
 from departing.kernels.compiling import inner, search_kernel
+from departing.kernels.floors import back_up, best_floor, brings, show_vector
 from departing.kernels.random import GOLDEN, mix
-from departing.kernels.search import FLOORS, FULL, TRIALS, back_up, best_floor, brings, show_vector
+from departing.kernels.sizes import FLOORS, FULL, TRIALS
 
 
 @inner

@@ -2,25 +2,32 @@
 
 A node is the unnormalised weights `w` of the types after some counts. Its ceiling comes from a cover by points
 (`ceiling.py`) whose multipliers are kept, so that it falls as the points' ceilings fall; its floor from the best of
-the alpha vectors, each of which is what a fixed way of going on brings each type. A node is expanded by asking only
-for the category that looks best, until the best one has been asked for.
+the alpha vectors (`floors.py`), each of which is what a fixed way of going on brings each type. A node is expanded by
+asking only for the category that looks best, until the best one has been asked for.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import uint64
 
-from departing.kernels.ceiling import RANGES, ROUNDS, cover, scan
-from departing.kernels.compiling import inner, kernel, part, search_kernel
+from departing.kernels.ceiling import ROUNDS, cover
+from departing.kernels.compiling import inner, part, search_kernel
+from departing.kernels.floors import back_up, best_floor, brings, show_vector
 from departing.kernels.heap import heap_pop, heap_push
-from departing.kernels.random import mix
+from departing.kernels.keys import find_slot
+from departing.kernels.sizes import (
+    COLUMNS,
+    DEEPEST,
+    EXPANDED,
+    FLOORS,
+    FULL,
+    NODES,
+    POINTS,
+    POOL_STAMP,
+    STAMP,
+    SWEPT,
+)
 
-# Ways of going on after category a: another vector after each outcome, or a again and again.
-BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
-# Positions in `size`.
-NODES, EXPANDED, POINTS, COLUMNS, VECTORS, FLOORS, STAMP, POOL_STAMP, SWEPT, FULL, DEEPEST, TRIALS = range(12)
-SIZES = 12
 GROWTH = 0.03  # of the expanded nodes are expanded in a round
 LIGHTEST = 1e-200  # nodes of less mass are not expanded: their children's weights may have lost digits
 QUICK = 3  # passes of pricing for a new node, or just one while the tolerance is
@@ -36,20 +43,6 @@ class Model(NamedTuple):
     click: np.ndarray
     stay: np.ndarray
     leave: np.ndarray
-
-
-class Floors(NamedTuple):
-    """Alpha vectors: what a way of going on brings each type."""
-
-    vector: np.ndarray  # [A, M]
-    category: np.ndarray  # [A]
-    after: np.ndarray  # [A, 2] the vectors after a click and after a stay
-    form: np.ndarray  # [A]
-    newer: np.ndarray  # [A] the vector that took its place, or -1
-    node: np.ndarray  # [A] the node it was made for, or -1
-    columns: np.ndarray  # [M, A] those that a scan looks at
-    owner: np.ndarray  # [A] the vector of a column
-    zeros: np.ndarray  # [A]
 
 
 class Nodes(NamedTuple):
@@ -87,87 +80,6 @@ class Room(NamedTuple):
     heap_node: np.ndarray  # [N]
     one: np.ndarray  # [M]
     two: np.ndarray  # [M]
-
-
-@inner
-def find_slot(table, keys, key):  # type: ignore[no-untyped-def]
-    """Where `key` stands in the table, or the empty place for it."""
-    mask = uint64(len(table) - 1)
-    slot = mix(key) & mask
-    while table[slot] >= 0 and keys[table[slot]] != key:
-        slot = (slot + uint64(1)) & mask
-    return slot
-
-
-@kernel
-def refill(table, keys, n):  # type: ignore[no-untyped-def]
-    """Enter the first n keys into an empty table."""
-    for i in range(n):
-        table[find_slot(table, keys, keys[i])] = i
-
-
-@inner
-def best_floor(weights, floors, n, known, bench):  # type: ignore[no-untyped-def]
-    """The vector that brings most at `weights`, and what it brings; `known` if no other is better."""
-    for x in range(len(weights)):
-        bench.kept[x] = x
-    least = brings(floors, known, weights)
-    scan(
-        floors.columns,
-        floors.zeros,
-        n,
-        weights,
-        bench.kept,
-        len(weights),
-        -least * (1 + 1e-12),
-        bench.buffer,
-        bench.found,
-        bench.reduced,
-    )
-    best = -1
-    for r in range(RANGES):
-        if bench.found[r] >= 0 and (best < 0 or bench.reduced[r] < bench.reduced[best]):
-            best = r
-    vector = known if best < 0 else floors.owner[bench.found[best]]
-    return vector, brings(floors, vector, weights)
-
-
-@inner
-def brings(floors, vector, weights):  # type: ignore[no-untyped-def]
-    """What a vector brings at `weights`."""
-    total = 0.0
-    for x in range(len(weights)):
-        total += floors.vector[vector, x] * weights[x]
-    return total
-
-
-@inner
-def add_vector(floors, size, vector, category, after_click, after_stay, form):  # type: ignore[no-untyped-def]
-    """A new alpha vector, which no scan looks at yet; its index, or -1 where there is no room."""
-    n = size[VECTORS]
-    if n == len(floors.category) or size[FLOORS] == len(floors.owner):
-        size[FULL] = 1
-        return -1
-    for x in range(len(vector)):
-        floors.vector[n, x] = vector[x]
-    floors.category[n], floors.form[n], floors.newer[n], floors.node[n] = category, form, -1, -1
-    floors.after[n, 0], floors.after[n, 1] = after_click, after_stay
-    size[VECTORS] = n + 1
-    return n
-
-
-@inner
-def show_vector(floors, size, vector, slot):  # type: ignore[no-untyped-def]
-    """Let scans look at a vector, in a column of its own or in the place of another; its column."""
-    if slot < 0:
-        slot = size[FLOORS]
-        size[FLOORS] = slot + 1
-    else:
-        floors.newer[floors.owner[slot]] = vector
-    for x in range(len(floors.columns)):
-        floors.columns[x, slot] = floors.vector[vector, x]
-    floors.owner[slot] = vector
-    return slot
 
 
 @inner
@@ -368,37 +280,6 @@ def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-u
         floors.node[v] = n
         nodes.floor[n], nodes.slot[n] = v, show_vector(floors, size, v, nodes.slot[n])
         nodes.lower[n] = max(nodes.lower[n], brings(floors, v, nodes.weights[n]))
-
-
-@inner
-def back_up(model, floors, size, row, weights, a, one, two, least):  # type: ignore[no-untyped-def]
-    """A new vector: category a, then `one` after a click and `two` after a stay, or a again after either.
-
-    The form that brings most at `weights`; -1 if that is not more than `least`, or there is no room.
-    """
-    form = -1
-    for f in range(3):
-        value = 0.0
-        for x in range(len(weights)):
-            value += weights[x] * backed_up(model, floors, a, one, two, f, x)
-        if value > least:
-            form, least = f, value
-    if form < 0:
-        return -1
-    for x in range(len(weights)):
-        row[x] = backed_up(model, floors, a, one, two, form, x)
-    return add_vector(floors, size, row, a, one, two, form)
-
-
-@inner
-def backed_up(model, floors, a, one, two, form, x):  # type: ignore[no-untyped-def]
-    """What type x brings under category a and then the vectors `one` after a click, `two` after a stay."""
-    r, c, s = model.reward[a, x], model.click[a, x], model.stay[a, x]
-    if form == BOTH:
-        return r + c * floors.vector[one, x] + s * floors.vector[two, x]
-    if form == REPEAT_AFTER_CLICK:
-        return (r + s * floors.vector[two, x]) / (model.leave[a, x] + s)
-    return (r + c * floors.vector[one, x]) / (model.leave[a, x] + c)
 
 
 @inner

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.search import DEEPEST, NODES, POINTS
+from departing.kernels.sizes import DEEPEST, NODES, POINTS
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats
 from departing.planning.controller import Controller

@@ -5,20 +5,10 @@ import numpy.typing as npt
 
 from departing.kernels import search as kernels
 from departing.kernels.ceiling import RANGES, SHORT, Bench, Points, edge
+from departing.kernels.floors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, Floors
+from departing.kernels.keys import refill
 from departing.kernels.practice import practise
-from departing.kernels.search import (
-    ALWAYS,
-    COLUMNS,
-    DEEPEST,
-    EXPANDED,
-    FLOORS,
-    FULL,
-    NODES,
-    POINTS,
-    REPEAT_AFTER_CLICK,
-    REPEAT_AFTER_STAY,
-    VECTORS,
-)
+from departing.kernels.sizes import COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, SIZES, VECTORS
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.planning.controller import Controller
@@ -52,7 +42,7 @@ class Search:
         self.model = kernels.Model(problem.reward, problem.click, problem.stay, problem.leave)
         self.edges = _solve_edges(problem, clock) if n_types <= EDGES else []
         shown = sum(int(keep.sum()) for *_, keep in self.edges)
-        self.size = np.zeros(kernels.SIZES, np.int64)
+        self.size = np.zeros(SIZES, np.int64)
         room = 1024
         self.nodes = _nodes(room, room // 2, n_types, n_categories)
         self.points = _points(n_types + shown + room // 2, n_types, n_categories)
@@ -97,7 +87,7 @@ class Search:
         nodes.upper[0], nodes.lower[0], nodes.floor[0] = prior @ self.problem.best, values.max(), values.argmax()
         nodes.depth[0], nodes.key[0], nodes.opened[0], nodes.slot[0] = 0, 0, -1, -1
         self.size[NODES] = 1
-        kernels.refill(self._room.table, nodes.key, 1)
+        refill(self._room.table, nodes.key, 1)
 
     @property
     def tolerance(self) -> float:
@@ -229,7 +219,7 @@ class Search:
             old = self._room
             self._room = _room(n, len(old.one), old.step_key)
             self.nodes = nodes = grown(nodes, n, skip=_BY_OPENED)
-            kernels.refill(self._room.table, nodes.key, size[NODES])
+            refill(self._room.table, nodes.key, size[NODES])
         if size[EXPANDED] * 2 > len(nodes.point):
             self.nodes = grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
         if size[POINTS] * 2 > len(points.value):
@@ -283,8 +273,8 @@ def _points(n: int, n_types: int, n_categories: int) -> Points:
     )
 
 
-def _floors(n: int, n_types: int) -> kernels.Floors:
-    return kernels.Floors(
+def _floors(n: int, n_types: int) -> Floors:
+    return Floors(
         vector=np.empty((n, n_types)),
         category=np.empty(n, np.int32),
         after=np.empty((n, 2), np.int32),
