@@ -123,27 +123,33 @@ class Story:
 
 def tell(progress: Progress) -> Story:
     """Work the story out, calling `progress` after each of its five parts."""
-    with compiled_meanwhile():
+    with compiled_meanwhile():  # the planner, which the last two parts need
         log, found, check = read_and_fit(magazine())
+        progress(1)
+        first = blog()
+        sports, economics = first.category("sports"), first.category("economics")
+        switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
+        best = max(switches, key=lambda policy: evaluate(first, policy).lower)
+        act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
+        progress(1)
+        runs = simulate_more_and_more(first, best)
+        progress(1)
+    learners = learn()
     progress(1)
     site = look_at_a_log(magazine(), log, found, check)
     progress(1)
-    learners = learn()
-    progress(1)
-    first = blog()
-    sports, economics = first.category("sports"), first.category("economics")
-    switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
-    best = max(switches, key=lambda policy: evaluate(first, policy).lower)
-    act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
-    progress(1)
-    simulate(first, best, users=1)  # so that the times below are those of the runs, not of getting ready
+    return Story(site, learners, act, best, runs)
+
+
+def simulate_more_and_more(instance: Instance, policy: Policy) -> list[tuple[Run, float]]:
+    """Runs of ever more users, with the seconds that they take."""
+    simulate(instance, policy, users=1)  # so that the times are those of the runs, not of getting ready
     runs = []
     for users in (10**3, 10**6, 10**9, 10**12):
         started = time.perf_counter()
-        run = simulate(first, best, users=users, seed=1)
+        run = simulate(instance, policy, users=users, seed=1)
         runs.append((run, time.perf_counter() - started))
-    progress(1)
-    return Story(site, learners, act, best, runs)
+    return runs
 
 
 def read_and_fit(truth: Instance) -> tuple[Log, Fit, Check]:
@@ -161,21 +167,14 @@ def look_at_a_log(truth: Instance, log: Log, found: Fit, check: Check) -> Site:
     gained = gains(found, check.clicks, TIMES)
     best = plan(truth, SITE_GAP)
     # Categories of the log are in the order of their names, those of the truth are not.
-    same = _reordered(truth, [truth.category(name) for name in found.instance.categories])
+    same = truth.relabel([truth.category(name) for name in found.instance.categories])
     policy = gained.plan.policy
     run = simulate(same, policy, users=10**6, seed=1)
-    learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS)
-    lost = simulate(truth, learner, SITE_USERS, seed=1, optimum=best).regret[-1] / SITE_USERS
+    learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS, growth=0.4)  # few large blocks
+    learnt = simulate(truth, learner, SITE_USERS, seed=1, optimum=best).mean
     planned = evaluate(same, policy, SITE_GAP).value
     events = log.report.events
-    return Site(truth, events, found, check, gained, planned, run, best.value, best.value - float(lost))
-
-
-def _reordered(instance: Instance, order: list[int]) -> Instance:
-    """The same instance with its categories in another order."""
-    click, depart, last = (part[order] for part in (instance.click, instance.depart, instance.depart_on_click))
-    names = [instance.categories[a] for a in order]
-    return Instance(instance.prior, click, depart, last, names, instance.types)
+    return Site(truth, events, found, check, gained, planned, run, best.value, learnt)
 
 
 def learn() -> list[Curves]:
