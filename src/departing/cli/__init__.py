@@ -12,6 +12,7 @@ from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
 from departing.cli.quickstart import quickstart
+from departing.cli.serving import serve
 from departing.cli.shared import told
 
 app = typer.Typer(
@@ -22,7 +23,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for _command in (instance, evaluate, simulate, plan, learn, study, visits, fit, value, movielens, paper, quickstart):
+_COMMANDS = (
+    instance,
+    evaluate,
+    simulate,
+    plan,
+    learn,
+    study,
+    visits,
+    fit,
+    value,
+    movielens,
+    serve,
+    paper,
+    quickstart,
+)
+for _command in _COMMANDS:
     app.command()(told(_command))
 
 

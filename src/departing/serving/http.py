@@ -1,0 +1,221 @@
+"""The service over HTTP: routes, strict messages, keys and limits, OpenAPI."""
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from departing import __version__
+from departing.model.errors import InputError
+from departing.serving import messages as m
+from departing.serving.export import export_rows
+from departing.serving.metrics import metrics_text
+from departing.serving.service import NotFoundError, Service
+from departing.serving.store import StoreError
+
+LARGEST_BODY = 1 << 20
+JSON = [("content-type", "application/json")]
+TEXT = [("content-type", "text/plain; version=0.0.4; charset=utf-8")]
+CLIENT, ADMIN, OPEN = "client", "admin", "open"  # who may call
+Handler = Callable[[Any], Any]
+
+
+class Keys:
+    """Who may do what: hashes of keys, compared in constant time. Without keys everybody may do everything."""
+
+    def __init__(self, client: tuple[str, ...] = (), admin: tuple[str, ...] = (), rate: float = 0.0) -> None:
+        self._hashes = {ADMIN: [_hashed(key) for key in admin], CLIENT: [_hashed(key) for key in client]}
+        self.needed = bool(client or admin)
+        self._rate, self._buckets = rate, dict[bytes, list[float]]()
+
+    def allows(self, header: str | None, right: str) -> bool:
+        """Whether the bearer of this key has the right; admins have all."""
+        if not self.needed or right == OPEN:
+            return True
+        if header is None or not header.startswith("Bearer "):
+            return False
+        given = _hashed(header[7:])
+        rights = (ADMIN,) if right == ADMIN else (ADMIN, CLIENT)
+        matches = [hmac.compare_digest(given, kept) for each in rights for kept in self._hashes[each]]
+        return any(matches)
+
+    def in_time(self, header: str | None) -> bool:
+        """Whether this key may make another request now: `rate` a second, ten seconds' worth at once."""
+        if not self._rate:
+            return True
+        now, most = time.monotonic(), 10 * self._rate
+        bucket = self._buckets.setdefault(_hashed(header or ""), [most, now])
+        bucket[0] = min(most, bucket[0] + (now - bucket[1]) * self._rate)
+        bucket[1] = now
+        if len(self._buckets) > 10_000:
+            self._buckets.clear()
+        if bucket[0] < 1:
+            return False
+        bucket[0] -= 1
+        return True
+
+
+def _hashed(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+class Route:
+    """A method and a path: who may call it, what it takes and gives."""
+
+    def __init__(self, handler: Handler, right: str, takes: Any = None, gives: Any = None) -> None:
+        self.handler, self.right, self.takes, self.gives = handler, right, takes, gives
+        self.decode: Callable[[bytes], Any] | None = None if takes is None else msgspec.json.Decoder(takes).decode
+
+
+class App:
+    """An RSGI application, for Granian."""
+
+    def __init__(self, service: Service, keys: Keys | None = None, ready: Callable[[], bool] = lambda: True) -> None:
+        self.service, self.keys, self.ready = service, keys or Keys(), ready
+        self.started = time.time()
+        self._encode = msgspec.json.Encoder().encode
+        s = service
+        self.routes: dict[tuple[str, str], Route] = {
+            ("POST", "/v1/recommend"): Route(s.recommend, CLIENT, m.Ask, m.Recommendation),
+            ("POST", "/v1/feedback"): Route(self._feedback, CLIENT, m.Feedback | m.Batch, m.Taken | list[m.Taken]),
+            ("POST", "/v1/depart"): Route(lambda leave: s.depart(leave.user), CLIENT, m.Leave, m.Done),
+            ("GET", "/v1/users/{user}"): Route(s.known, ADMIN, None, m.Known),
+            ("DELETE", "/v1/users/{user}"): Route(s.forget, ADMIN, None, m.Done),
+            ("GET", "/v1/policy"): Route(lambda _: s.policy(), ADMIN, None, m.Published),
+            ("GET", "/v1/policies"): Route(lambda _: s.policies(), ADMIN, None, m.Policies),
+            ("POST", "/v1/policy"): Route(lambda switch: s.switch(switch.version), ADMIN, m.Switch, m.Published),
+            ("GET", "/v1/categories"): Route(lambda _: s.categories(), CLIENT, None, m.Categories),
+            ("POST", "/v1/categories"): Route(lambda c: s.add_category(c.name), ADMIN, m.Category, m.Categories),
+            ("POST", "/v1/categories/retire"): Route(
+                lambda c: s.retire_category(c.name), ADMIN, m.Category, m.Categories
+            ),
+            ("GET", "/health"): Route(lambda _: m.Done(s.store.failure is None), OPEN, None, m.Done),
+            ("GET", "/ready"): Route(lambda _: m.Done(self.ready() and s.store.failure is None), OPEN, None, m.Done),
+        }
+        self._document = json.dumps(openapi(self.routes)).encode()
+
+    async def _feedback(self, told: m.Feedback | list[m.Feedback]) -> m.Taken | list[m.Taken]:
+        if isinstance(told, m.Feedback):
+            return (await self.service.feedback([told]))[0]
+        return await self.service.feedback(told)
+
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        """Answer one request."""
+        status, headers, body = await self.answer(scope, protocol)
+        if isinstance(body, bytes):
+            protocol.response_bytes(status, headers, body)
+            return
+        stream = protocol.response_stream(status, headers)
+        for part in body:
+            await stream.send_bytes(part)
+
+    async def answer(self, scope: Any, protocol: Any) -> tuple[int, list[tuple[str, str]], Any]:
+        """The status, headers and body for a request."""
+        try:
+            return await self._answer(scope, protocol)
+        except msgspec.ValidationError as error:
+            return self._problem(422, f"The request is not as it should be: {error}.")
+        except msgspec.DecodeError as error:
+            return self._problem(400, f"The body is no JSON: {error}.")
+        except NotFoundError as error:
+            return self._problem(404, str(error))
+        except InputError as error:
+            return self._problem(422, str(error))
+        except (StoreError, OSError) as error:
+            return self._problem(503, str(error))
+
+    async def _answer(self, scope: Any, protocol: Any) -> tuple[int, list[tuple[str, str]], Any]:
+        path, method, argument = scope.path, scope.method, None
+        route = self.routes.get((method, path))
+        if route is None and path.startswith("/v1/users/") and path.count("/") == 3:
+            route, argument = self.routes.get((method, "/v1/users/{user}")), unquote(path[len("/v1/users/") :])
+        key = scope.headers.get("authorization")
+        if route is None:
+            return await self._other(scope, path, method, key)
+        refused = self._refused(route.right, key)
+        if refused is not None:
+            return refused
+        if route.decode is not None:
+            if int(scope.headers.get("content-length") or 0) > LARGEST_BODY:
+                return self._problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
+            body = await protocol()
+            if len(body) > LARGEST_BODY:
+                return self._problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
+            argument = route.decode(body)
+        found = route.handler(argument)
+        if isinstance(found, Awaitable):
+            found = await found
+        bad = isinstance(found, m.Done) and route.right == OPEN and not found.done
+        return 503 if bad else 200, JSON, self._encode(found)
+
+    async def _other(self, scope: Any, path: str, method: str, key: str | None) -> tuple[int, Any, Any]:
+        """What gives no JSON, and what there is not."""
+        if method == "GET" and path == "/openapi.json":
+            return 200, JSON, self._document
+        if method == "GET" and path == "/metrics":
+            refused = self._refused(CLIENT, key)
+            return refused or (200, TEXT, metrics_text(self.service).encode())
+        if method == "GET" and path == "/v1/log":
+            refused = self._refused(ADMIN, key)
+            if refused is not None:
+                return refused
+            asked = parse_qs(scope.query_string)
+            form = asked.get("format", ["jsonl"])[0]
+            await self.service.store.flushed()
+            kind, parts = export_rows(self.service, form)
+            return 200, [("content-type", kind)], parts
+        methods = [known for known, place in self.routes if place == path]
+        if methods:
+            return self._problem(405, f"{path} does not take {method}, but {', '.join(methods)}.")
+        return self._problem(404, f"There is no {path:.100}; /openapi.json lists all there is.")
+
+    def _refused(self, right: str, key: str | None) -> tuple[int, list[tuple[str, str]], bytes] | None:
+        if not self.keys.allows(key, right):
+            return self._problem(401, "A key with this right is needed: Authorization: Bearer KEY.")
+        if not self.keys.in_time(key):
+            return self._problem(429, "Too many requests with this key; try again in a second.")
+        return None
+
+    def _problem(self, status: int, sentence: str) -> tuple[int, list[tuple[str, str]], bytes]:
+        self.service.counters[f"problems_{status}"] += 1
+        return status, JSON, self._encode(m.Problem(sentence))
+
+
+def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
+    """The OpenAPI document of the routes."""
+    types = {t for route in routes.values() for t in (route.takes, route.gives) if t is not None} | {m.Problem}
+    listed = sorted(types, key=str)
+    schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
+    of = dict(zip(listed, schemas, strict=True))
+    paths: dict[str, Any] = {}
+    problem = {"description": "Refused.", "content": {"application/json": {"schema": of[m.Problem]}}}
+    for (method, path), route in routes.items():
+        entry: dict[str, Any] = {
+            "summary": (getattr(route.gives, "__doc__", None) or path).strip().splitlines()[0],
+            "responses": {
+                "200": {"description": "Done.", "content": {"application/json": {"schema": of[route.gives]}}},
+                **{str(status): problem for status in (400, 401, 404, 413, 422, 429, 503)},
+            },
+        }
+        if route.takes is not None:
+            entry["requestBody"] = {"required": True, "content": {"application/json": {"schema": of[route.takes]}}}
+        if "{user}" in path:
+            entry["parameters"] = [{"name": "user", "in": "path", "required": True, "schema": {"type": "string"}}]
+        if route.right != OPEN:
+            entry["security"] = [{"key": []}]
+        paths.setdefault(path, {})[method.lower()] = entry
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "departing",
+            "version": __version__,
+            "description": "Recommend, and be told what users do.",
+        },
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+    }

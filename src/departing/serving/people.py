@@ -1,0 +1,105 @@
+"""A user of a running service: what is known of one, and what becomes of that as they act.
+
+Nothing here knows of stores, clocks or HTTP: functions take a user and change it. A step is *open* until its outcome
+is known for good: whether there was a click, and whether the user stayed. Whoever comes back has stayed.
+"""
+
+import msgspec
+import numpy as np
+
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+
+UNSEEN = ("no-click", "not-seen")  # what a recommendation that was never answered means
+
+
+class RefusedError(InputError):
+    """Something a client sent that does not go with what is known."""
+
+
+class Step(msgspec.Struct, array_like=True):
+    """A recommendation whose outcome is not known for good."""
+
+    event: int
+    category: int
+    clicked: bool | None = None
+    departed: bool | None = None
+
+
+class User(msgspec.Struct, array_like=True):
+    """What is known of a user: settled `counts`, K × 4 numbers in a row, and the steps that are still open."""
+
+    number: int
+    name: str
+    version: int
+    counts: list[int]
+    open: list[Step]
+    steps: int = 0
+    seen: float = 0.0
+    departed: bool = False
+
+    def counts_with_open(self, n_categories: int, unseen: str) -> Integers:
+        """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet."""
+        counts = np.zeros((n_categories, 4), np.int64)
+        counts.reshape(-1)[: len(self.counts)] = self.counts
+        for step in self.open:
+            if step.clicked:
+                counts[step.category, CLICK] += 1
+            elif step.clicked is not None or unseen == "no-click":
+                counts[step.category, STAY] += 1
+        return counts
+
+
+def come_back(user: User) -> None:
+    """The user asks for something: they stayed after all steps that were answered."""
+    for step in [step for step in user.open if step.clicked is not None]:
+        _settle(user, step, CLICK if step.clicked else STAY)
+
+
+def show(user: User, event: int, category: int, now: float) -> None:
+    """The user is recommended something."""
+    user.open.append(Step(event, category))
+    user.steps += 1
+    user.seen = now
+
+
+def answer(user: User, event: int, clicked: bool, departed: bool | None, now: float) -> bool:
+    """The user clicked or not, and perhaps departed; whether that is news."""
+    step = next((step for step in user.open if step.event == event), None)
+    if step is None:
+        raise RefusedError("closed")
+    if step.clicked is not None:
+        if step.clicked != clicked or (departed is not None and step.departed not in (None, departed)):
+            raise RefusedError("contradiction")
+        if departed is None or step.departed == departed:
+            return False
+    last = step is user.open[-1]
+    if departed and not last:
+        raise RefusedError("came back")
+    step.clicked, step.departed = clicked, departed
+    user.seen = max(user.seen, now)
+    if departed:
+        depart(user, "no-click")
+    elif not last or departed is False:
+        _settle(user, step, CLICK if clicked else STAY)
+    return True
+
+
+def depart(user: User, unseen: str) -> None:
+    """The user has gone for good; steps that were never answered are taken for what `unseen` says."""
+    last = user.open[-1] if user.open else None
+    for step in list(user.open):
+        if step.clicked is not None or unseen == "no-click":
+            outcomes = (CLICK_DEPART, DEPART) if step is last else (CLICK, STAY)
+            _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
+    user.open.clear()
+    user.departed = True
+
+
+def _settle(user: User, step: Step, outcome: int) -> None:
+    place = 4 * step.category + outcome
+    if place >= len(user.counts):
+        user.counts.extend([0] * (4 * (step.category + 1) - len(user.counts)))
+    user.counts[place] += 1
+    user.open.remove(step)

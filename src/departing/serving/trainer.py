@@ -1,0 +1,131 @@
+"""The trainer: a process of its own that takes what users did from the store, plans, and publishes policies."""
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from departing.evaluation.evaluate import evaluate
+from departing.fitting.likelihood import Evidence
+from departing.learning.bayes import Bayes, planned
+from departing.model.counts import Integers
+from departing.model.instance import Instance
+from departing.policy.library import describe
+from departing.policy.protocol import Policy
+from departing.serving.store import connect
+from departing.serving.versions import Version
+
+PAUSE = 0.2  # seconds between two looks at the store
+DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
+NODES = 20_000
+
+
+class ServedBayes(Bayes):
+    """The Bayes learner, told of histories by a store instead of step by step."""
+
+    told: Evidence | None = None
+
+    def evidence(self) -> Evidence | None:
+        """What the store tells that users did."""
+        return self.told
+
+    def block(self, arrived: int, told: Evidence | None) -> list[tuple[Policy, int]]:
+        """What the next users get, given how many came and what they did."""
+        self.arrived, self.told = arrived, told
+        return self._block()
+
+
+def histogram(connection: sqlite3.Connection, n_categories: int) -> tuple[Integers, Integers]:
+    """Distinct settled counts `[n, K, 4]` of users, and how many have each."""
+    rows = connection.execute("SELECT counts, count(*) FROM users GROUP BY counts").fetchall()
+    if len(rows) > DISTINCT:
+        share = len(rows) // DISTINCT + 1
+        query = "SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 GROUP BY counts"
+        rows = connection.execute(query, (share, share)).fetchall()
+    counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
+    for i, (blob, n) in enumerate(rows):
+        known = msgspec.msgpack.decode(blob, type=list[int])
+        counts[i, : len(known)] = known
+        users[i] = n
+    some = counts.any(axis=1)
+    return counts[some].reshape(-1, n_categories, 4), users[some]
+
+
+class Trainer:
+    """Looks at the store now and then, and publishes what is best by now."""
+
+    def __init__(self, path: Path, types: int, seed: int = 0, growth: float = 0.1) -> None:
+        self.types, self.seed, self.growth = types, seed, growth
+        self.connection = connect(path)
+        self.learner: ServedBayes | None = None
+        self._trained_at = -1
+
+    def step(self) -> bool:
+        """Train if enough users have come since the last time; whether a policy was published."""
+        names = [name for (name,) in self.connection.execute("SELECT name FROM categories ORDER BY category")]
+        (arrived,) = self.connection.execute("SELECT count(*) FROM users").fetchone()
+        changed = self.learner is not None and self.learner.n_categories != len(names)
+        if not arrived or (not changed and arrived < self._trained_at * (1 + self.growth)):
+            return False
+        counts, users = histogram(self.connection, len(names))
+        if not len(users):
+            return False
+        learner = self._learner(len(names))
+        parts = learner.block(arrived, Evidence.of(counts, users, self.types))
+        self._trained_at = max(arrived, self._trained_at + 1)
+        self._publish(names, parts, learner)
+        return True
+
+    def _learner(self, n_categories: int) -> ServedBayes:
+        if self.learner is None or self.learner.n_categories != n_categories:
+            self.learner = ServedBayes(self.types, n_categories, self.seed, growth=self.growth)
+        return self.learner
+
+    def _publish(self, names: Sequence[str], parts: list[tuple[Policy, int]], learner: ServedBayes) -> None:
+        instance = learner.instance()
+        named = Instance(instance.prior, instance.click, instance.depart, instance.depart_on_click, names)
+        best = planned(named)
+        (latest,) = self.connection.execute("SELECT coalesce(max(version), -1) FROM policies").fetchone()
+        made, rows, allotted = time.time(), [], []
+        largest = max(parts, key=lambda part: part[1])[0]
+        for i, (policy, users) in enumerate(parts):
+            worth = evaluate(named, policy, 1e-3, NODES)
+            about: dict[str, Any] = {
+                "words": describe(policy, named),
+                "lower": worth.lower,
+                "upper": best.upper,
+                "source": "the best by now" if policy is largest else "tried to find out",
+                "instance": named.document(),
+                "arrived": learner.arrived,
+            }
+            version = Version(latest + 1 + i, made, policy, len(names), about)
+            rows.append(version.row())
+            allotted.append((version.number, users))
+        current = max(allotted, key=lambda part: part[1])[0]
+        with self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.executemany("INSERT INTO policies VALUES (?, ?, ?, ?)", rows)
+            self.connection.execute("DELETE FROM allotments")
+            listed = [(place, *part) for place, part in enumerate([*allotted, (current, 0)])]
+            self.connection.executemany("INSERT INTO allotments VALUES (?, ?, ?)", listed)
+
+
+def main(path: str, types: str, seed: str) -> None:
+    """Train until the parent process is gone."""
+    parent = os.getppid()
+    trainer = Trainer(Path(path), int(types), int(seed))
+    with closing(trainer.connection):
+        while os.getppid() == parent:
+            if not trainer.step():
+                time.sleep(PAUSE)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,115 @@
+"""The policies that were published, and what each shows to users with given counts."""
+
+import json
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from departing.model.counts import Integers
+from departing.model.instance import Floats, Instance
+from departing.policy.files import to_document
+from departing.policy.library import policy_from
+from departing.policy.protocol import Policy, recommended
+
+MEMORY = 100_000  # different counts whose category is remembered, for each version
+
+
+class Version:
+    """A policy under its number, with what is told about it, and what it said so far."""
+
+    def __init__(self, number: int, made: float, policy: Policy, categories: int, about: dict[str, Any]) -> None:
+        self.number, self.made, self.policy, self.n_categories, self.about = number, made, policy, categories, about
+        self._said: dict[bytes, int] = {}
+
+    @classmethod
+    def of_row(cls, number: int, made: float, document: str, about: str) -> "Version":
+        """A version as it is stored."""
+        fields = json.loads(document)
+        categories = fields.pop("categories_known")
+        return cls(number, made, policy_from(fields, f"policy {number}"), categories, json.loads(about))
+
+    def row(self) -> tuple[int, float, str, str]:
+        """The version as it is stored."""
+        document = to_document(self.policy) | {"categories_known": self.n_categories}
+        return self.number, self.made, json.dumps(document), json.dumps(self.about)
+
+    @property
+    def instance(self) -> Instance | None:
+        """The instance it was planned for, if that is known."""
+        found = self.about.get("instance")
+        if found is not None and not isinstance(found, Instance):
+            found = self.about["instance"] = Instance.from_document(found, f"policy {self.number}")
+        return found
+
+    def category(self, counts: Integers, mask: "np.typing.NDArray[np.bool_] | None") -> int:
+        """What it shows to a user with `counts[K, 4]`, of the categories it knows and that are allowed."""
+        own = counts[: self.n_categories]
+        if mask is not None:
+            return int(recommended(self.policy, own[None], mask[None, : self.n_categories])[0])
+        key = own.tobytes()
+        found = self._said.get(key)
+        if found is None:
+            found = int(recommended(self.policy, own[None])[0])
+            if len(self._said) < MEMORY:
+                self._said[key] = found
+        return found
+
+
+class Versions:
+    """All versions, and which one new users get: allotments of so many users each, in turn, then the last one."""
+
+    def __init__(self, rows: Iterable[tuple[int, float, str, str]]) -> None:
+        self.known = {row[0]: Version.of_row(*row) for row in rows}
+        self.current = max(self.known, default=-1)
+        self._queue: list[list[int]] = []
+
+    def __getitem__(self, number: int) -> Version:
+        return self.known[number]
+
+    def publish(self, version: Version) -> None:
+        """A new version."""
+        self.known[version.number] = version
+
+    def allot(self, parts: Iterable[tuple[int, int]], current: int) -> None:
+        """What new users get from now on."""
+        self._queue = [[number, users] for number, users in parts if users > 0]
+        self.current = current
+
+    def assign(self) -> int:
+        """The version of the next user."""
+        if not self._queue:
+            return self.current
+        front = self._queue[0]
+        front[1] -= 1
+        if not front[1]:
+            self._queue.pop(0)
+        return front[0]
+
+
+def choose(
+    version: Version, counts: Integers, allowed: list[int], explore: float, rng: random.Random
+) -> tuple[int, float, int]:
+    """A category, the chance it had, and what the policy itself would show.
+
+    With a chance of `explore` any of the `allowed` categories is shown, all alike.
+    """
+    n = len(counts)
+    explore = 1.0 if version.about.get("uniform") else explore
+    own = [a for a in allowed if a < version.n_categories]
+    if not own:  # only categories that came after this version
+        return rng.choice(allowed), 1 / len(allowed), allowed[0]
+    mask = None
+    if len(own) < version.n_categories:
+        mask = np.zeros(n, bool)
+        mask[own] = True
+    best = version.category(counts, mask)
+    shown = rng.choice(allowed) if explore > 0 and rng.random() < explore else best
+    chance = explore / len(allowed) + (1 - explore if shown == best else 0.0)
+    return shown, chance, best
+
+
+def types_of(instance: Instance, belief: Floats) -> dict[str, float]:
+    """The belief by the names of the types."""
+    return {name: float(share) for name, share in zip(instance.types, belief, strict=True)}

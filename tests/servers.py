@@ -1,0 +1,68 @@
+"""Real servers for tests: `departing serve` in a process of its own, on a port of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+from departing.serving.client import Client
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Running:
+    """A server that can be stopped, killed and started again on the same store."""
+
+    def __init__(self, folder, *options, environment=None):
+        self.folder, self.options, self.environment = folder, options, environment or {}
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.store = folder / "store.sqlite"
+        self.process = None
+
+    def start(self):
+        code = "from departing.cli import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--store", self.store, "--port", self.port, *self.options]
+        self.log = (self.folder / "log.txt").open("ab")
+        self.process = subprocess.Popen(
+            [str(part) for part in command], stderr=self.log, env=os.environ | self.environment
+        )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError((self.folder / "log.txt").read_text())
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return self
+            time.sleep(0.05)
+        raise AssertionError("it does not listen")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0
+
+    def client(self, key=None):
+        return Client(self.url, key)
+
+
+@contextmanager
+def serving(folder, *options, environment=None):
+    server = Running(folder, *options, environment=environment).start()
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        server.log.close()
