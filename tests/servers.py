@@ -30,10 +30,10 @@ class Running:
     def start(self):
         code = "from departing.cli import main; main()"
         command = [sys.executable, "-c", code, "serve", "--store", self.store, "--port", self.port, *self.options]
-        self.log = (self.folder / "log.txt").open("ab")
-        self.process = subprocess.Popen(
-            [str(part) for part in command], stderr=self.log, env=os.environ | self.environment
-        )
+        with (self.folder / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command], stderr=log, env=os.environ | self.environment
+            )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -65,4 +65,3 @@ def serving(folder, *options, environment=None):
         if server.process.poll() is None:
             server.process.kill()
             server.process.wait()
-        server.log.close()

@@ -304,7 +304,7 @@ def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
     for choices, words in (
         ({"genres": ["Drama", "comedi"]}, "There is no genre 'comedi'; perhaps 'Comedy' is meant."),
         ({"genres": ["drama"]}, "There is no genre 'drama'; perhaps 'Drama' is meant."),
-        ({"genres": [7]}, "There is no genre 7; there are Action, Comedy, Drama."),
+        ({"genres": [7]}, "There is no genre 7; there are 'Action', 'Comedy', 'Drama'."),
         ({"genres": "Drama"}, "genres is 'Drama'; expected a list of genres"),
         ({"genres": []}, r"genres is \[\]; expected a list of genres"),
         ({"genres": ["Drama", "Drama"]}, "genres has 'Drama' twice"),

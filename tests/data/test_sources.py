@@ -233,14 +233,14 @@ def test_rejected_rows_are_written_as_they_stand(tmp_path):
 
 
 def test_a_column_problem_in_capitals_does_not_clash_with_ours(tmp_path):
-    path = write(tmp_path / "log.csv", ["a,1,x,1,", "a,2,x,,"], "user,time,category,clicked,Problem")
+    path = write(tmp_path / "log.csv", ["a,1,x,1,0", "a,2,x,,0", "b,1,x,0,1"], "user,time,category,clicked,Problem")
     dp.read_log(path, departed="Problem", rejects=tmp_path / "bad.csv")
     assert "problem_" in (tmp_path / "bad.csv").read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["log[1].csv", "log[1].parquet", "log[ab]*.jsonl"])
 def test_names_that_look_like_patterns_are_names(tmp_path, name):
-    rows = "SELECT 'a' AS \"user\", 1 AS time, 'x' AS category, 1 AS clicked"
+    rows = "SELECT 'a' AS \"user\", 1 AS time, 'x' AS category, 1 AS clicked, 0 AS departed"
     plain = tmp_path / f"plain.{name.rsplit('.')[-1]}"
     duckdb.sql(f"COPY ({rows}) TO '{plain}'" + (" (FORMAT json)" if name.endswith("jsonl") else ""))
     plain.rename(tmp_path / name)

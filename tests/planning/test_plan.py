@@ -158,7 +158,7 @@ class TestPlans:
 
     def test_words(self):
         assert dp.plan(blog()).words() == "sports × 6, then economics"
-        assert "ways of going on" in dp.plan(magazine(), gap=1e-2).words()
+        assert dp.plan(magazine(), gap=1e-2).words().startswith("start with music, then go by what the user does")
 
 
 class TestUnderstanding:

@@ -38,7 +38,7 @@ def recount(store):
     """Settled counts of all users by the decisions and answers alone, a slow twin of what is kept of users."""
     with sqlite3.connect(store) as database:
         names = [name for (name,) in database.execute("SELECT name FROM categories ORDER BY category")]
-        gone = {user: why for user, why in database.execute("SELECT user, why FROM departures")}
+        gone = {user for (user,) in database.execute("SELECT user FROM departures")}
         steps = {}
         query = (
             "SELECT user, category, clicked, departed FROM decisions LEFT JOIN answers USING (event) ORDER BY event"

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from departing.data.sources import guess
+from departing.data.sources import guess, some
 from departing.model.errors import InputError
 
 MOST_CATEGORIES = 1000
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+UNITS |= {unit[0]: seconds for unit, seconds in UNITS.items() if unit != "minute"}  # m could be months
 YES = ("1", "true", "t", "yes", "y")
 NO = ("0", "false", "f", "no", "n")
 CLICKED = ((*YES, "click", "clicked"), (*NO, "no click", "no_click", "no-click", "not clicked"))
@@ -32,11 +33,17 @@ class Columns:
 
     def found(self, there: Mapping[str, Any], where: str) -> "Columns":
         """These columns, if they are `there`; `departed` and `propensity` are left out if they are not."""
-        for field in ("user", "time", "category", "clicked", "departed", "propensity"):
-            name = getattr(self, field)
-            if name is None or name in there or (name == field and field in ("departed", "propensity")):
-                continue
+        missing = {
+            field: name
+            for field, name in vars(self).items()
+            if name is not None and name not in there and (name != field or field not in ("departed", "propensity"))
+        }
+        if len(missing) == 1:
+            ((field, name),) = missing.items()
             raise InputError(f"There is no column {name!r} in {where} for {field}; {guess(name, list(there))}.")
+        if missing:
+            named = ", ".join(f"{name!r} for {field}" for field, name in missing.items())
+            raise InputError(f"There are no columns {named} in {where}; it has{some(list(there), ' {}')}.")
         departed = self.departed if self.departed in there else None
         propensity = self.propensity if self.propensity in there else None
         return Columns(self.user, self.time, self.category, self.clicked, departed, propensity)

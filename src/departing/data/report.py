@@ -9,6 +9,8 @@ from departing.model.instance import CLICK, CLICK_DEPART
 
 EXAMPLES = 3
 
+CENSORED = 0.85  # share of users above which it is said
+
 
 @dataclass(frozen=True)
 class Irregularity:
@@ -70,6 +72,11 @@ def notes_on(counts: Integers, multiplicity: Integers, names: tuple[str, ...], r
         found.append("There is only one user.")
     if report.censored == report.users:
         found.append("All users are censored: nobody departed, so nothing tells what makes users leave.")
+    elif report.censored > CENSORED * report.users:
+        found.append(
+            f"{report.censored / report.users:.0%} of users are censored, so little is known of what makes users "
+            "leave; a shorter silence (inactive_after) or a longer log would tell more."
+        )
     if len(names) == 1:
         found.append("There is only one category.")
     total = np.tensordot(multiplicity, counts, axes=1)

@@ -196,9 +196,9 @@ class Instance:
 
     def __repr__(self) -> str:
         fields = self.document()
-        if fields["categories"] == _default_names("category", self.n_categories):
+        if fields["categories"] == default_names("category", self.n_categories):
             del fields["categories"]
-        if fields["types"] == _default_names("type", self.n_types):
+        if fields["types"] == default_names("type", self.n_types):
             del fields["types"]
         if self.click.size > 100:
             return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
@@ -312,13 +312,14 @@ def _compact(array: Floats) -> Any:
     return float(array.flat[0]) if (array == array.flat[0]).all() else array.tolist()
 
 
-def _default_names(noun: str, n: int) -> list[str]:
+def default_names(noun: str, n: int) -> list[str]:
+    """The names of those that were given none."""
     return [f"{noun} {i}" for i in range(n)]
 
 
 def _names(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if given is None:
-        return tuple(_default_names(noun, n))
+        return tuple(default_names(noun, n))
     names: Any = np.asarray(given).tolist() if hasattr(given, "tolist") else given
     listed = isinstance(names, Sequence) and not isinstance(names, str)
     if not listed or not all(isinstance(name, str) and name.strip() for name in names):

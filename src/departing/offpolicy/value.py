@@ -168,6 +168,7 @@ def value_on_log(
 
 def _check_categories(log: Histories, policy: Policy) -> None:
     """Raise if the policy is for other categories."""
+    check_policy(policy)
     try:
         check_policy(policy, log.categories or ())
     except InputError as error:
@@ -277,7 +278,11 @@ def _warnings(
     """Sentences about what the log cannot tell."""
     found: list[str] = []
     if not len(sums.clicks):
-        return (*found, "No user has a propensity at every step, so there is the answer of the model only.")
+        return (
+            *found,
+            "The log has no propensities, so there is the word of the model only, which for a policy planned on the "
+            "same log is optimistic; where categories were drawn, log the chance of each as a column propensity.",
+        )
     if sums.unknown:
         found.append(
             f"{sums.unknown:,} of {log.users:,} users miss a propensity and are left out of the weighted estimates, "

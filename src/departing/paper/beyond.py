@@ -145,7 +145,7 @@ def check_open_problems(scale: Scale) -> Finding:
     found = Finding.seen(
         "Both problems that the paper leaves open can be learned. Bayes, which is told the number of types, soon "
         "stops losing; the lattice learner is told nothing and takes far more users to beat the best fixed category. "
-        "`departing study studies/open-problems.toml` has many instances, seeds and users.",
+        "The study open-problems has many instances, seeds and users.",
         rows,
     )
     return found.with_picture("".join(pictures), "Clicks lost against users.")

@@ -152,6 +152,7 @@ def compiled_meanwhile() -> Iterator[None]:
     if is_compiled(rounds):
         yield
         return
+    say_if_compiling(rounds, "the planner", 30)
     code = "from departing.planning.plan import _compile; _compile('search')"
     helper = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
     try:

@@ -117,7 +117,8 @@ class Alpha(Saved):
 
     def words(self, names: Sequence[str]) -> str:
         """The policy in words."""
-        return f"the best of {len(self.vectors)} ways of going on under the belief"
+        first = int(self.recommend(np.zeros((self.instance.n_categories, 4), np.int64)))
+        return f"start with {names[first]}, then go by what the user does ({len(self.vectors)} ways)"
 
     def document(self) -> dict[str, Any]:
         """The instance, the vectors and their categories as plain values."""

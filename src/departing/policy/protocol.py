@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Floats, Instance, default_names
 
 
 @runtime_checkable
@@ -114,14 +114,14 @@ def check_range(name: str, categories: Integers, n_categories: int) -> None:
 
 
 def check_names(own: Sequence[str], names: Sequence[str]) -> None:
-    """Raise if a policy that was made for the categories `own` is asked about `names`, and one stands elsewhere.
+    """Raise if a policy that was made for the categories `own` is asked about `names`, and both have been named.
 
     >>> check_names(["news", "sport"], ["sport", "news"])
     Traceback (most recent call last):
     departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news.
     """
-    moved = [name for i, name in enumerate(own) if name in names and list(names).index(name) != i]
-    if moved:
+    unnamed = any(list(each) == default_names("category", len(each)) for each in (own, names))
+    if own and names and not unnamed and list(own) != list(names):
         raise InputError(f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}.")
 
 

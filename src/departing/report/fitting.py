@@ -196,7 +196,7 @@ def draw(fit: Fit, check: Check | None) -> Figure:
     """Heat maps of clicks and departures, and how long users stay: observed against fitted."""
     instance = fit.instance
     rows = min(instance.n_categories, SHOWN)
-    maps = [("click", "chance of a click", BLUE), ("leave", "chance of leaving at a step", ORANGE)]
+    maps = [("click", "chance of a click", BLUE), ("leave", "chance of leaving when shown", ORANGE)]
     n = len(maps) + (check is not None)
     figure = Figure(figsize=(1.2 + 3.4 * n, 1.6 + 0.42 * max(rows, 4)), layout="constrained")
     panels = figure.subplots(1, n, squeeze=False)[0]

@@ -48,7 +48,7 @@ def paper_page(found: Found, quick: bool) -> str:
 def summary(found: Found, quick: bool) -> str:
     """How many claims came out how."""
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in STYLES}
-    words = {HOLDS: "hold", FAILS: "do not hold", SEEN: "were measured", SKIPPED: "were skipped"}
+    words = {HOLDS: "hold", FAILS: "do not hold", SEEN: "measured", SKIPPED: "skipped"}
     shown = ", ".join(f"{n} {words[verdict]}" for verdict, n in counts.items() if n)
     seconds = sum(finding.seconds for _, finding in found)
     kind = "Only a quick look, in" if quick else "Checked in full, in"

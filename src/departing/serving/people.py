@@ -36,6 +36,7 @@ class User(msgspec.Struct, array_like=True):
     counts: list[int]
     open: list[Step]
     steps: int = 0
+    last: int = -1  # the latest event
     seen: float = 0.0
     departed: bool = False
 
@@ -61,7 +62,7 @@ def show(user: User, event: int, category: int, now: float) -> None:
     """The user is recommended something."""
     user.open.append(Step(event, category))
     user.steps += 1
-    user.seen = now
+    user.last, user.seen = event, now
 
 
 def answer(user: User, event: int, clicked: bool, departed: bool | None, now: float) -> bool:
@@ -74,7 +75,7 @@ def answer(user: User, event: int, clicked: bool, departed: bool | None, now: fl
             raise RefusedError("contradiction")
         if departed is None or step.departed == departed:
             return False
-    last = step is user.open[-1]
+    last = event == user.last
     if departed and not last:
         raise RefusedError("came back")
     step.clicked, step.departed = clicked, departed
@@ -88,10 +89,9 @@ def answer(user: User, event: int, clicked: bool, departed: bool | None, now: fl
 
 def depart(user: User, unseen: str) -> None:
     """The user has gone for good; steps that were never answered are taken for what `unseen` says."""
-    last = user.open[-1] if user.open else None
     for step in list(user.open):
         if step.clicked is not None or unseen == "no-click":
-            outcomes = (CLICK_DEPART, DEPART) if step is last else (CLICK, STAY)
+            outcomes = (CLICK_DEPART, DEPART) if step.event == user.last else (CLICK, STAY)
             _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
     user.open.clear()
     user.departed = True
