@@ -15,6 +15,7 @@ from benchmarks import (
     offpolicy,
     planning,
     reading,
+    serving,
     startup,
 )
 from benchmarks.common import table
@@ -30,6 +31,7 @@ ALL = {
     "movielens": movielens,
     "offpolicy": offpolicy,
     "reading": reading,
+    "serving": serving,
     "startup": startup,
 }
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.shared import Seed, load_instance
+from departing.cli.shared import load_instance
 from departing.model.errors import InputError, MissingExtraError
 
 
@@ -28,7 +28,7 @@ def serve(
     unanswered: Annotated[str, typer.Option(help="What no answer means: no-click or not-seen.")] = "no-click",
     shadow: Annotated[bool, typer.Option("--shadow", help="The caller decides, we only watch.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each key; 0 for no limit.", min=0)] = 0.0,
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option(help="What is drawn is fixed by it; any unless told.")] = None,
 ) -> None:
     """Serve recommendations over HTTP, and learn from what users do.
 
@@ -55,5 +55,5 @@ def serve(
     client, admin = (os.environ.get(f"DEPARTING_{right}_KEY") for right in ("CLIENT", "ADMIN"))
     keys = Keys((client,) if client else (), (admin,) if admin else (), rate)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-    service = open_service(store, names, found, Settings(silence, explore, unanswered, shadow))
-    asyncio.run(run(service, host, port, keys, (types, seed) if learn else None))
+    service = open_service(store, names, found, Settings(silence, explore, unanswered, shadow), seed)
+    asyncio.run(run(service, host, port, keys, (types, seed or 0) if learn else None))

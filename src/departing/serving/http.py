@@ -5,6 +5,7 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
+from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
@@ -14,6 +15,7 @@ from departing import __version__
 from departing.model.errors import InputError
 from departing.serving import messages as m
 from departing.serving.export import export_rows
+from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
 from departing.serving.service import NotFoundError, Service
 from departing.serving.store import StoreError
@@ -21,6 +23,13 @@ from departing.serving.store import StoreError
 LARGEST_BODY = 1 << 20
 JSON = [("content-type", "application/json")]
 TEXT = [("content-type", "text/plain; version=0.0.4; charset=utf-8")]
+PAGE = [
+    ("content-type", "text/html; charset=utf-8"),
+    (
+        "content-security-policy",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'",
+    ),
+]
 CLIENT, ADMIN, OPEN = "client", "admin", "open"  # who may call
 Handler = Callable[[Any], Any]
 
@@ -77,7 +86,8 @@ class App:
 
     def __init__(self, service: Service, keys: Keys | None = None, ready: Callable[[], bool] = lambda: True) -> None:
         self.service, self.keys, self.ready = service, keys or Keys(), ready
-        self.started = time.time()
+        self._watch = Watch(service)
+        self._page = resources.files("departing.serving").joinpath("page.html").read_bytes()
         self._encode = msgspec.json.Encoder().encode
         s = service
         self.routes: dict[tuple[str, str], Route] = {
@@ -94,6 +104,9 @@ class App:
             ("POST", "/v1/categories/retire"): Route(
                 lambda c: s.retire_category(c.name), ADMIN, m.Category, m.Categories
             ),
+            ("GET", "/v1/shadow"): Route(lambda _: s.shadow_report(), ADMIN, None, m.ShadowReport),
+            ("POST", "/v1/shadow"): Route(lambda told: s.set_shadow(told.shadow), ADMIN, m.Shadow, m.ShadowReport),
+            ("GET", "/v1/live"): Route(lambda _: self._watch.look(), ADMIN, None, m.Live),
             ("GET", "/health"): Route(lambda _: m.Done(s.store.failure is None), OPEN, None, m.Done),
             ("GET", "/ready"): Route(lambda _: m.Done(self.ready() and s.store.failure is None), OPEN, None, m.Done),
         }
@@ -157,6 +170,8 @@ class App:
         """What gives no JSON, and what there is not."""
         if method == "GET" and path == "/openapi.json":
             return 200, JSON, self._document
+        if method == "GET" and path == "/":
+            return 200, PAGE, self._page
         if method == "GET" and path == "/metrics":
             refused = self._refused(CLIENT, key)
             return refused or (200, TEXT, metrics_text(self.service).encode())

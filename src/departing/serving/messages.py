@@ -15,6 +15,7 @@ class Ask(Struct, forbid_unknown_fields=True):
     allowed: Names | None = None
     event: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     shown: Name | None = None
+    propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
     explain: bool = False
 
 
@@ -23,7 +24,7 @@ class Recommendation(Struct, omit_defaults=True):
 
     event: str
     category: str
-    propensity: float
+    propensity: float | None
     version: int
     belief: dict[str, float] | UnsetType = UNSET
     further_clicks: float | UnsetType = UNSET
@@ -105,6 +106,48 @@ class Switch(Struct, forbid_unknown_fields=True):
     """Give new users this version."""
 
     version: int
+
+
+class Shadow(Struct, forbid_unknown_fields=True):
+    """Whether the caller decides."""
+
+    shadow: bool
+
+
+class ShadowReport(Struct):
+    """Whether the caller decides, and how often it decided as we would have."""
+
+    shadow: bool
+    decisions: int
+    matches: int
+    rate: float | None
+
+
+class VersionLive(Struct):
+    """What users of a version did: clicks per user who departed, with a 95 % interval."""
+
+    version: int
+    users: int
+    clicks: float
+    low: float
+    high: float
+
+
+class Live(Struct):
+    """What is going on, for the page."""
+
+    time: float
+    users: int
+    here: int
+    counters: dict[str, int]
+    categories: list[str]
+    policy: Published
+    versions: list[VersionLive]
+    survival: list[float]
+    shown: list[int]
+    left: list[int]
+    types: dict[str, float] | None
+    latest: list[Past]
 
 
 class CategoryState(Struct):

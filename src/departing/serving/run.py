@@ -29,7 +29,9 @@ REFRESH, SWEEP = 0.3, 2.0  # seconds between looks at the store: for new policie
 log = logging.getLogger("departing")
 
 
-def open_service(path: Path, names: Sequence[str], instance: Instance | None, settings: Settings) -> Service:
+def open_service(
+    path: Path, names: Sequence[str], instance: Instance | None, settings: Settings, seed: int | None = None
+) -> Service:
     """The service of a store; a new one begins with these categories and the best policy of `instance`."""
     store = SqliteStore(path)
     known = [name for name, _ in store.categories()]
@@ -44,7 +46,7 @@ def open_service(path: Path, names: Sequence[str], instance: Instance | None, se
     elif names and list(names) != known[: len(names)]:
         store.close()
         raise InputError(f"The store {str(path)!r} has the categories {', '.join(known)}, not {', '.join(names)}.")
-    service = Service(store, settings)
+    service = Service(store, settings, seed=seed)
     sources = {version.about.get("source") for version in service.versions.known.values()}
     if instance is not None and "the instance" not in sources:
         service.publish(_planned(instance, len(service.versions.known)))

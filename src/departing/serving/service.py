@@ -3,9 +3,10 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 from uuid import uuid4
 
 from departing.model.belief import belief as belief_after
@@ -62,6 +63,8 @@ class Service:
             self._learn_of(name, retired)
         self.versions = Versions(store.rows("SELECT * FROM policies ORDER BY version"))
         self._now = 0.0
+        kept = dict(store.rows("SELECT key, value FROM meta"))
+        self.shadow = kept.get("shadow", str(int(self.settings.shadow))) == "1"
         self._refresh_allotments()
 
     def _learn_of(self, name: str, retired: bool) -> None:
@@ -96,10 +99,10 @@ class Service:
         people.come_back(user)
         counts = user.counts_with_open(len(self.names), self.settings.unseen)
         version = self.versions[user.version]
+        chance: float | None
         category, chance, ours = choose(version, counts, allowed, self.settings.explore, self.rng)
-        if self.settings.shadow:
-            category, chance = self._category(self._told(ask)), 1.0
-            self.counters["shadow_matches"] += category == ours
+        if self.shadow:
+            category, chance = self._category(self._told(ask)), ask.propensity
         event = self.store.next_event
         self.store.next_event += 1
         people.show(user, event, category, now)
@@ -129,7 +132,7 @@ class Service:
         answer = m.Recommendation(
             _event_name(decision), self.names[decision.category], decision.propensity, decision.version
         )
-        if self.settings.shadow:
+        if self.shadow:
             answer.would_show = self.names[decision.ours]
         if counts is not None:
             version = self.versions[decision.version]
@@ -269,9 +272,13 @@ class Service:
             "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed FROM decisions d "
             "LEFT JOIN answers a USING (event) WHERE d.user = ? ORDER BY d.event DESC LIMIT 100"
         )
+        return self.pasts(self.store.rows(query, user.number))
+
+    def pasts(self, rows: Iterable[tuple[Any, ...]]) -> list[m.Past]:
+        """Recommendations of the past, from their rows."""
         return [
             m.Past(key or f"e-{event}", at, self.names[category], _truth(clicked), _truth(departed))
-            for event, key, at, category, clicked, departed in self.store.rows(query, user.number)
+            for event, key, at, category, clicked, departed in rows
         ]
 
     async def forget(self, name: str) -> m.Done:
@@ -342,6 +349,18 @@ class Service:
         self.store.write(*_allotments([], number))
         await self.store.flushed()
         return self.policy()
+
+    async def set_shadow(self, shadow: bool) -> m.ShadowReport:
+        """Let the caller decide, or decide ourselves from now on."""
+        self.shadow = shadow
+        self.store.write(("INSERT OR REPLACE INTO meta VALUES ('shadow', ?)", (str(int(shadow)),)))
+        return await self.shadow_report()
+
+    async def shadow_report(self) -> m.ShadowReport:
+        """How often the caller decided as we would have."""
+        await self.store.flushed()
+        ((n, matches),) = self.store.rows("SELECT count(*), coalesce(sum(category = ours), 0) FROM decisions")
+        return m.ShadowReport(self.shadow, n, matches, matches / n if n else None)
 
     def categories(self) -> m.Categories:
         """All categories."""

@@ -29,7 +29,7 @@ CREATE TABLE users (
 CREATE INDEX users_here ON users (seen) WHERE NOT departed;
 CREATE TABLE decisions (
     event INTEGER PRIMARY KEY, key TEXT, user INTEGER NOT NULL, time REAL NOT NULL, category INTEGER NOT NULL,
-    propensity REAL NOT NULL, version INTEGER NOT NULL, ours INTEGER NOT NULL
+    propensity REAL, version INTEGER NOT NULL, ours INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX decisions_key ON decisions (key) WHERE key IS NOT NULL;
 CREATE INDEX decisions_user ON decisions (user);
@@ -63,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True):
     user: int
     time: float
     category: int
-    propensity: float
+    propensity: float | None  # None where the caller decided and did not say
     version: int
     ours: int  # the category we would have shown, which differs in shadow mode only
 
