@@ -53,11 +53,11 @@ def rows() -> list[Row]:
         Row("memory then", memory_and_start[1], "MB", 1000, at_least=False, note="a million users known"),
         Row(
             f"regret of a crowd of {USERS:,} against that of dp.simulate",
-            lost / float(run.regret[-1]),
+            lost / alone,
             "×",
             1.2,
             at_least=False,
-            note=f"{lost:,.0f} against {float(run.regret[-1]):,.0f}; a fixed category {fixed:,.0f}; {played['rate']:,.0f} calls/s",
+            note=f"{lost:,.0f} to {alone:,.0f}; a fixed category {fixed:,.0f}; {played['rate']:,.0f} calls/s",
         ),
     ]
 

@@ -11,7 +11,7 @@ from departing.serving.service import Service
 
 RECENT = 20_000  # users that the statistics are of
 STEPS = 20
-LATEST = 15
+LATEST = 8
 EVERY = 1.0  # seconds for which an answer is good
 
 
