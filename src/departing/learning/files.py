@@ -15,7 +15,7 @@ from departing.policy.library import policy_from
 def write_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> None:
     """Write the state of a learner of this kind to a JSON file."""
     suffix_of(path, (".json",))
-    document = {"format": "departing-learner", "version": 1, "kind": kind, "state": _plain(state)}
+    document = {"format": "departing-learner", "version": 1, "kind": kind, "state": plain(state)}
     text = json.dumps(document)
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -28,7 +28,7 @@ def read_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     if document.get("kind") != kind:
         raise InputError(f"{str(path)!r} holds a learner of kind {document.get('kind')!r}; expected {kind!r}.")
     try:
-        state = _alive(document["state"])
+        state = alive(document["state"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{str(path)!r} is damaged: {error}.") from error
     if not isinstance(state, dict):
@@ -41,7 +41,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     return str(read_document(path, "learner").get("kind"))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` as what JSON has."""
     if isinstance(value, np.ndarray):
         return {"array": value.dtype.str, "shape": list(value.shape), "values": value.reshape(-1).tolist()}
@@ -50,22 +50,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Saved):
         return {"policy": to_document(value)}
     if isinstance(value, dict):
-        return {"fields": {str(name): _plain(part) for name, part in value.items()}}
+        return {"fields": {str(name): plain(part) for name, part in value.items()}}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InputError(f"A learner that holds a {type(value).__name__} cannot be saved.")
 
 
-def _alive(value: Any) -> Any:
+def alive(value: Any) -> Any:
     """The other way."""
     if isinstance(value, list):
-        return [_alive(part) for part in value]
+        return [alive(part) for part in value]
     if isinstance(value, dict):
         if "array" in value:
             return np.array(value["values"], np.dtype(value["array"])).reshape(value["shape"])
         if "policy" in value:
             return policy_from(value["policy"], "the learner's policy")
-        return {name: _alive(part) for name, part in value["fields"].items()}
+        return {name: alive(part) for name, part in value["fields"].items()}
     return value

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from departing.serving.service import Service
 
 QUERY = """
-SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event,
-       coalesce(a.departed, p.user IS NOT NULL AND d.event = (SELECT max(event) FROM decisions WHERE user = d.user))
+SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, a.departed, p.user IS NOT NULL,
+       d.event = (SELECT max(event) FROM decisions WHERE user = d.user)
 FROM decisions d JOIN users u ON u.number = d.user LEFT JOIN answers a USING (event)
 LEFT JOIN departures p ON p.user = d.user ORDER BY d.event
 """
@@ -31,9 +31,13 @@ def export_rows(service: "Service", form: str) -> tuple[str, Iterator[bytes]]:
 
 
 def _lines(service: "Service") -> Iterator[bytes]:
-    """A line for every recommendation; one that was never answered is no click, if that is the setting."""
+    """A line for every recommendation.
+
+    One that was not answered is no click, if that is the setting; but the last one of a user who is still here is left
+    open, for an answer may come yet.
+    """
     encode, names = msgspec.json.Encoder().encode, service.names
-    unseen = False if service.settings.unseen == "no-click" else None
+    no_click = service.settings.unseen == "no-click"
     rows = service.store.cursor(QUERY)
     while found := rows.fetchmany(5000):
         yield b"".join(
@@ -42,15 +46,15 @@ def _lines(service: "Service") -> Iterator[bytes]:
                     "user": user,
                     "time": dt.datetime.fromtimestamp(time, dt.UTC).isoformat(),
                     "category": names[category],
-                    "clicked": unseen if clicked is None else bool(clicked),
-                    "departed": bool(departed),
+                    "clicked": bool(clicked) if clicked is not None or (no_click and (gone or not last)) else None,
+                    "departed": bool(gone and last) if departed is None else bool(departed),
                     "propensity": propensity,
                     "version": version,
                     "event": event,
                 }
             )
             + b"\n"
-            for user, time, category, clicked, propensity, version, event, departed in found
+            for user, time, category, clicked, propensity, version, event, departed, gone, last in found
         )
 
 

@@ -148,15 +148,13 @@ class App:
         if route is None and path.startswith("/v1/users/") and path.count("/") == 3:
             route, argument = self.routes.get((method, "/v1/users/{user}")), unquote(path[len("/v1/users/") :])
         key = scope.headers.get("authorization")
+        body = b"" if method == "GET" else await _body(scope, protocol)
         if route is None:
             return await self._other(scope, path, method, key)
         refused = self._refused(route.right, key)
         if refused is not None:
             return refused
         if route.decode is not None:
-            if int(scope.headers.get("content-length") or 0) > LARGEST_BODY:
-                return self._problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
-            body = await protocol()
             if len(body) > LARGEST_BODY:
                 return self._problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
             argument = route.decode(body)
@@ -199,6 +197,18 @@ class App:
     def _problem(self, status: int, sentence: str) -> tuple[int, list[tuple[str, str]], bytes]:
         self.service.counters[f"problems_{status}"] += 1
         return status, JSON, self._encode(m.Problem(sentence))
+
+
+async def _body(scope: Any, protocol: Any) -> bytes:
+    """What was sent; of what is far too large only the beginning."""
+    if int(scope.headers.get("content-length") or LARGEST_BODY) < LARGEST_BODY:
+        return bytes(await protocol())
+    body = bytearray()
+    async for part in protocol:
+        body += part
+        if len(body) > 8 * LARGEST_BODY:
+            break
+    return bytes(body)
 
 
 def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:

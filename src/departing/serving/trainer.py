@@ -1,5 +1,6 @@
 """The trainer: a process of its own that takes what users did from the store, plans, and publishes policies."""
 
+import json
 import os
 import sqlite3
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.likelihood import Evidence
 from departing.learning.bayes import Bayes, planned
+from departing.learning.files import alive, plain
 from departing.model.counts import Integers
 from departing.model.instance import Instance
 from departing.policy.library import describe
@@ -64,8 +66,17 @@ class Trainer:
     def __init__(self, path: Path, types: int, seed: int = 0, growth: float = 0.1) -> None:
         self.types, self.seed, self.growth = types, seed, growth
         self.connection = connect(path)
-        self.learner: ServedBayes | None = None
-        self._trained_at = -1
+        self.learner = self._resume()
+        self._trained_at = -1 if self.learner is None else self.learner.arrived
+
+    def _resume(self) -> ServedBayes | None:
+        """The learner of an earlier process, if it thought of as many types."""
+        row = self.connection.execute("SELECT value FROM meta WHERE key = 'learner'").fetchone()
+        if row is None:
+            return None
+        learner = ServedBayes.of_state(alive(json.loads(row[0])))
+        assert isinstance(learner, ServedBayes)
+        return learner if learner.n_types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; whether a policy was published."""
@@ -115,6 +126,8 @@ class Trainer:
             self.connection.execute("DELETE FROM allotments")
             listed = [(place, *part) for place, part in enumerate([*allotted, (current, 0)])]
             self.connection.executemany("INSERT INTO allotments VALUES (?, ?, ?)", listed)
+            state = json.dumps(plain(learner.state()))
+            self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('learner', ?)", (state,))
 
 
 def main(path: str, types: str, seed: str) -> None:
