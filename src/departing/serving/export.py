@@ -33,7 +33,7 @@ def export_rows(service: "Service", form: str) -> tuple[str, Iterator[bytes]]:
 def _lines(service: "Service") -> Iterator[bytes]:
     """A line for every recommendation.
 
-    One that was not answered is no click, if that is the setting; but the last one of a user who is still here is left
+    One that was not answered is no click, if that is the setting; but the last one of a user who is here is left
     open, for an answer may come yet.
     """
     encode, names = msgspec.json.Encoder().encode, service.names
