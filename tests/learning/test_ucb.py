@@ -170,9 +170,9 @@ class TestSets:
             lambda: UCBHybrid([dp.Fixed(3)], users=9, tau=1, categories=2),
             "categories is 2; the policies recommend up to category 3.",
         ),
-        (lambda: UCBHybrid(TWO, users=9, tau=0), "tau is 0; expected a number above 0."),
-        (lambda: UCBHybrid(TWO, users=9, tau=1, eta=-1), "eta is -1; expected a number from 0 to 1e+100."),
-        (lambda: UCBHybrid(TWO, users=9, epsilon=1), "epsilon is 1; expected a number between 0 and 1."),
+        (lambda: UCBHybrid(TWO, users=9, tau=0), "tau is 0; expected a number above 0 and at most 1e+100."),
+        (lambda: UCBHybrid(TWO, users=9, tau=1, eta=-1), "eta is -1; expected a number above 0 and at most 1e+100."),
+        (lambda: UCBHybrid(TWO, users=9, epsilon=1), "epsilon is 1; expected a number above 0 and below 1."),
         (
             lambda: UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1),
             "categories is missing; a policy of type Opaque does not tell how many there are.",
