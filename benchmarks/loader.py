@@ -38,6 +38,9 @@ class Asker(asyncio.Protocol):
             self.transport.close()
             self.done()
             return
+        if not request:  # nothing to say yet
+            asyncio.get_running_loop().call_later(0.02, lambda: self.say(next(self.talk, None)))
+            return
         self.started = time.perf_counter()
         self.transport.write(request)
 
@@ -75,6 +78,8 @@ def plain(kind: str, counter: Iterator[int]) -> Iterator[bytes]:
             yield post("/", {"user": f"user {i % 20_000}"})
         elif kind == "recommend":
             yield post("/v1/recommend", {"user": f"user {i % 20_000}"})
+        elif kind == "everybody":
+            yield post("/v1/recommend", {"user": f"user {i}"})
         elif kind == "feedback":
             yield post("/v1/feedback", {"event": f"e-{i + 1}", "clicked": i % 3 == 0})
         else:
@@ -83,8 +88,10 @@ def plain(kind: str, counter: Iterator[int]) -> Iterator[bytes]:
 
 
 def crowd(counter: Iterator[int], rng: np.random.Generator) -> Iterator[bytes]:
-    site = magazine()
+    site, begun = magazine(), time.perf_counter()
     for i in counter:
+        while i > PACE * (time.perf_counter() - begun):  # not yet
+            yield b""
         kind, gone = int(rng.choice(site.n_types, p=site.shares)), False
         while not gone:
             shown = yield post("/v1/recommend", {"user": f"crowd {i}"})
@@ -92,6 +99,9 @@ def crowd(counter: Iterator[int], rng: np.random.Generator) -> Iterator[bytes]:
             outcome = int(np.searchsorted(chances.cumsum(), rng.random()))
             gone = outcome >= 2
             yield post("/v1/feedback", {"event": shown["event"], "clicked": outcome in (0, 3), "departed": gone})
+
+
+PACE = 400  # users of a crowd who may come in a second
 
 
 async def main(port: int, kind: str, total: int) -> None:

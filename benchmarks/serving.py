@@ -9,17 +9,23 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 import departing as dp
 from benchmarks.common import Row
 from departing.learning.bayes import Bayes
 from departing.model.examples import magazine
+from departing.serving.people import User
 from departing.serving.versions import Version
 
 USERS = 20_000  # of the crowd
+MANY = 10**6  # users that are known, with ten decisions each
 TITLE = "A server under load, 64 connections, the load on the other core"
 
 
@@ -36,6 +42,7 @@ def rows() -> list[Row]:
             load(port, "recommend", 60_000)
             batch = load(port, "batch", 120)
         with serving(folder / "c.sqlite", "--learn", "--explore", "0", "--types", "3") as port:
+            wait_for(port)
             played = load(port, "crowd", USERS)
         lost, fixed = regret(folder / "c.sqlite")
         memory_and_start = big_store(folder / "d.sqlite")
@@ -81,20 +88,22 @@ def big_store(path: Path) -> tuple[float, float]:
     """Seconds to start on a store with ten million decisions of a million users, and the memory it takes, in MB."""
     with serving(path, "--instance", "magazine"):
         pass
+
+    def known() -> Iterator[tuple[int, str, bytes, bytes, int, float]]:
+        for i in range(MANY):
+            user = User(i, f"user {i}", 0, [i % 9, 2, 0, 0, 1, 3, 0, 0, 0, 1], [], 10)
+            yield i, user.name, msgspec.msgpack.encode(user), msgspec.msgpack.encode(user.counts), 0, 0.0
+
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA synchronous = OFF")
-        users = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999999) "
-        state = "(SELECT x'98' || x'00')"
-        database.execute(
-            f"INSERT INTO users {users} SELECT i, 'user ' || i, {state}, x'90', 1, 0 FROM n",
-        )
-        events = users.replace("999999", "9999999")
-        database.execute(f"INSERT INTO decisions {events} SELECT i + 1, NULL, i % 1000000, 0, 0, 1, 0, 0 FROM n")
+        database.executemany("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?)", known())
+        numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {10 * MANY - 1}) "
+        database.execute(f"INSERT INTO decisions {numbers} SELECT i + 1, NULL, i % {MANY}, 0, 0, 1, 0, 0 FROM n")
     begun = time.perf_counter()
     with serving(path, "--instance", "magazine") as port:
         seconds = time.perf_counter() - begun
         pid = next(p for p in _pids(str(path)))
-        load(port, "recommend", 20_000)
+        load(port, "everybody", MANY)
         memory = int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
     return seconds, memory
 
@@ -107,6 +116,16 @@ def _pids(words: str) -> Iterator[int]:
             continue
         if words.encode() in command and b"trainer" not in command:
             yield int(place.name)
+
+
+def wait_for(port: int) -> None:
+    """Wait until the trainer has published its first policy."""
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready"):
+                return
+        except urllib.error.HTTPError:
+            time.sleep(0.1)
 
 
 def load(port: int, kind: str, total: int) -> dict[str, float]:

@@ -72,7 +72,8 @@ async def serve(service: Service, host: str, port: int, keys: Keys, train: tuple
     """Serve until told to stop; `train` has the number of types and a seed, if it is to learn."""
     if host not in LOOPBACK and not keys.needed:
         raise InputError(f"host is {host!r}; without a key only this machine is served (127.0.0.1).")
-    app = App(service, keys)
+    learned = len(service.versions.known)
+    app = App(service, keys, lambda: train is None or learned > 1 or len(service.versions.known) > 1)
     server = Server(app, address=host, port=port, interface=Interfaces.RSGI, log_enabled=False, websockets=False)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

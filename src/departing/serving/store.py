@@ -44,7 +44,9 @@ SAVE_USER = (
     "INSERT INTO users VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET name = excluded.name, "
     "state = excluded.state, counts = excluded.counts, departed = excluded.departed, seen = excluded.seen"
 )
-RECENT = 200_000  # answers and keys that are kept in memory
+INSERT_DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+SAVE_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"
+RECENT = 100_000  # answers and keys that are kept in memory
 Write = tuple[str, tuple[Any, ...]]
 
 
@@ -78,6 +80,7 @@ class SqliteStore:
             self._prepare()
         except sqlite3.Error as error:
             raise InputError(f"The store {str(path)!r} cannot be opened: {error}.") from error
+        self._encode = msgspec.msgpack.Encoder().encode
         self._users: dict[str, User] = {}  # those met since the start; departed ones are let go once they are on disk
         self._names: dict[int, str] = {}
         self._answers: OrderedDict[int, Answer] = OrderedDict()
@@ -175,8 +178,7 @@ class SqliteStore:
     def save(self, user: User, *writes: Write) -> None:
         """Write what became of a user, together with `writes`, all or nothing."""
         self._keep(user)
-        counts = msgspec.msgpack.encode(user.counts)
-        state = msgspec.msgpack.encode(user)
+        counts, state = self._encode(user.counts), self._encode(user)
         row = (SAVE_USER, (user.number, user.name, state, counts, user.departed, user.seen))
         self._writer.put([*writes, row])
 
@@ -189,13 +191,12 @@ class SqliteStore:
         _note(self._decisions, decision.event, decision)
         if decision.key is not None:
             _note(self._keys, decision.key, decision.event)
-        return "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", msgspec.structs.astuple(decision)
+        return INSERT_DECISION, msgspec.structs.astuple(decision)
 
     def answered(self, event: int, answer: Answer, now: float) -> Write:
         """The write of an answer; what was told before of whether the user departed may be added to."""
         _note(self._answers, event, answer)
-        known = "ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"
-        return f"INSERT INTO answers VALUES (?, ?, ?, ?) {known}", (event, now, answer.clicked, answer.departed)
+        return SAVE_ANSWER, (event, now, answer.clicked, answer.departed)
 
     def rename(self, user: User, name: str) -> None:
         """Give a user another name; `save` writes it."""
@@ -307,15 +308,36 @@ class _Writer:
         """Commit all of it or nothing; why it failed, if it did."""
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for writes in batch:
-                for query, values in writes:
-                    connection.execute(query, values)
+            for query, rows in _grouped(batch):
+                connection.executemany(query, rows)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             return f"The store cannot be written: {error}."
         return None
+
+
+def _grouped(batch: list[list[Write]]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """The same writes with those of one kind together, and of a user only the last; others keep their place."""
+    kinds: dict[str, list[tuple[Any, ...]]] = {INSERT_DECISION: [], SAVE_ANSWER: [], SAVE_USER: []}
+    users: dict[int, tuple[Any, ...]] = {}
+
+    def so_far() -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+        kinds[SAVE_USER] = list(users.values())
+        yield from ((query, rows) for query, rows in kinds.items() if rows)
+
+    for writes in batch:
+        for query, values in writes:
+            if query == SAVE_USER:
+                users[values[0]] = values
+            elif query in kinds:
+                kinds[query].append(values)
+            else:
+                yield from so_far()
+                kinds, users = {query: [] for query in kinds}, {}
+                yield query, [values]
+    yield from so_far()
 
 
 class StoreError(Exception):

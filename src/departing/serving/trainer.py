@@ -83,14 +83,14 @@ class Trainer:
         names = [name for (name,) in self.connection.execute("SELECT name FROM categories ORDER BY category")]
         (arrived,) = self.connection.execute("SELECT count(*) FROM users").fetchone()
         changed = self.learner is not None and self.learner.n_categories != len(names)
-        if not arrived or (not changed and arrived < self._trained_at * (1 + self.growth)):
+        if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
             return False
         counts, users = histogram(self.connection, len(names))
-        if not len(users):
+        if not len(users) and self._trained_at >= 0:
             return False
         learner = self._learner(len(names))
-        parts = learner.block(arrived, Evidence.of(counts, users, self.types))
-        self._trained_at = max(arrived, self._trained_at + 1)
+        parts = learner.block(arrived, Evidence.of(counts, users, self.types) if len(users) else None)
+        self._trained_at = arrived
         self._publish(names, parts, learner)
         return True
 
