@@ -185,17 +185,18 @@ class Service:
         decision = self._decision(row.event)
         if decision is None:
             raise RefusedError("unknown")
-        before = self.store.answer(decision.event)
+        user = self.store.user_of(decision.user)
+        assert user is not None
+        step = next((step for step in user.open if step.event == decision.event), None)
+        waiting = step is not None and step.clicked is None
+        before = None if waiting else self.store.answer(decision.event)
         if before is not None:
-            if before.clicked != row.clicked or (
-                row.departed is not None and before.departed not in (None, row.departed)
-            ):
+            other = row.departed is not None and before.departed not in (None, row.departed)
+            if before.clicked != row.clicked or other:
                 raise RefusedError("contradiction")
             if row.departed is None or before.departed == row.departed:
                 return False
-        user = self.store.user_of(decision.user)
-        assert user is not None
-        if all(step.event != decision.event for step in user.open):  # it was settled since
+        if step is None:  # it was settled since
             if before is None and row.clicked:
                 raise RefusedError("closed")
             if row.departed and not user.departed:
