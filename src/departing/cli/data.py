@@ -188,10 +188,13 @@ def value(
             )
             for policy in chosen
         ]
+    with progress("checking", None, as_json):
+        checked = model.check()
+    seen = None if checked.cut_short else checked.clicks
     if as_json:
         values = [report.value_values(*each) for each in zip(words, found, strict=True)]
         written = {} if rejects is None else {"rejects": str(rejects)}
-        print_json({"policies": values, "log": log_values(read.report)} | written)
+        print_json({"policies": values, "log_clicks": seen, "log": log_values(read.report)} | written)
         return
     console = new_console()
     print(read.report)
@@ -201,6 +204,7 @@ def value(
             console.print(report.overlap_table(each))
         for warning in each.warnings:
             console.print(warning, markup=False)
+    console.print(report.ranking_table(words, found, seen))
     if rejects is not None:
         print(f"Saved to {rejects}")
 

@@ -1,5 +1,6 @@
 """What a policy would have earned on a log, as tables for a person and as plain values for a program."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -43,6 +44,24 @@ def overlap_table(found: ValueOnLog) -> RichTable:
         used = "" if each.step < found.steps else "dim"
         cells = (str(each.step + 1), f"{each.following:,}", f"{each.effective:,.0f}", f"{each.share:.1%}")
         table.add_row(*cells, style=used)
+    return table
+
+
+def ranking_table(words: Sequence[str], found: Sequence[ValueOnLog], seen: float | None) -> RichTable:
+    """The best estimate of every policy, best first, beside what the log did, `seen`."""
+    table = RichTable(title="Side by side", title_justify="left")
+    table.add_column("policy")
+    for name in ("clicks", f"{found[0].confidence:.0%} interval", "times the log"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows: list[tuple[str, float, Estimate | None]] = [
+        (name, each.best.value, each.best) for name, each in zip(words, found, strict=True)
+    ]
+    if seen is not None:
+        rows.append(("what the log did", seen, None))
+    for name, value, best in sorted(rows, key=lambda row: -row[1]):
+        interval = "" if best is None else f"{number(best.lower, 4)} to {number(best.upper, 4)}"
+        times = "" if seen is None or best is None or seen == 0 else f"{value / seen:.2f}"
+        table.add_row(escape(name), number(value, 4), interval, times)
     return table
 
 
