@@ -48,7 +48,7 @@ def serve(
         raise InputError(f"unanswered is {unanswered!r}; allowed are {', '.join(UNSEEN)}.")
     found = None if instance is None else load_instance(instance)
     given = (name.strip() for name in (categories or "").split(","))
-    names = list(found.categories) if found else [name for name in given if name]
+    names = [name for name in given if name]
     if found is None and not learn and not store.exists():
         raise InputError("There is nothing to serve; give --instance FILE, or --learn with --categories.")
     silence = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")

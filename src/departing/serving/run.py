@@ -33,10 +33,13 @@ def open_service(
     path: Path, names: Sequence[str], instance: Instance | None, settings: Settings, seed: int | None = None
 ) -> Service:
     """The service of a store; a new one begins with these categories and the best policy of `instance`."""
+    if instance is not None:
+        names = instance.categories
     store = SqliteStore(path)
     known = [name for name, _ in store.categories()]
     if not known:
         if not names:
+            store.close()
             raise InputError(f"The store {str(path)!r} is new; name its categories, or give an instance.")
         now = time.time()
         store.write(
@@ -53,6 +56,7 @@ def open_service(
     elif not service.versions.known:
         about = {"words": "anything, all alike", "source": "the start", "uniform": True}
         service.publish(Version(0, time.time(), Fixed(0), len(service.names), about))
+    store.settle()
     return service
 
 

@@ -103,10 +103,9 @@ class Trainer:
         instance = learner.instance()
         named = Instance(instance.prior, instance.click, instance.depart, instance.depart_on_click, names)
         best = planned(named)
-        (latest,) = self.connection.execute("SELECT coalesce(max(version), -1) FROM policies").fetchone()
-        made, rows, allotted = time.time(), [], []
         largest = max(parts, key=lambda part: part[1])[0]
-        for i, (policy, users) in enumerate(parts):
+        made = []
+        for policy, _ in parts:
             worth = evaluate(named, policy, 1e-3, NODES)
             about: dict[str, Any] = {
                 "words": describe(policy, named),
@@ -116,17 +115,19 @@ class Trainer:
                 "instance": named.document(),
                 "arrived": learner.arrived,
             }
-            version = Version(latest + 1 + i, made, policy, len(names), about)
-            rows.append(version.row())
-            allotted.append((version.number, users))
-        current = max(allotted, key=lambda part: part[1])[0]
+            made.append(Version(-1, time.time(), policy, len(names), about))
+        state = json.dumps(plain(learner.state()))
         with self.connection:
             self.connection.execute("BEGIN IMMEDIATE")
-            self.connection.executemany("INSERT INTO policies VALUES (?, ?, ?, ?)", rows)
-            self.connection.execute("DELETE FROM allotments")
+            (latest,) = self.connection.execute("SELECT coalesce(max(version), -1) FROM policies").fetchone()
+            for number, version in enumerate(made, latest + 1):
+                version.number = number
+            allotted = [(version.number, users) for version, (_, users) in zip(made, parts, strict=True)]
+            current = max(allotted, key=lambda part: part[1])[0]
             listed = [(place, *part) for place, part in enumerate([*allotted, (current, 0)])]
+            self.connection.executemany("INSERT INTO policies VALUES (?, ?, ?, ?)", [each.row() for each in made])
+            self.connection.execute("DELETE FROM allotments")
             self.connection.executemany("INSERT INTO allotments VALUES (?, ?, ?)", listed)
-            state = json.dumps(plain(learner.state()))
             self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('learner', ?)", (state,))
 
 
