@@ -72,15 +72,15 @@ def test_counts_are_those_of_a_plain_list(acts, unseen):
         elif act[1] < len(twin.steps):
             if twin.refuses(*act[1:]):
                 with pytest.raises(RefusedError):
-                    answer(user, *act[1:], 0.0)
+                    answer(user, *act[1:], 0.0, unseen)
             else:
-                answer(user, *act[1:], 0.0)
+                answer(user, *act[1:], 0.0, unseen)
                 twin.answer(*act[1:])
     if not user.departed:
         depart(user, unseen)
         expected = twin.counts(unseen)
     else:
-        expected = twin.counts("no-click")  # who says that they left has seen what was shown
+        expected = twin.counts(unseen)
     found = np.zeros((3, 4), int)
     found.reshape(-1)[: len(user.counts)] = user.counts
     assert (found == expected).all()

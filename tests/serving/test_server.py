@@ -54,7 +54,7 @@ def recount(store):
         counts = np.zeros((len(names), 4), int)
         for i, (category, clicked, departed) in enumerate(done):
             last = i == len(done) - 1
-            if clicked is None and user not in gone:
+            if clicked is None and user not in gone and last:
                 continue  # still open
             if not last or departed == 0:
                 counts[category, 0 if clicked else 1] += 1

@@ -18,7 +18,7 @@ from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
 from departing.serving.run import open_service
 from departing.serving.service import NotFoundError, Settings
-from departing.serving.store import SqliteStore
+from departing.serving.store import connect
 from departing.serving.trainer import Trainer, histogram
 from departing.serving.versions import Version, choose
 
@@ -181,11 +181,11 @@ def test_versions_are_published_switched_and_taken_up(tmp_path):
         assert [row.version for row in found.policies().versions] == [1, 0]
         with pytest.raises(NotFoundError, match="no version 7"):
             run(found.switch(7))
-        other = SqliteStore(tmp_path / "s.sqlite")
         version = Version(2, 0.0, dp.Fixed(2), 3, {"words": "always music"})
-        other.write(("INSERT INTO policies VALUES (?, ?, ?, ?)", version.row()))
-        other.settle()
-        other.close()
+        with closing(connect(tmp_path / "s.sqlite")) as other:
+            other.execute("INSERT INTO policies VALUES (?, ?, ?, ?)", version.row())
+        with pytest.raises(dp.InputError, match="served by another process already"):
+            open_service(tmp_path / "s.sqlite", [], None, Settings())
         assert found.refresh()
         assert not found.refresh()
 

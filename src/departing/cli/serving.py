@@ -17,7 +17,7 @@ def serve(
     instance: Annotated[str | None, typer.Option(help="Begin with the best policy of this instance.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Learn from what users do.")] = False,
     categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="The categories of a new store.")] = None,
-    types: Annotated[int, typer.Option(help="How many types of users there may be; too many costs little.")] = 3,
+    types: Annotated[int, typer.Option(help="How many types of users there may be.", min=1, max=64)] = 3,
     store: Annotated[Path, typer.Option(help="The file that keeps everything.")] = Path("departing.sqlite"),
     host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 need a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8080,
@@ -49,6 +49,8 @@ def serve(
     found = None if instance is None else load_instance(instance)
     given = (name.strip() for name in (categories or "").split(","))
     names = [name for name in given if name]
+    if len(set(names)) < len(names):
+        raise InputError(f"categories is {categories!r:.80}; names must differ.")
     if found is None and not learn and not store.exists():
         raise InputError("There is nothing to serve; give --instance FILE, or --learn with --categories.")
     silence = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")

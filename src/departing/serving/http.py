@@ -1,13 +1,16 @@
 """The service over HTTP: routes, strict messages, keys and limits, OpenAPI."""
 
+import asyncio
 import hashlib
 import hmac
 import json
+import logging
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -21,6 +24,8 @@ from departing.serving.service import NotFoundError, Service
 from departing.serving.store import StoreError
 
 LARGEST_BODY = 1 << 20
+SLOWEST = 10.0  # seconds that a body may take
+log = logging.getLogger("departing")
 JSON = [("content-type", "application/json")]
 TEXT = [("content-type", "text/plain; version=0.0.4; charset=utf-8")]
 PAGE = [
@@ -57,12 +62,10 @@ class Keys:
         """Whether this key may make another request now: `rate` a second, ten seconds' worth at once."""
         if not self._rate:
             return True
-        now, most = time.monotonic(), 10 * self._rate
-        bucket = self._buckets.setdefault(_hashed(header or ""), [most, now])
+        now, most = time.monotonic(), max(10 * self._rate, 1.0)
+        bucket = self._buckets.setdefault(_hashed(header or "") if self.needed else b"", [most, now])
         bucket[0] = min(most, bucket[0] + (now - bucket[1]) * self._rate)
         bucket[1] = now
-        if len(self._buckets) > 10_000:
-            self._buckets.clear()
         if bucket[0] < 1:
             return False
         bucket[0] -= 1
@@ -139,21 +142,27 @@ class App:
             return self._problem(404, str(error))
         except InputError as error:
             return self._problem(422, str(error))
-        except (StoreError, OSError) as error:
+        except TimeoutError:
+            return self._problem(408, f"The body did not come within {SLOWEST:g} seconds.")
+        except (StoreError, OSError, sqlite3.Error) as error:
             return self._problem(503, str(error))
+        except Exception:
+            log.exception("a request failed")
+            return self._problem(500, "Something went wrong here; the log of the service says what.")
 
     async def _answer(self, scope: Any, protocol: Any) -> tuple[int, list[tuple[str, str]], Any]:
         path, method, argument = scope.path, scope.method, None
         route = self.routes.get((method, path))
-        if route is None and path.startswith("/v1/users/") and path.count("/") == 3:
-            route, argument = self.routes.get((method, "/v1/users/{user}")), unquote(path[len("/v1/users/") :])
+        if route is None and path.startswith("/v1/users/"):
+            route, argument = self.routes.get((method, "/v1/users/{user}")), path[len("/v1/users/") :]
         key = scope.headers.get("authorization")
-        body = b"" if method == "GET" else await _body(scope, protocol)
-        if route is None:
-            return await self._other(scope, path, method, key)
-        refused = self._refused(route.right, key)
+        refused = None if route is None else self._refused(route.right, key)
         if refused is not None:
             return refused
+        async with asyncio.timeout(SLOWEST):
+            body = b"" if method == "GET" else await _body(scope, protocol)
+        if route is None:
+            return await self._other(scope, path, method, key)
         if route.decode is not None:
             if len(body) > LARGEST_BODY:
                 return self._problem(413, f"The body is larger than {LARGEST_BODY} bytes.")
@@ -190,7 +199,7 @@ class App:
     def _refused(self, right: str, key: str | None) -> tuple[int, list[tuple[str, str]], bytes] | None:
         if not self.keys.allows(key, right):
             return self._problem(401, "A key with this right is needed: Authorization: Bearer KEY.")
-        if not self.keys.in_time(key):
+        if right != OPEN and not self.keys.in_time(key):
             return self._problem(429, "Too many requests with this key; try again in a second.")
         return None
 

@@ -166,7 +166,7 @@ class Categories(Struct):
 class Category(Struct, forbid_unknown_fields=True):
     """A category to add or to retire."""
 
-    name: Name
+    name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
 
 
 class Problem(Struct):

@@ -11,6 +11,7 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
+MOST_OPEN = 50  # steps of a user that wait for an answer
 UNSEEN = ("no-click", "not-seen")  # what a recommendation that was never answered means
 
 
@@ -52,20 +53,38 @@ class User(msgspec.Struct, array_like=True):
         return counts
 
 
+def counts_to_learn_from(user: User, unseen: str) -> list[int]:
+    """The settled counts, and steps that were not answered before the user came back, for what they are taken for."""
+    counts = user.counts
+    for step in user.open:
+        if step.clicked is None and step.event != user.last and unseen == "no-click":
+            if counts is user.counts:
+                counts = list(counts)
+            _add(counts, step.category, STAY)
+    return counts
+
+
 def come_back(user: User) -> None:
     """The user asks for something: they stayed after all steps that were answered."""
     for step in [step for step in user.open if step.clicked is not None]:
         _settle(user, step, CLICK if step.clicked else STAY)
 
 
-def show(user: User, event: int, category: int, now: float) -> None:
-    """The user is recommended something."""
+def show(user: User, event: int, category: int, now: float, unseen: str = "no-click") -> None:
+    """The user is recommended something; of very many that were not answered the oldest are closed."""
     user.open.append(Step(event, category))
+    if len(user.open) > MOST_OPEN:
+        if unseen == "no-click":
+            _settle(user, user.open[0], STAY)
+        else:
+            del user.open[0]
     user.steps += 1
     user.last, user.seen = event, now
 
 
-def answer(user: User, event: int, clicked: bool, departed: bool | None, now: float) -> bool:
+def answer(
+    user: User, event: int, clicked: bool, departed: bool | None, now: float, unseen: str = "no-click"
+) -> bool:
     """The user clicked or not, and perhaps departed; whether that is news."""
     step = next((step for step in user.open if step.event == event), None)
     if step is None:
@@ -81,7 +100,7 @@ def answer(user: User, event: int, clicked: bool, departed: bool | None, now: fl
     step.clicked, step.departed = clicked, departed
     user.seen = max(user.seen, now)
     if departed:
-        depart(user, "no-click")
+        depart(user, unseen)
     elif not last or departed is False:
         _settle(user, step, CLICK if clicked else STAY)
     return True
@@ -98,8 +117,11 @@ def depart(user: User, unseen: str) -> None:
 
 
 def _settle(user: User, step: Step, outcome: int) -> None:
-    place = 4 * step.category + outcome
-    if place >= len(user.counts):
-        user.counts.extend([0] * (4 * (step.category + 1) - len(user.counts)))
-    user.counts[place] += 1
+    _add(user.counts, step.category, outcome)
     user.open.remove(step)
+
+
+def _add(counts: list[int], category: int, outcome: int) -> None:
+    if 4 * category + outcome >= len(counts):
+        counts.extend([0] * (4 * (category + 1) - len(counts)))
+    counts[4 * category + outcome] += 1

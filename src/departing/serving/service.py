@@ -40,7 +40,6 @@ class Settings:
     explore: float = 0.05  # share of recommendations that are any category
     unseen: str = "no-click"  # what a recommendation that was never answered means
     shadow: bool = False  # the caller decides, we only say what we would have shown
-    most_open: int = 2_000_000  # users who are here
     most_categories: int = 1000
 
 
@@ -56,6 +55,7 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock
         self.rng = random.Random(seed)
+        store.unseen = self.settings.unseen
         self.counters: Counter[str] = Counter()
         self.names: list[str] = []
         self.retired: set[int] = set()
@@ -87,11 +87,14 @@ class Service:
                 return before
         now = self.now()
         allowed = self._allowed(ask.allowed)
+        told = self._category(self._told(ask)) if self.shadow else None
         user = self.store.user(ask.user)
+        if user is not None and not user.departed and now - user.seen > self.settings.inactive_after:
+            self._leave(user, now, "silent")
         if user is not None and user.departed:  # somebody who was taken for departed begins anew
             self.counters["returned"] += 1
             old, user = user, None
-            self.store.rename(old, f"{old.name} (until event {self.store.next_event})")
+            self.store.rename(old, f"earlier {uuid4().hex}")
             self.store.save(old)
         if user is None:
             user = User(self.store.next_user, ask.user, self.versions.assign(), [], [])
@@ -101,11 +104,12 @@ class Service:
         version = self.versions[user.version]
         chance: float | None
         category, chance, ours = choose(version, counts, allowed, self.settings.explore, self.rng)
-        if self.shadow:
-            category, chance = self._category(self._told(ask)), ask.propensity
+        if told is not None:
+            category, chance = told, ask.propensity
         event = self.store.next_event
         self.store.next_event += 1
-        people.show(user, event, category, now)
+        self.store.reserve()
+        people.show(user, event, category, now, self.settings.unseen)
         decision = Decision(event, ask.event, user.number, now, category, chance, user.version, ours)
         self.store.save(user, self.store.decided(decision))
         self.counters["recommended"] += 1
@@ -137,13 +141,21 @@ class Service:
         if counts is not None:
             version = self.versions[decision.version]
             if version.instance is not None:
-                answer.belief, answer.further_clicks = self._outlook(version, version.instance, counts)
+                outlook = self._outlook(version, version.instance, counts)
+                if outlook is not None:
+                    answer.belief, answer.further_clicks = outlook
         return answer
 
-    def _outlook(self, version: Version, instance: Instance, counts: Integers) -> tuple[dict[str, float], float]:
+    def _outlook(
+        self, version: Version, instance: Instance, counts: Integers
+    ) -> tuple[dict[str, float], float] | None:
+        """The belief, and the clicks to expect; None if no type of the instance does such things."""
         known = counts[: instance.n_categories].copy()
         known[:, 2:] = 0  # who is asked about is here
-        shares = belief_after(instance, known)
+        try:
+            shares = belief_after(instance, known)
+        except InputError:
+            return None
         vectors = getattr(version.policy, "vectors", instance.fixed_values)
         return types_of(instance, shares), float((vectors @ shares).max())
 
@@ -203,7 +215,7 @@ class Service:
                 raise RefusedError("came back")
             return False
         now = self.now()
-        if not people.answer(user, decision.event, row.clicked, row.departed, now):
+        if not people.answer(user, decision.event, row.clicked, row.departed, now, self.settings.unseen):
             return False
         writes = [self.store.answered(decision.event, Answer(row.clicked, row.departed), now)]
         if user.departed:
@@ -223,25 +235,24 @@ class Service:
         user = self._user(name)
         if user.departed:
             return m.Done(False)
-        now = self.now()
-        people.depart(user, self.settings.unseen)
-        self.store.save(user, _departure(user, now, "told"))
-        self.counters["departed"] += 1
+        self._leave(user, self.now(), "told")
         await self.store.flushed()
         return m.Done(True)
+
+    def _leave(self, user: User, now: float, why: str) -> None:
+        people.depart(user, self.settings.unseen)
+        self.store.save(user, _departure(user, now, why))
+        self.counters["departed"] += 1
 
     def sweep(self) -> int:
         """Take those for departed who have been silent long enough; how many."""
         if self.settings.inactive_after == inf:
             return 0
-        now, n = self.now(), 0
-        for user in self.store.silent(now - self.settings.inactive_after, SWEEP):
-            people.depart(user, self.settings.unseen)
-            self.store.save(user, _departure(user, now, "silent"))
-            n += 1
-        self.counters["departed"] += n
-        self.store.trim()
-        return n
+        now = self.now()
+        silent = self.store.silent(now - self.settings.inactive_after, SWEEP)
+        for user in silent:
+            self._leave(user, now, "silent")
+        return len(silent)
 
     # People
 
@@ -318,7 +329,7 @@ class Service:
 
     def _refresh_allotments(self) -> None:
         rows = self.store.rows("SELECT version, users FROM allotments ORDER BY place")
-        if rows:
+        if rows and {number for number, _ in rows} <= set(self.versions.known):
             *parts, (current, _) = rows
             self.versions.allot(parts, current)
 

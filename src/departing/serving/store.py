@@ -5,18 +5,19 @@ What was written and may not be on disk yet is kept in memory, so that reading s
 """
 
 import asyncio
+import fcntl
 import sqlite3
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from departing.model.errors import InputError
-from departing.serving.people import User
+from departing.serving.people import User, counts_to_learn_from
 
 SCHEMA = 1
 TABLES = """
@@ -46,6 +47,14 @@ SAVE_USER = (
 )
 INSERT_DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 SAVE_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?) ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"
+PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "busy_timeout = 30000",
+    "cache_size = -64000",
+)
+RESERVED = 100_000  # numbers of events that are reserved at a time
 RECENT = 100_000  # answers and keys that are kept in memory
 Write = tuple[str, tuple[Any, ...]]
 
@@ -75,20 +84,35 @@ class SqliteStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = _locked(path)
         try:
             self._reader = connect(path)
             self._prepare()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, InputError) as error:
+            self._lock.close()
             raise InputError(f"The store {str(path)!r} cannot be opened: {error}.") from error
         self._encode = msgspec.msgpack.Encoder().encode
         self._users: dict[str, User] = {}  # those met since the start; departed ones are let go once they are on disk
         self._names: dict[int, str] = {}
+        self._leaving: deque[tuple[int, User]] = deque()  # who departed, and which write tells so
+        self.unseen = "no-click"
         self._answers: OrderedDict[int, Answer] = OrderedDict()
         self._decisions: OrderedDict[int, Decision] = OrderedDict()
         self._keys: OrderedDict[str, int] = OrderedDict()
         self.next_user = self._one("SELECT coalesce(max(number), -1) + 1 FROM users")
-        self.next_event = self._one("SELECT coalesce(max(event), 0) + 1 FROM decisions")
+        mark = self._reader.execute("SELECT value FROM meta WHERE key = 'mark'").fetchone()
+        used = self._one("SELECT coalesce(max(event), 0) + 1 FROM decisions")
+        self.next_event = max(used, 0 if mark is None else int(mark[0]))
         self._writer = _Writer(path)
+        self._mark = self.next_event
+        self.reserve()
+        self.settle()
+
+    def reserve(self) -> None:
+        """Write up to where events may be numbered, so that no number is given twice, even after a crash."""
+        if self.next_event + RESERVED // 2 > self._mark:
+            self._mark = self.next_event + RESERVED
+            self.write(("INSERT OR REPLACE INTO meta VALUES ('mark', ?)", (str(self._mark),)))
 
     def _prepare(self) -> None:
         with closing(self._reader.cursor()) as cursor:
@@ -110,7 +134,7 @@ class SqliteStore:
             row = self._reader.execute("SELECT state FROM users WHERE name = ?", (name,)).fetchone()
             if row is not None:
                 found = msgspec.msgpack.decode(row[0], type=User)
-                if found.name == name:  # or else it was renamed, which is not on disk yet
+                if self._names.get(found.number, name) == name:  # or else it was renamed, which is not on disk yet
                     self._keep(found)
                 else:
                     found = None
@@ -164,9 +188,12 @@ class SqliteStore:
 
     def trim(self) -> None:
         """Let go of departed users who are on disk."""
-        if not self._writer.waiting:
-            for user in [user for user in self._users.values() if user.departed]:
-                del self._users[user.name], self._names[user.number]
+        done = self._writer.done
+        while self._leaving and self._leaving[0][0] <= done:
+            _, user = self._leaving.popleft()
+            if self._users.get(user.name) is user:
+                del self._users[user.name]
+                self._names.pop(user.number, None)
 
     def categories(self) -> Iterator[tuple[str, bool]]:
         """Names in order, and whether each is retired."""
@@ -178,9 +205,11 @@ class SqliteStore:
     def save(self, user: User, *writes: Write) -> None:
         """Write what became of a user, together with `writes`, all or nothing."""
         self._keep(user)
-        counts, state = self._encode(user.counts), self._encode(user)
+        counts, state = self._encode(counts_to_learn_from(user, self.unseen)), self._encode(user)
         row = (SAVE_USER, (user.number, user.name, state, counts, user.departed, user.seen))
-        self._writer.put([*writes, row])
+        place = self._writer.put([*writes, row])
+        if user.departed:
+            self._leaving.append((place, user))
 
     def write(self, *writes: Write) -> None:
         """Write something else, all or nothing."""
@@ -222,14 +251,31 @@ class SqliteStore:
 
     def close(self) -> None:
         """Write what is left, and close the file."""
+        if self.failure is None:
+            self.write(("INSERT OR REPLACE INTO meta VALUES ('mark', ?)", (str(self.next_event),)))
         self._writer.close()
         self._reader.close()
+        self._lock.close()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The lock of a store, which is held as long as it is open."""
+    try:
+        lock = path.with_name(path.name + ".lock").open("ab")
+    except OSError as error:
+        raise InputError(f"The store {str(path)!r} cannot be opened: {error.strerror}.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise InputError(f"The store {str(path)!r} is served by another process already.") from error
+    return lock
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection to the file: write-ahead log, everything on disk when it is committed."""
     connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 30000", "cache_size = -64000"):
+    for pragma in PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
     return connection
 
@@ -248,22 +294,22 @@ class _Writer:
         self._batch: list[list[Write]] = []
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._busy = False
+        self._put = self.done = 0  # how many were put, and are on disk
         self._wake = threading.Condition()
         self._closing = False
         self.failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._batch) or self._busy
-
-    def put(self, writes: list[Write]) -> None:
-        if self.failure is not None:
-            raise StoreError(self.failure)
+    def put(self, writes: list[Write]) -> int:
+        """Put something to be written; its place among all that was put."""
         with self._wake:
+            if self.failure is not None:
+                raise StoreError(self.failure)
             self._batch.append(writes)
+            self._put += 1
             self._wake.notify()
+            return self._put
 
     async def flushed(self) -> None:
         loop = asyncio.get_running_loop()
@@ -297,6 +343,7 @@ class _Writer:
             failure = self._commit(connection, batch)
             with self._wake:
                 self._busy, self.failure = False, failure
+                self.done += len(batch) if failure is None else 0
                 if failure is not None:
                     futures += self._futures
             _resolve(futures, failure)
@@ -311,8 +358,8 @@ class _Writer:
             for query, rows in _grouped(batch):
                 connection.executemany(query, rows)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if connection.in_transaction:
+        except Exception as error:  # whatever it is, nobody must wait for ever
+            with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             return f"The store cannot be written: {error}."
         return None

@@ -23,10 +23,12 @@ from departing.policy.library import describe
 from departing.policy.protocol import Policy
 from departing.serving.store import connect
 from departing.serving.versions import Version
+from departing.simulation.visits import visits
 
 PAUSE = 0.2  # seconds between two looks at the store
 DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
 NODES = 20_000
+TRUST = 1000  # users that an instance is worth with which the service was begun
 
 
 class ServedBayes(Bayes):
@@ -60,14 +62,36 @@ def histogram(connection: sqlite3.Connection, n_categories: int) -> tuple[Intege
     return counts[some].reshape(-1, n_categories, 4), users[some]
 
 
+def _imagined(instance: Instance, n_categories: int) -> tuple[Integers, Integers]:
+    """Histories of users of an instance, so that it counts as much as so many users."""
+    seen = visits(instance, TRUST, seed=0, days=10_000).histories
+    counts = np.zeros((len(seen.counts), n_categories, 4), np.int64)
+    counts[:, : instance.n_categories] = seen.counts
+    return counts, seen.multiplicity
+
+
+def _together(
+    counts: Integers, users: Integers, more_counts: Integers, more_users: Integers
+) -> tuple[Integers, Integers]:
+    return np.concatenate([counts, more_counts]), np.concatenate([users, more_users])
+
+
 class Trainer:
     """Looks at the store now and then, and publishes what is best by now."""
 
     def __init__(self, path: Path, types: int, seed: int = 0, growth: float = 0.1) -> None:
         self.types, self.seed, self.growth = types, seed, growth
         self.connection = connect(path)
+        self.given = self._given()
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
+
+    def _given(self) -> Instance | None:
+        """The instance that the service was begun with."""
+        given = "json_extract(about, '$.source') = 'the instance'"
+        query = f"SELECT about FROM policies WHERE {given} ORDER BY version DESC"
+        row = self.connection.execute(query).fetchone()
+        return None if row is None else Instance.from_document(json.loads(row[0])["instance"], "the instance")
 
     def _resume(self) -> ServedBayes | None:
         """The learner of an earlier process, if it thought of as many types."""
@@ -86,8 +110,10 @@ class Trainer:
         if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
             return False
         counts, users = histogram(self.connection, len(names))
-        if not len(users) and self._trained_at >= 0:
+        if not len(users) and (self._trained_at >= 0 or self.given is not None):
             return False
+        if self.given is not None and self.given.n_categories <= len(names):
+            counts, users = _together(counts, users, *_imagined(self.given, len(names)))
         learner = self._learner(len(names))
         parts = learner.block(arrived, Evidence.of(counts, users, self.types) if len(users) else None)
         self._trained_at = arrived
@@ -131,9 +157,9 @@ class Trainer:
             self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('learner', ?)", (state,))
 
 
-def main(path: str, types: str, seed: str) -> None:
-    """Train until the parent process is gone."""
-    parent = os.getppid()
+def main(path: str, types: str, seed: str, server: str) -> None:
+    """Train until the server, our parent, is gone."""
+    parent = int(server)
     trainer = Trainer(Path(path), int(types), int(seed))
     with closing(trainer.connection):
         while os.getppid() == parent:

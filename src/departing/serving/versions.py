@@ -22,6 +22,7 @@ class Version:
     def __init__(self, number: int, made: float, policy: Policy, categories: int, about: dict[str, Any]) -> None:
         self.number, self.made, self.policy, self.n_categories, self.about = number, made, policy, categories, about
         self._said: dict[bytes, int] = {}
+        self._instance: Instance | None = None
 
     @classmethod
     def of_row(cls, number: int, made: float, document: str, about: str) -> "Version":
@@ -38,10 +39,9 @@ class Version:
     @property
     def instance(self) -> Instance | None:
         """The instance it was planned for, if that is known."""
-        found = self.about.get("instance")
-        if found is not None and not isinstance(found, Instance):
-            found = self.about["instance"] = Instance.from_document(found, f"policy {self.number}")
-        return found
+        if self._instance is None and "instance" in self.about:
+            self._instance = Instance.from_document(self.about["instance"], f"policy {self.number}")
+        return self._instance
 
     def category(self, counts: Integers, mask: "np.typing.NDArray[np.bool_] | None") -> int:
         """What it shows to a user with `counts[K, 4]`, of the categories it knows and that are allowed."""
