@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.model.examples import magazine
 from departing.serving import messages as m
-from departing.serving.export import export_rows
+from departing.serving.export import write_log
 from departing.serving.http import ADMIN, CLIENT, OPEN, App, Keys, openapi
 from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
@@ -225,12 +225,11 @@ def test_the_page_the_metrics_and_the_log_tell_the_same(tmp_path):
         assert sum(live.left) == 5
         assert len(live.latest) == 8
         assert "departing_clicked_total 10" in metrics_text(found)
-        kind, parts = export_rows(found, "jsonl")
-        rows = [json.loads(line) for line in b"".join(parts).splitlines()]
-        assert kind == "application/x-ndjson"
+        for form in ("jsonl", "parquet"):
+            write_log(tmp_path / "s.sqlite", found.names, "no-click", form, tmp_path / f"log.{form}")
+        rows = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         assert sum(row["clicked"] for row in rows) == 10
         assert sum(row["departed"] for row in rows) == 5
-        (tmp_path / "log.parquet").write_bytes(b"".join(export_rows(found, "parquet")[1]))
         assert dp.read_log(tmp_path / "log.parquet").users == 20
 
 
@@ -270,6 +269,7 @@ def test_keys_have_rights_and_a_rate():
 def test_the_document_of_the_api_names_all_messages(tmp_path):
     with service(tmp_path / "s.sqlite") as found:
         document = openapi(App(found).routes)
+        assert {"/v1/log", "/metrics"} <= set(document["paths"])
     text = json.dumps(document)
     for schema in document["components"]["schemas"]:
         assert f"#/components/schemas/{schema}" in text

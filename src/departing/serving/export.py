@@ -1,76 +1,80 @@
 """The decision log, as `departing.read_log` reads it."""
 
 import datetime as dt
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import duckdb
 import msgspec
 
 from departing.model.errors import InputError
+from departing.serving.store import connect
 
-if TYPE_CHECKING:
-    from departing.serving.service import Service
-
+TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 QUERY = """
 SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, a.departed, p.user IS NOT NULL,
        d.event = (SELECT max(event) FROM decisions WHERE user = d.user)
 FROM decisions d JOIN users u ON u.number = d.user LEFT JOIN answers a USING (event)
 LEFT JOIN departures p ON p.user = d.user ORDER BY d.event
 """
+COLUMNS = (
+    "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
+    "propensity: 'DOUBLE', version: 'BIGINT', event: 'BIGINT'}"
+)
 
 
-def export_rows(service: "Service", form: str) -> tuple[str, Iterator[bytes]]:
-    """The type of the content and its parts: `jsonl`, or `parquet`."""
-    if form == "jsonl":
-        return "application/x-ndjson", _lines(service)
+def check_form(form: str) -> str:
+    """The form of a log, `jsonl` or `parquet`, or a sentence."""
+    if form not in TYPES:
+        raise InputError(f"format is {form!r:.40}; allowed are {', '.join(TYPES)}.")
+    return form
+
+
+def write_log(store: Path, names: Sequence[str], unseen: str, form: str, target: Path) -> None:
+    """Write what is on disk of the log of a store to the file `target`, with a connection of its own."""
+    lines = target if form == "jsonl" else target.with_suffix(".part")
+    with lines.open("wb") as file:
+        for part in _lines(store, names, unseen):
+            file.write(part)
     if form == "parquet":
-        return "application/vnd.apache.parquet", _parquet(service)
-    raise InputError(f"format is {form!r:.40}; allowed are jsonl, parquet.")
+        with duckdb.connect() as connection:
+            connection.execute("SET enable_progress_bar = false")
+            connection.execute(
+                f"COPY (FROM read_json(?, columns = {COLUMNS}, format = 'newline_delimited')) TO '{target}'",
+                [str(lines)],
+            )
+        lines.unlink()
 
 
-def _lines(service: "Service") -> Iterator[bytes]:
+def _lines(store: Path, names: Sequence[str], unseen: str) -> Iterator[bytes]:
     """A line for every recommendation.
 
     One that was not answered is no click, if that is the setting; but the last one of a user who is here is left
     open, for an answer may come yet.
     """
-    encode, names = msgspec.json.Encoder().encode, service.names
-    no_click = service.settings.unseen == "no-click"
-    rows = service.store.cursor(QUERY)
-    while found := rows.fetchmany(5000):
-        yield b"".join(
-            encode(
-                {
-                    "user": user,
-                    "time": dt.datetime.fromtimestamp(time, dt.UTC).isoformat(),
-                    "category": names[category],
-                    "clicked": bool(clicked) if clicked is not None or (no_click and (gone or not last)) else None,
-                    "departed": bool(gone and last) if departed is None else bool(departed),
-                    "propensity": propensity,
-                    "version": version,
-                    "event": event,
-                }
+    encode, no_click = msgspec.json.Encoder().encode, unseen == "no-click"
+    with closing(connect(store)) as connection:
+        rows = connection.execute(QUERY)
+        while found := rows.fetchmany(5000):
+            yield b"".join(
+                encode(
+                    {
+                        "user": user,
+                        "time": dt.datetime.fromtimestamp(time, dt.UTC).isoformat(),
+                        "category": names[category],
+                        "clicked": _clicked(clicked, no_click and bool(gone or not last)),
+                        "departed": bool(gone and last) if departed is None else bool(departed),
+                        "propensity": propensity,
+                        "version": version,
+                        "event": event,
+                    }
+                )
+                + b"\n"
+                for user, time, category, clicked, propensity, version, event, departed, gone, last in found
             )
-            + b"\n"
-            for user, time, category, clicked, propensity, version, event, departed, gone, last in found
-        )
 
 
-def _parquet(service: "Service") -> Iterator[bytes]:
-    import duckdb
-
-    with tempfile.TemporaryDirectory() as folder:
-        lines, target = Path(folder) / "log.jsonl", Path(folder) / "log.parquet"
-        with lines.open("wb") as file:
-            for part in _lines(service):
-                file.write(part)
-        with duckdb.connect() as connection:
-            columns = "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', "
-            columns += "departed: 'BOOLEAN', propensity: 'DOUBLE', version: 'BIGINT', event: 'BIGINT'}"
-            connection.execute("SET enable_progress_bar = false")
-            connection.execute(f"COPY (FROM read_json(?, columns = {columns})) TO '{target}'", [str(lines)])
-        with target.open("rb") as file:
-            while part := file.read(1 << 20):
-                yield part
+def _clicked(clicked: int | None, over: bool) -> bool | None:
+    """Whether there was a click; None where nobody knows, unless that is `over` and was none."""
+    return bool(clicked) if clicked is not None or over else None

@@ -6,24 +6,28 @@ import hmac
 import json
 import logging
 import sqlite3
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from importlib import resources
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import uuid4
 
 import msgspec
 
 from departing import __version__
 from departing.model.errors import InputError
 from departing.serving import messages as m
-from departing.serving.export import export_rows
+from departing.serving.export import TYPES, check_form, write_log
 from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
 from departing.serving.service import NotFoundError, Service
 from departing.serving.store import StoreError
 
 LARGEST_BODY = 1 << 20
+KEPT = 600.0  # seconds that a log which was asked for is kept
 SLOWEST = 10.0  # seconds that a body may take
 log = logging.getLogger("departing")
 JSON = [("content-type", "application/json")]
@@ -37,6 +41,12 @@ PAGE = [
 ]
 CLIENT, ADMIN, OPEN = "client", "admin", "open"  # who may call
 Handler = Callable[[Any], Any]
+
+
+OTHERS = (
+    ("/v1/log", TYPES["jsonl"], "All decisions; ?format=parquet for Parquet."),
+    ("/metrics", "text/plain", "Counters for Prometheus."),
+)
 
 
 class Keys:
@@ -90,6 +100,7 @@ class App:
     def __init__(self, service: Service, keys: Keys | None = None, ready: Callable[[], bool] = lambda: True) -> None:
         self.service, self.keys, self.ready = service, keys or Keys(), ready
         self._watch = Watch(service)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._page = resources.files("departing.serving").joinpath("page.html").read_bytes()
         self._encode = msgspec.json.Encoder().encode
         s = service
@@ -123,12 +134,10 @@ class App:
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request."""
         status, headers, body = await self.answer(scope, protocol)
-        if isinstance(body, bytes):
+        if isinstance(body, Path):
+            protocol.response_file(status, headers, str(body))
+        else:
             protocol.response_bytes(status, headers, body)
-            return
-        stream = protocol.response_stream(status, headers)
-        for part in body:
-            await stream.send_bytes(part)
 
     async def answer(self, scope: Any, protocol: Any) -> tuple[int, list[tuple[str, str]], Any]:
         """The status, headers and body for a request."""
@@ -186,15 +195,25 @@ class App:
             refused = self._refused(ADMIN, key)
             if refused is not None:
                 return refused
-            asked = parse_qs(scope.query_string)
-            form = asked.get("format", ["jsonl"])[0]
-            await self.service.store.flushed()
-            kind, parts = export_rows(self.service, form)
-            return 200, [("content-type", kind)], parts
+            form = check_form(parse_qs(scope.query_string).get("format", ["jsonl"])[0])
+            return 200, [("content-type", TYPES[form])], await self._log(form)
         methods = [known for known, place in self.routes if place == path]
         if methods:
             return self._problem(405, f"{path} does not take {method}, but {', '.join(methods)}.")
         return self._problem(404, f"There is no {path:.100}; /openapi.json lists all there is.")
+
+    async def _log(self, form: str) -> Path:
+        """The log as a file, made in a thread; those of earlier calls are removed after a while."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="departing-")
+        service, folder = self.service, Path(self._folder.name)
+        for file in folder.iterdir():
+            if time.time() - file.stat().st_mtime > KEPT:
+                file.unlink()
+        target = folder / f"{uuid4().hex}.{form}"
+        await service.store.flushed()
+        details = (service.store.path, list(service.names), service.settings.unseen, form, target)
+        await asyncio.to_thread(write_log, *details)
+        return target
 
     def _refused(self, right: str, key: str | None) -> tuple[int, list[tuple[str, str]], bytes] | None:
         if not self.keys.allows(key, right):
@@ -243,6 +262,9 @@ def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
         if route.right != OPEN:
             entry["security"] = [{"key": []}]
         paths.setdefault(path, {})[method.lower()] = entry
+    for path, kind, words in OTHERS:
+        done = {"200": {"description": words, "content": {kind: {}}}, "401": problem}
+        paths[path] = {"get": {"summary": words, "responses": done, "security": [{"key": []}]}}
     return {
         "openapi": "3.1.0",
         "info": {

@@ -176,10 +176,6 @@ class SqliteStore:
         """Rows of what is on disk."""
         return self._reader.execute(query, values).fetchall()
 
-    def cursor(self, query: str) -> sqlite3.Cursor:
-        """Rows of what is on disk, as they are asked for."""
-        return self._reader.execute(query)
-
     def silent(self, before: float, most: int) -> list[User]:
         """Users who are here and were not seen since."""
         query = "SELECT number FROM users WHERE NOT departed AND seen < ? ORDER BY seen LIMIT ?"
