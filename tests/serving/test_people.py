@@ -47,11 +47,11 @@ class Twin:
         step["clicked"] = clicked
         step["departed"] = step["departed"] if departed is None else departed
 
-    def counts(self, unseen):
+    def counts(self, unanswered):
         """What they did, if nothing more is heard of them."""
         counts = np.zeros((3, 4), int)
         for step in self.steps:
-            if step["clicked"] is None and unseen == "not-seen":
+            if step["clicked"] is None and unanswered == "not-seen":
                 continue
             stayed = step["back"] or step["departed"] is False
             outcomes = (CLICK, STAY) if stayed else (CLICK_DEPART, DEPART)
@@ -60,7 +60,7 @@ class Twin:
 
 
 @given(ACTS, st.sampled_from(["no-click", "not-seen"]))
-def test_counts_are_those_of_a_plain_list(acts, unseen):
+def test_counts_are_those_of_a_plain_list(acts, unanswered):
     user, twin = new(), Twin()
     for act in acts:
         if user.departed:
@@ -72,15 +72,15 @@ def test_counts_are_those_of_a_plain_list(acts, unseen):
         elif act[1] < len(twin.steps):
             if twin.refuses(*act[1:]):
                 with pytest.raises(RefusedError):
-                    answer(user, *act[1:], 0.0, unseen)
+                    answer(user, *act[1:], 0.0, unanswered)
             else:
-                answer(user, *act[1:], 0.0, unseen)
+                answer(user, *act[1:], 0.0, unanswered)
                 twin.answer(*act[1:])
     if not user.departed:
-        depart(user, unseen)
-        expected = twin.counts(unseen)
+        depart(user, unanswered)
+        expected = twin.counts(unanswered)
     else:
-        expected = twin.counts(unseen)
+        expected = twin.counts(unanswered)
     found = np.zeros((3, 4), int)
     found.reshape(-1)[: len(user.counts)] = user.counts
     assert (found == expected).all()

@@ -35,7 +35,7 @@ def serve(
     Keys come from the environment: DEPARTING_CLIENT_KEY for recommending and feedback, DEPARTING_ADMIN_KEY for all.
     """
     try:
-        from departing.serving.people import UNSEEN
+        from departing.serving.people import UNANSWERED
         from departing.serving.run import open_service
         from departing.serving.run import serve as run
         from departing.serving.service import Settings
@@ -44,8 +44,8 @@ def serve(
     from departing.data.columns import as_span
     from departing.serving.http import Keys
 
-    if unanswered not in UNSEEN:
-        raise InputError(f"unanswered is {unanswered!r}; allowed are {', '.join(UNSEEN)}.")
+    if unanswered not in UNANSWERED:
+        raise InputError(f"unanswered is {unanswered!r}; allowed are {', '.join(UNANSWERED)}.")
     found = None if instance is None else load_instance(instance)
     given = (name.strip() for name in (categories or "").split(","))
     names = [name for name in given if name]

@@ -31,11 +31,11 @@ def check_form(form: str) -> str:
     return form
 
 
-def write_log(store: Path, names: Sequence[str], unseen: str, form: str, target: Path) -> None:
+def write_log(store: Path, names: Sequence[str], unanswered: str, form: str, target: Path) -> None:
     """Write what is on disk of the log of a store to the file `target`, with a connection of its own."""
     lines = target if form == "jsonl" else target.with_suffix(".part")
     with lines.open("wb") as file:
-        for part in _lines(store, names, unseen):
+        for part in _lines(store, names, unanswered):
             file.write(part)
     if form == "parquet":
         with duckdb.connect() as connection:
@@ -47,13 +47,13 @@ def write_log(store: Path, names: Sequence[str], unseen: str, form: str, target:
         lines.unlink()
 
 
-def _lines(store: Path, names: Sequence[str], unseen: str) -> Iterator[bytes]:
+def _lines(store: Path, names: Sequence[str], unanswered: str) -> Iterator[bytes]:
     """A line for every recommendation.
 
     One that was not answered is no click, if that is the setting; but the last one of a user who is here is left
     open, for an answer may come yet.
     """
-    encode, no_click = msgspec.json.Encoder().encode, unseen == "no-click"
+    encode, no_click = msgspec.json.Encoder().encode, unanswered == "no-click"
     with closing(connect(store)) as connection:
         rows = connection.execute(QUERY)
         while found := rows.fetchmany(5000):

@@ -216,7 +216,7 @@ class App:
                 file.unlink()
         target = folder / f"{uuid4().hex}.{form}"
         await service.store.flushed()
-        details = (service.store.path, list(service.names), service.settings.unseen, form, target)
+        details = (service.store.path, list(service.names), service.settings.unanswered, form, target)
         await asyncio.to_thread(write_log, *details)
         return target
 

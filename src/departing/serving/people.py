@@ -12,7 +12,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
 MOST_OPEN = 50  # steps of a user that wait for an answer
-UNSEEN = ("no-click", "not-seen")  # what a recommendation that was never answered means
+UNANSWERED = ("no-click", "not-seen")  # what a recommendation that was never answered means
 
 
 class RefusedError(InputError):
@@ -41,23 +41,23 @@ class User(msgspec.Struct, array_like=True):
     seen: float = 0.0
     departed: bool = False
 
-    def counts_with_open(self, n_categories: int, unseen: str) -> Integers:
+    def counts_with_open(self, n_categories: int, unanswered: str) -> Integers:
         """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet."""
         counts = np.zeros((n_categories, 4), np.int64)
         counts.reshape(-1)[: len(self.counts)] = self.counts
         for step in self.open:
             if step.clicked:
                 counts[step.category, CLICK] += 1
-            elif step.clicked is not None or unseen == "no-click":
+            elif step.clicked is not None or unanswered == "no-click":
                 counts[step.category, STAY] += 1
         return counts
 
 
-def counts_to_learn_from(user: User, unseen: str) -> list[int]:
+def counts_to_learn_from(user: User, unanswered: str) -> list[int]:
     """The settled counts, and steps that were not answered before the user came back, for what they are taken for."""
     counts = user.counts
     for step in user.open:
-        if step.clicked is None and step.event != user.last and unseen == "no-click":
+        if step.clicked is None and step.event != user.last and unanswered == "no-click":
             if counts is user.counts:
                 counts = list(counts)
             _add(counts, step.category, STAY)
@@ -70,11 +70,11 @@ def come_back(user: User) -> None:
         _settle(user, step, CLICK if step.clicked else STAY)
 
 
-def show(user: User, event: int, category: int, now: float, unseen: str = "no-click") -> None:
+def show(user: User, event: int, category: int, now: float, unanswered: str = "no-click") -> None:
     """The user is recommended something; of very many that were not answered the oldest are closed."""
     user.open.append(Step(event, category))
     if len(user.open) > MOST_OPEN:
-        if unseen == "no-click":
+        if unanswered == "no-click":
             _settle(user, user.open[0], STAY)
         else:
             del user.open[0]
@@ -83,7 +83,7 @@ def show(user: User, event: int, category: int, now: float, unseen: str = "no-cl
 
 
 def answer(
-    user: User, event: int, clicked: bool, departed: bool | None, now: float, unseen: str = "no-click"
+    user: User, event: int, clicked: bool, departed: bool | None, now: float, unanswered: str = "no-click"
 ) -> bool:
     """The user clicked or not, and perhaps departed; whether that is news."""
     step = next((step for step in user.open if step.event == event), None)
@@ -100,16 +100,16 @@ def answer(
     step.clicked, step.departed = clicked, departed
     user.seen = max(user.seen, now)
     if departed:
-        depart(user, unseen)
+        depart(user, unanswered)
     elif not last or departed is False:
         _settle(user, step, CLICK if clicked else STAY)
     return True
 
 
-def depart(user: User, unseen: str) -> None:
-    """The user has gone for good; steps that were never answered are taken for what `unseen` says."""
+def depart(user: User, unanswered: str) -> None:
+    """The user has gone for good; steps that were never answered are taken for what `unanswered` says."""
     for step in list(user.open):
-        if step.clicked is not None or unseen == "no-click":
+        if step.clicked is not None or unanswered == "no-click":
             outcomes = (CLICK_DEPART, DEPART) if step.event == user.last else (CLICK, STAY)
             _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
     user.open.clear()

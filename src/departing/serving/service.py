@@ -38,7 +38,7 @@ class Settings:
 
     inactive_after: float = inf  # seconds of silence after which a user is taken for departed
     explore: float = 0.05  # share of recommendations that are any category
-    unseen: str = "no-click"  # what a recommendation that was never answered means
+    unanswered: str = "no-click"  # what a recommendation that was never answered means
     shadow: bool = False  # the caller decides, we only say what we would have shown
     most_categories: int = 1000
 
@@ -55,7 +55,7 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock
         self.rng = random.Random(seed)
-        store.unseen = self.settings.unseen
+        store.unanswered = self.settings.unanswered
         self.counters: Counter[str] = Counter()
         self.names: list[str] = []
         self.retired: set[int] = set()
@@ -100,7 +100,7 @@ class Service:
             user = User(self.store.next_user, ask.user, self.versions.assign(), [], [])
             self.store.next_user += 1
         people.come_back(user)
-        counts = user.counts_with_open(len(self.names), self.settings.unseen)
+        counts = user.counts_with_open(len(self.names), self.settings.unanswered)
         version = self.versions[user.version]
         chance: float | None
         category, chance, ours = choose(version, counts, allowed, self.settings.explore, self.rng)
@@ -109,7 +109,7 @@ class Service:
         event = self.store.next_event
         self.store.next_event += 1
         self.store.reserve()
-        people.show(user, event, category, now, self.settings.unseen)
+        people.show(user, event, category, now, self.settings.unanswered)
         decision = Decision(event, ask.event, user.number, now, category, chance, user.version, ours)
         self.store.save(user, self.store.decided(decision))
         self.counters["recommended"] += 1
@@ -215,7 +215,7 @@ class Service:
                 raise RefusedError("came back")
             return False
         now = self.now()
-        if not people.answer(user, decision.event, row.clicked, row.departed, now, self.settings.unseen):
+        if not people.answer(user, decision.event, row.clicked, row.departed, now, self.settings.unanswered):
             return False
         writes = [self.store.answered(decision.event, Answer(row.clicked, row.departed), now)]
         if user.departed:
@@ -240,7 +240,7 @@ class Service:
         return m.Done(True)
 
     def _leave(self, user: User, now: float, why: str) -> None:
-        people.depart(user, self.settings.unseen)
+        people.depart(user, self.settings.unanswered)
         self.store.save(user, _departure(user, now, why))
         self.counters["departed"] += 1
 
@@ -266,7 +266,7 @@ class Service:
         """What is known of a user."""
         user = self._user(name)
         await self.store.flushed()
-        counts = user.counts_with_open(len(self.names), self.settings.unseen)
+        counts = user.counts_with_open(len(self.names), self.settings.unanswered)
         version = self.versions[user.version]
         outlook = None if version.instance is None else self._outlook(version, version.instance, counts)
         return m.Known(

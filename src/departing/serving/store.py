@@ -95,7 +95,7 @@ class SqliteStore:
         self._users: dict[str, User] = {}  # those met since the start; departed ones are let go once they are on disk
         self._names: dict[int, str] = {}
         self._leaving: deque[tuple[int, User]] = deque()  # who departed, and which write tells so
-        self.unseen = "no-click"
+        self.unanswered = "no-click"
         self._answers: OrderedDict[int, Answer] = OrderedDict()
         self._decisions: OrderedDict[int, Decision] = OrderedDict()
         self._keys: OrderedDict[str, int] = OrderedDict()
@@ -201,7 +201,7 @@ class SqliteStore:
     def save(self, user: User, *writes: Write) -> None:
         """Write what became of a user, together with `writes`, all or nothing."""
         self._keep(user)
-        counts, state = self._encode(counts_to_learn_from(user, self.unseen)), self._encode(user)
+        counts, state = self._encode(counts_to_learn_from(user, self.unanswered)), self._encode(user)
         row = (SAVE_USER, (user.number, user.name, state, counts, user.departed, user.seen))
         place = self._writer.put([*writes, row])
         if user.departed:
