@@ -20,11 +20,11 @@ def free_port():
 class Running:
     """A server that can be stopped, killed and started again on the same store."""
 
-    def __init__(self, folder, *options, environment=None):
+    def __init__(self, folder, *options, environment=None, store=None):
         self.folder, self.options, self.environment = folder, options, environment or {}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.store = folder / "store.sqlite"
+        self.store = store or folder / "store.sqlite"
         self.process = None
 
     def start(self):
@@ -57,8 +57,8 @@ class Running:
 
 
 @contextmanager
-def serving(folder, *options, environment=None):
-    server = Running(folder, *options, environment=environment).start()
+def serving(folder, *options, environment=None, store=None):
+    server = Running(folder, *options, environment=environment, store=store).start()
     try:
         yield server
     finally:

@@ -175,7 +175,7 @@ class TestUnderstanding:
 
     def test_the_outline_follows_the_policy_with_the_right_shares(self):
         plan = dp.plan(magazine(), gap=1e-3)
-        instance, first = plan.instance, outline(plan, depth=3, least=0.0)
+        instance, first = plan.instance, outline(plan.policy, plan.instance, depth=3, least=0.0)
 
         def check(branch, counts, weights):
             assert branch.category == plan.policy.recommend(counts)

@@ -1,5 +1,6 @@
 """The lines of the docs about serving, as they are printed there."""
 
+import json
 import re
 import shlex
 import shutil
@@ -36,6 +37,25 @@ def test_the_lines_of_python_work(tmp_path):
         names = {}
         exec(block.replace("http://127.0.0.1:8080", server.url), names)
         assert names["shown"]["category"] in ("news", "sports", "music")
+
+
+def _has_fetch():
+    node = shutil.which("node")
+    return node and subprocess.run([node, "-p", "typeof fetch"], capture_output=True).stdout.strip() == b"function"
+
+
+@pytest.mark.skipif(not _has_fetch(), reason="Node.js 18 or later is not installed (Debian: nodejs)")
+def test_the_lines_of_javascript_work(tmp_path):
+    [block] = re.findall(r"```\n(const ask = .*?)```", PAGE, re.DOTALL)
+    with serving(tmp_path, *START) as server, server.client() as client:
+        site = f"const real = fetch; globalThis.fetch = (path, more) => real(new URL(path, {server.url!r}), more);\n"
+        script = tmp_path / "lines.mjs"
+        script.write_text(f"{site}{block}console.log(JSON.stringify(shown));\n", encoding="utf-8")
+        done = subprocess.run(["node", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        [past] = client.user("ann")["history"]
+    assert (past["event"], past["category"], past["clicked"]) == (shown["event"], shown["category"], True)
 
 
 def test_every_call_of_the_table_is_one_of_the_api(tmp_path):

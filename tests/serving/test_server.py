@@ -1,10 +1,10 @@
 """A real server: what the API promises, through crashes too."""
 
 import json
-import sqlite3
 import threading
 import urllib.error
 import urllib.request
+from contextlib import closing
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
+from departing.serving.databases import connect
 from servers import serving
 
 CATEGORIES = ("--categories", "news,sports,music")
@@ -34,20 +35,19 @@ def raw(server, path, body=None, method=None, key=None):
         return error.code, error.read()
 
 
-def recount(store):
+def recount(address):
     """Settled counts of all users by the decisions and answers alone, a slow twin of what is kept of users."""
-    with sqlite3.connect(store) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM categories ORDER BY category")]
-        gone = {user for (user,) in database.execute("SELECT user FROM departures")}
+    with closing(connect(address)) as database:
+        names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
+        gone = {user for (user,) in database.rows("SELECT number FROM departures")}
         steps = {}
         query = (
-            "SELECT user, category, clicked, departed FROM decisions LEFT JOIN answers USING (event) ORDER BY event"
+            "SELECT number, category, clicked, departed FROM decisions LEFT JOIN answers USING (event) ORDER BY event"
         )
-        for user, category, clicked, departed in database.execute(query):
+        for user, category, clicked, departed in database.rows(query):
             steps.setdefault(user, []).append((category, clicked, departed))
         kept = {
-            number: msgspec.msgpack.decode(blob)
-            for number, blob in database.execute("SELECT number, counts FROM users")
+            number: msgspec.msgpack.decode(blob) for number, blob in database.rows("SELECT number, counts FROM users")
         }
     found = {}
     for user, done in steps.items():
@@ -267,9 +267,9 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
             assert all(row["taken"] for row in again)
         server.stop()
         assert len(acknowledged) > 100
-        with sqlite3.connect(server.store) as database:
+        with closing(connect(server.store)) as database:
             query = "SELECT key, clicked FROM answers JOIN decisions USING (event)"
-            stored = {key: bool(clicked) for key, clicked in database.execute(query)}
+            stored = {key: bool(clicked) for key, clicked in database.rows(query)}
         assert acknowledged.items() <= stored.items()
         found, kept = recount(server.store)
         assert found == kept

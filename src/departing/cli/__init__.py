@@ -12,7 +12,7 @@ from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
 from departing.cli.quickstart import quickstart
-from departing.cli.serving import serve
+from departing.cli.serving import backup, crowd, serve
 from departing.cli.shared import told
 
 app = typer.Typer(
@@ -35,6 +35,8 @@ _COMMANDS = (
     value,
     movielens,
     serve,
+    backup,
+    crowd,
     paper,
     quickstart,
 )

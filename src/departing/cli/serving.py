@@ -1,4 +1,4 @@
-"""The command serve."""
+"""The commands serve, backup and crowd."""
 
 import asyncio
 import logging
@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.shared import load_instance
+from departing.cli.shared import (
+    InstanceArgument,
+    Json,
+    load_instance,
+    new_console,
+    print_json,
+    progress,
+    whole,
+)
 from departing.model.errors import InputError, MissingExtraError
 
 
@@ -18,7 +26,17 @@ def serve(
     learn: Annotated[bool, typer.Option("--learn", help="Learn from what users do.")] = False,
     categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="The categories of a new store.")] = None,
     types: Annotated[int, typer.Option(help="How many types of users there may be.", min=1, max=64)] = 3,
-    store: Annotated[Path, typer.Option(help="The file that keeps everything.")] = Path("departing.sqlite"),
+    store: Annotated[
+        str,
+        typer.Option(
+            help="What keeps everything: a file, or postgresql://… for several workers.",
+            envvar="DEPARTING_STORE",
+            show_envvar=True,
+        ),
+    ] = "departing.sqlite",
+    workers: Annotated[
+        int, typer.Option(help="Processes that serve; more than one need PostgreSQL.", min=1, max=256)
+    ] = 1,
     host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 need a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8080,
     inactive_after: Annotated[
@@ -28,6 +46,7 @@ def serve(
     unanswered: Annotated[str, typer.Option(help="What no answer means: no-click or not-seen.")] = "no-click",
     shadow: Annotated[bool, typer.Option("--shadow", help="The caller decides, we only watch.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each key; 0 for no limit.", min=0)] = 0.0,
+    most_users: Annotated[int, typer.Option(help="Users who may be here at once.", min=1)] = 10_000_000,
     seed: Annotated[int | None, typer.Option(help="What is drawn is fixed by it; any unless told.")] = None,
 ) -> None:
     """Serve recommendations over HTTP, and learn from what users do.
@@ -36,26 +55,83 @@ def serve(
     """
     try:
         from departing.serving.people import UNANSWERED
-        from departing.serving.run import open_service
+        from departing.serving.run import WORKER, check_place, open_service, supervise
         from departing.serving.run import serve as run
         from departing.serving.service import Settings
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.columns import as_span
+    from departing.serving.databases import is_postgres
     from departing.serving.http import Keys
 
     if unanswered not in UNANSWERED:
         raise InputError(f"unanswered is {unanswered!r}; allowed are {', '.join(UNANSWERED)}.")
+    if workers > 1 and not is_postgres(store):
+        raise InputError(f"workers is {workers}; a file is served by one, several need --store postgresql://….")
     found = None if instance is None else load_instance(instance)
     given = (name.strip() for name in (categories or "").split(","))
     names = [name for name in given if name]
     if len(set(names)) < len(names):
         raise InputError(f"categories is {categories!r:.80}; names must differ.")
-    if found is None and not learn and not store.exists():
+    if found is None and not learn and not is_postgres(store) and not Path(store).exists():
         raise InputError("There is nothing to serve; give --instance FILE, or --learn with --categories.")
     silence = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")
     client, admin = (os.environ.get(f"DEPARTING_{right}_KEY") for right in ("CLIENT", "ADMIN"))
-    keys = Keys((client,) if client else (), (admin,) if admin else (), rate)
+    keys = Keys((client,) if client else (), (admin,) if admin else (), rate / workers)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-    service = open_service(store, names, found, Settings(silence, explore, unanswered, shadow), seed)
-    asyncio.run(run(service, host, port, keys, (types, seed or 0) if learn else None))
+    number, _, one_of = os.environ.get(WORKER, "").partition("/")
+    if not one_of:
+        host = check_place(host, port, keys)
+    settings = Settings(silence, explore, unanswered, shadow, most_users=most_users)
+    if workers > 1 and not one_of:
+        open_service(store, names, found, settings, seed).store.close()  # what is wrong is told here, and once
+        asyncio.run(supervise(workers))
+        return
+    service = open_service(store, names, found, settings, seed)
+    train = (types, seed or 0) if learn and number in ("", "0") else None
+    asyncio.run(run(service, host, port, keys, train, learn))
+
+
+def backup(
+    store: Annotated[Path, typer.Argument(help="The file of a service, which may be running.", exists=True)],
+    target: Annotated[Path, typer.Argument(help="The file to copy it to, which must not exist.")],
+) -> None:
+    """Copy the file of a running service; to restore, serve from the copy."""
+    from departing.serving.databases import SqliteDatabase
+
+    if target.exists():
+        raise InputError(f"{str(target)!r} exists; a copy goes to a new file.")
+    database = SqliteDatabase(store)
+    database.copy(target)
+    database.close()
+    print(f"Saved to {target}")
+
+
+def crowd(
+    file: InstanceArgument,
+    url: Annotated[str, typer.Option(help="Where the service is.")] = "http://127.0.0.1:8080",
+    users: Annotated[str, typer.Option(metavar="N", help="How many users come.")] = "10000",
+    pace: Annotated[float, typer.Option(help="New users a second at most; 0 for no limit.", min=0)] = 200.0,
+    open_users: Annotated[int, typer.Option("--open", help="How many users are open at once.", min=1, max=1000)] = 64,
+    seed: Annotated[int, typer.Option(help="The types and the luck of users are fixed by it.")] = 0,
+    key: Annotated[
+        str | None, typer.Option(envvar="DEPARTING_CLIENT_KEY", help="The key of the service.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let simulated users of an instance visit a running service, and tell what they lose there."""
+    from departing.model.arguments import as_seed, as_whole
+    from departing.serving.crowd import visit
+
+    found, n_users = load_instance(file), as_whole("users", whole("users", users), most=10**8)
+    seed = as_seed(seed)
+    with progress("users", n_users, as_json) as advance:
+        came = visit(found, url, n_users, pace, open_users, seed, key or None, advance)
+    if as_json:
+        print_json(came.document())
+        return
+    console = new_console()
+    for table in came.tables():
+        console.print(table)
+    for note in came.notes():
+        console.print(note, markup=False)

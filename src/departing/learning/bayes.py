@@ -16,7 +16,7 @@ from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Allowed, Policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 RULES = ("priced", "thompson", "none")
@@ -30,10 +30,10 @@ LEAST = 100_000  # users that are explored for at least: with fewer to come, ear
 SECONDS = 20.0  # for one plan; hardly ever needed, since a plan that ends by the clock would not be fixed by a seed
 
 
-def planned(instance: Instance) -> Plan:
+def planned(instance: Instance, allowed: Allowed = None) -> Plan:
     """A plan that is good enough to learn by."""
     gap = next(gap for size, gap in GAPS if instance.click.size <= size)
-    return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), SECONDS)
+    return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), SECONDS, allowed=allowed)
 
 
 class Model(BlockLearner):
@@ -119,6 +119,8 @@ class Bayes(Model):
         super().__init__(types, categories, seed, growth)
         self.explore = explore
         self.users = None if users is None else as_whole("users", users, 1, MOST_USERS)
+        self.allowed: tuple[int, ...] | None = None  # categories that may be shown; all unless told
+        self.loss: float | None = None  # clicks that a user of the best policy by now is expected to lose
         self._tried: list[Schedule] = []
         self._memory = Memory()
 
@@ -126,13 +128,14 @@ class Bayes(Model):
         n = next_block(self.arrived, self.growth)
         evidence = self.evidence()
         if evidence is None:
-            return [(planned(self.posterior.imagine()).policy, n)]
+            return [(self._planned(self.posterior.imagine()).policy, n)]
         draws = self.posterior.draw(evidence, DRAWS, self._starts())
         if self.explore == "thompson" or (n < 4 and self.explore != "none"):
             dealt = self.rng.multinomial(n, draws.weights)
-            return [(planned(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
-        prospects = Prospects.of(draws, self._plans(draws), self._tried, self._memory.greedy)
+            return [(self._planned(draws.instances[j]).policy, int(dealt[j])) for j in np.flatnonzero(dealt)]
+        prospects = Prospects.of(draws, self._plans(draws), self._tried, self._memory.greedy, self.allowed)
         self._remember(prospects)
+        self.loss = prospects.loss
         if self.explore == "none":
             return [(prospects.greedy, n)]
         ahead = inf if self.users is None else max(max(self.users, LEAST) - self.arrived - n, 0)
@@ -143,7 +146,10 @@ class Bayes(Model):
         places = (np.arange(PLANS // 2) + self.rng.random()) / (PLANS // 2)
         likely = np.minimum(np.searchsorted(draws.weights.cumsum(), places), len(draws.instances) - 1)
         others = self.rng.choice(len(draws.instances), PLANS // 2, replace=False)
-        return [planned(draws.instances[j]) for j in np.unique([*likely, *others])]
+        return [self._planned(draws.instances[j]) for j in np.unique([*likely, *others])]
+
+    def _planned(self, instance: Instance) -> Plan:
+        return planned(instance, self.allowed)
 
     def _remember(self, prospects: Prospects) -> None:
         """Keep the schedules that did best, to be compared with in later blocks."""

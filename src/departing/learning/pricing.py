@@ -40,7 +40,7 @@ DEAR = 1.0, 3.0  # times the cost, the benefit must be; and times the root of ho
 class Prospects:
     """Instances that may be true, and policies: `values[c, j]` is what policy c brings if draw j is true.
 
-    `before` is the policy that was greedy before.
+    `before` is the policy that was greedy before, `allowed` are the categories that may be shown, None for all.
     """
 
     draws: Draws
@@ -48,17 +48,23 @@ class Prospects:
     plans: dict[Policy, Plan]
     values: Floats
     before: Policy | None = None
+    allowed: tuple[int, ...] | None = None
 
     @classmethod
     def of(
-        cls, draws: Draws, plans: list[Plan], more: Sequence[Schedule], before: Policy | None = None
+        cls,
+        draws: Draws,
+        plans: list[Plan],
+        more: Sequence[Schedule],
+        before: Policy | None = None,
+        allowed: tuple[int, ...] | None = None,
     ) -> "Prospects":
         """The prospects of plans and of more policies."""
         made = {plan.policy: plan for plan in plans}
         policies = list(dict.fromkeys([*made, *more]))
         batch = _Batch.of(draws.instances)
         values = [_worths(policy, made, batch, draws.instances) for policy in policies]
-        return cls(draws, policies, made, np.array(values), before)
+        return cls(draws, policies, made, np.array(values), before, allowed)
 
     @cached_property
     def means(self) -> Floats:
@@ -82,6 +88,11 @@ class Prospects:
     def greedy(self) -> Policy:
         """The policy that was chosen."""
         return self.policies[self.chosen]
+
+    @property
+    def loss(self) -> float:
+        """What a user of the policy that was chosen is expected to lose against the best one for each draw."""
+        return float((self.values.max(axis=0) - self.values[self.chosen]) @ self.weights)
 
     @property
     def weights(self) -> Floats:
@@ -380,11 +391,11 @@ def priced(prospects: Prospects, n: int, arrived: int, ahead: float, memory: Mem
 def _means(prospects: Prospects, outlook: Outlook) -> dict[Policy, float]:
     """Policies to find something out by, and what each brings less than the greedy one on average."""
     greedy = prospects.greedy
-    n_categories = prospects.draws.instances[0].n_categories
-    more: list[Schedule] = [Fixed(category) for category in range(n_categories)]
+    categories = prospects.allowed or range(prospects.draws.instances[0].n_categories)
+    more: list[Schedule] = [Fixed(category) for category in categories]
     if isinstance(greedy, Schedule):
         steps = [category for category, times in greedy.segments for _ in range(min(times, LOOK))]
-        more += [plainest([category, *steps], greedy.then) for category in range(n_categories)]
+        more += [plainest([category, *steps], greedy.then) for category in categories]
     batch = _Batch.of(prospects.draws.instances)
     best = prospects.means[prospects.chosen]
     found: dict[Policy, float] = {prospects.policies[c]: best - float(prospects.means[c]) for c in outlook.rivals}

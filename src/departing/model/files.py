@@ -80,12 +80,22 @@ def _umask() -> int:
 
 def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, Any]) -> None:
     """Write `document` with its `format` and `version` in front."""
-    suffix = suffix_of(path, ENDINGS)
-    headed = {"format": f"departing-{kind}", "version": VERSION, **document}
-    text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
-    text = _NUMBERS.sub(lambda row: "[" + ", ".join(row[1].replace(",", " ").split()) + "]", text)
+    text = document_text(kind, document, suffix_of(path, ENDINGS))
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def document_text(kind: str, document: dict[str, Any], suffix: str = ".toml") -> str:
+    """The text of the file with this ending that holds `document`.
+
+    >>> print(document_text("instance", {"prior": [0.4, 0.6]}))
+    format = "departing-instance"
+    version = 1
+    prior = [0.4, 0.6]
+    """
+    headed = {"format": f"departing-{kind}", "version": VERSION, **document}
+    text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
+    return _NUMBERS.sub(lambda row: "[" + ", ".join(row[1].replace(",", " ").split()) + "]", text)
 
 
 def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
@@ -103,19 +113,24 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: it is nested too deeply.") from error
     except ValueError as error:  # both decoders' errors, and bytes that are not UTF-8
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: {error}.") from error
+    return without_head(document, kind, repr(name))
+
+
+def without_head(document: Any, kind: str, where: str) -> dict[str, Any]:
+    """The fields of a document of `kind` without `format` and `version`, which are checked if they are there."""
     if not isinstance(document, dict):
-        raise InputError(f"{name!r} does not hold fields with names, as the file of {_a(kind)} does.")
-    expected = f"departing-{kind}"
-    if (found := document.pop("format", expected)) != expected:
-        raise InputError(f"{name!r} has format {found!r}; expected {expected!r}.")
-    version = document.pop("version", VERSION)
+        raise InputError(f"{where} does not hold fields with names, as the file of {_a(kind)} does.")
+    fields, expected = dict(document), f"departing-{kind}"
+    if (found := fields.pop("format", expected)) != expected:
+        raise InputError(f"{where} has format {found!r}; expected {expected!r}.")
+    version = fields.pop("version", VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(f"{name!r} has version {version!r}; versions are whole numbers from 1.")
+        raise InputError(f"{where} has version {version!r}; versions are whole numbers from 1.")
     if version > VERSION:
         raise InputError(
-            f"{name!r} has version {version}, but this release of departing reads up to {VERSION}; upgrade it."
+            f"{where} has version {version}, but this release of departing reads up to {VERSION}; upgrade it."
         )
-    return document
+    return fields
 
 
 def _a(noun: str) -> str:

@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.tree import Tree as RichTree
 
-from departing.model.instance import CLICK, STAY
+from departing.model.instance import CLICK, STAY, Instance
 from departing.planning.myopia import Rival
 from departing.planning.outline import Branch, outline
 from departing.planning.plan import Plan
@@ -67,7 +67,7 @@ def plan_tree(plan: Plan, depth: int = 4) -> RichTree:
         for then in branch.then:
             grow(tree.add(label(then)), then)
 
-    first = outline(plan, depth)
+    first = outline(plan.policy, plan.instance, depth)
     tree = RichTree(label(first))
     grow(tree, first)
     return tree
@@ -84,7 +84,7 @@ def plan_values(plan: Plan, held: tuple[Rival, ...], depth: int) -> dict[str, An
         "reason": plan.reason,
         "seconds": plan.seconds,
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
-        "first": _branch_values(outline(plan, depth), plan),
+        "first": branch_values(outline(plan.policy, plan.instance, depth), plan.instance),
         "myopia": [
             {
                 "policy": describe(rival.policy, plan.instance),
@@ -98,13 +98,20 @@ def plan_values(plan: Plan, held: tuple[Rival, ...], depth: int) -> dict[str, An
     }
 
 
-def _branch_values(branch: Branch, plan: Plan) -> dict[str, Any]:
+def branch_values(branch: Branch, instance: Instance) -> dict[str, Any]:
+    """The first steps of a policy as plain values."""
     after = {None: None, CLICK: "click", STAY: "stay"}[branch.outcome]
-    values: dict[str, Any] = {"category": plan.instance.categories[branch.category], "share": branch.share}
+    belief = dict(zip(instance.types, branch.belief, strict=True))
+    values: dict[str, Any] = {
+        "category": instance.categories[branch.category],
+        "share": branch.share,
+        "belief": belief,
+        "for_good": branch.for_good,
+    }
     if after is not None:
         values["after"] = after
     if branch.then:
-        values["then"] = [_branch_values(then, plan) for then in branch.then]
+        values["then"] = [branch_values(then, instance) for then in branch.then]
     return values
 
 

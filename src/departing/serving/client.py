@@ -95,7 +95,7 @@ class Client:
                 if answer.status == 200:
                     return json.loads(text)
                 if answer.status not in AGAIN or pause is None:
-                    raise InputError(_sentence(answer.status, text))
+                    raise InputError(sentence(answer.status, text))
             time.sleep(pause)
         raise AssertionError
 
@@ -104,7 +104,8 @@ class Client:
         self._connection.close()
 
 
-def _sentence(status: int, text: bytes) -> str:
+def sentence(status: int, text: bytes) -> str:
+    """What the service says is wrong."""
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):

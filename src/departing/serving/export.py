@@ -9,14 +9,14 @@ import duckdb
 import msgspec
 
 from departing.model.errors import InputError
-from departing.serving.store import connect
+from departing.serving.databases import connect
 
 TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 QUERY = """
-SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, a.departed, p.user IS NOT NULL,
-       d.event = (SELECT max(event) FROM decisions WHERE user = d.user)
-FROM decisions d JOIN users u ON u.number = d.user LEFT JOIN answers a USING (event)
-LEFT JOIN departures p ON p.user = d.user ORDER BY d.event
+SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, a.departed, p.number IS NOT NULL,
+       d.event = (SELECT max(event) FROM decisions l WHERE l.number = d.number)
+FROM decisions d JOIN users u ON u.number = d.number LEFT JOIN answers a USING (event)
+LEFT JOIN departures p ON p.number = d.number {} ORDER BY d.event
 """
 COLUMNS = (
     "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
@@ -31,11 +31,16 @@ def check_form(form: str) -> str:
     return form
 
 
-def write_log(store: Path, names: Sequence[str], unanswered: str, form: str, target: Path) -> None:
-    """Write what is on disk of the log of a store to the file `target`, with a connection of its own."""
+def write_log(
+    store: str | Path, names: Sequence[str], unanswered: str, form: str, target: Path, shadow: bool = False
+) -> None:
+    """Write what is on disk of the log of a store to the file `target`, with a connection of its own.
+
+    With `shadow` only what the caller decided.
+    """
     lines = target if form == "jsonl" else target.with_suffix(".part")
     with lines.open("wb") as file:
-        for part in _lines(store, names, unanswered):
+        for part in _lines(store, names, unanswered, shadow):
             file.write(part)
     if form == "parquet":
         with duckdb.connect() as connection:
@@ -47,16 +52,15 @@ def write_log(store: Path, names: Sequence[str], unanswered: str, form: str, tar
         lines.unlink()
 
 
-def _lines(store: Path, names: Sequence[str], unanswered: str) -> Iterator[bytes]:
+def _lines(store: str | Path, names: Sequence[str], unanswered: str, shadow: bool) -> Iterator[bytes]:
     """A line for every recommendation.
 
     One that was not answered is no click, if that is the setting; but the last one of a user who is here is left
     open, for an answer may come yet.
     """
     encode, no_click = msgspec.json.Encoder().encode, unanswered == "no-click"
-    with closing(connect(store)) as connection:
-        rows = connection.execute(QUERY)
-        while found := rows.fetchmany(5000):
+    with closing(connect(store)) as database:
+        for found in database.stream(QUERY.format("WHERE d.shadow = 1" if shadow else "")):
             yield b"".join(
                 encode(
                     {

@@ -9,7 +9,6 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -20,10 +19,15 @@ import msgspec
 from departing import __version__
 from departing.model.errors import InputError
 from departing.serving import messages as m
+from departing.serving.catalogue import NotFoundError
+from departing.serving.databases import UnreachableError
+from departing.serving.explore import Explorer
 from departing.serving.export import TYPES, check_form, write_log
 from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
-from departing.serving.service import NotFoundError, Service
+from departing.serving.pages import page
+from departing.serving.service import Service
+from departing.serving.shadow import Shadow
 from departing.serving.store import StoreError
 
 LARGEST_BODY = 1 << 20
@@ -98,11 +102,18 @@ class Route:
 class App:
     """An RSGI application, for Granian."""
 
-    def __init__(self, service: Service, keys: Keys | None = None, ready: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        service: Service,
+        keys: Keys | None = None,
+        ready: Callable[[], bool] = lambda: True,
+        learning: bool = False,
+    ) -> None:
         self.service, self.keys, self.ready = service, keys or Keys(), ready
-        self._watch = Watch(service)
+        self._watch, self._shadow = Watch(service, learning), Shadow(service)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._page = resources.files("departing.serving").joinpath("page.html").read_bytes()
+        self._pages = {"/": page("page.html"), "/explorer": page("explorer.html")}
+        self.explorer = Explorer()
         self._encode = msgspec.json.Encoder().encode
         s = service
         self.routes: dict[tuple[str, str], Route] = {
@@ -119,9 +130,10 @@ class App:
             ("POST", "/v1/categories/retire"): Route(
                 lambda c: s.retire_category(c.name), ADMIN, m.Category, m.Categories
             ),
-            ("GET", "/v1/shadow"): Route(lambda _: s.shadow_report(), ADMIN, None, m.ShadowReport),
-            ("POST", "/v1/shadow"): Route(lambda told: s.set_shadow(told.shadow), ADMIN, m.Shadow, m.ShadowReport),
+            ("GET", "/v1/shadow"): Route(lambda _: self._shadow.report(), ADMIN, None, m.ShadowReport),
+            ("POST", "/v1/shadow"): Route(self._set_shadow, ADMIN, m.Shadow, m.ShadowReport),
             ("GET", "/v1/live"): Route(lambda _: self._watch.look(), ADMIN, None, m.Live),
+            ("POST", "/v1/explore"): Route(self.explorer.explore, ADMIN, m.Explore, m.Explored),
             ("GET", "/health"): Route(lambda _: m.Done(s.store.failure is None), OPEN, None, m.Done),
             ("GET", "/ready"): Route(lambda _: m.Done(self.ready() and s.store.failure is None), OPEN, None, m.Done),
         }
@@ -131,6 +143,15 @@ class App:
         if isinstance(told, m.Feedback):
             return (await self.service.feedback([told]))[0]
         return await self.service.feedback(told)
+
+    async def _set_shadow(self, told: m.Shadow) -> m.ShadowReport:
+        await self.service.set_shadow(told.shadow)
+        return await self._shadow.report()
+
+    async def close(self) -> None:
+        """Stop what is being worked out aside."""
+        await self._shadow.close()
+        await self.explorer.close()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request."""
@@ -150,13 +171,17 @@ class App:
             return self._problem(400, f"The body is no JSON: {error}.")
         except NotFoundError as error:
             return self._problem(404, str(error))
+        except UnreachableError as error:
+            return self._problem(503, str(error))
         except InputError as error:
             return self._problem(422, str(error))
         except TimeoutError:
             return self._problem(408, f"The body did not come within {SLOWEST:g} seconds.")
         except (StoreError, OSError, sqlite3.Error) as error:
             return self._problem(503, str(error))
-        except Exception:
+        except Exception as error:
+            if type(error).__module__.startswith("psycopg"):
+                return self._problem(503, f"The store cannot be reached: {error}.")
             log.exception("a request failed")
             return self._problem(500, "Something went wrong here; the log of the service says what.")
 
@@ -191,11 +216,11 @@ class App:
         """What gives no JSON, and what there is not."""
         if method == "GET" and path == "/openapi.json":
             return 200, JSON, self._document
-        if method == "GET" and path == "/":
-            return 200, PAGE, self._page
+        if method == "GET" and path in self._pages:
+            return 200, PAGE, self._pages[path]
         if method == "GET" and path == "/metrics":
             refused = self._refused(CLIENT, key)
-            return refused or (200, TEXT, metrics_text(self.service).encode())
+            return refused or (200, TEXT, await self._metrics())
         if method == "GET" and path == "/v1/log":
             refused = self._refused(ADMIN, key)
             if refused is not None:
@@ -207,6 +232,11 @@ class App:
             return self._problem(405, f"{path} does not take {method}, but {', '.join(methods)}.")
         return self._problem(404, f"There is no {path:.100}; /openapi.json lists all there is.")
 
+    async def _metrics(self) -> bytes:
+        service, failing = self.service, self.service.store.failure is not None
+        totals = dict(service.counters) if failing else await service.totals()
+        return metrics_text(totals, service.catalogue.current.number, failing).encode()
+
     async def _log(self, form: str) -> Path:
         """The log as a file, made in a thread; those of earlier calls are removed after a while."""
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="departing-")
@@ -215,8 +245,8 @@ class App:
             if time.time() - file.stat().st_mtime > KEPT:
                 file.unlink()
         target = folder / f"{uuid4().hex}.{form}"
-        await service.store.flushed()
-        details = (service.store.path, list(service.names), service.settings.unanswered, form, target)
+        await service.settled()
+        details = (service.store.address, list(service.catalogue.names), service.settings.unanswered, form, target)
         await asyncio.to_thread(write_log, *details)
         return target
 

@@ -1,80 +1,123 @@
-"""What is going on in a service, for its page: read from the store, at most once a second."""
+"""What is going on in a service, for its page: read from the store in a thread, at most once a second."""
 
+import asyncio
 import time
+from contextlib import closing
 from math import sqrt
 
 import msgspec
 
 from departing.serving import messages as m
-from departing.serving.people import User
-from departing.serving.service import Service
+from departing.serving.databases import Database, connect
+from departing.serving.service import PAST, Service, pasts
 
 RECENT = 20_000  # users that the statistics are of
 STEPS = 20
 LATEST = 8
+SPANS = 30  # that time is divided into, from when the recent users departed to now
+LEARNED = 300  # versions that the progress is told of
 EVERY = 1.0  # seconds for which an answer is good
 
 
 class Watch:
     """Looks at a service, and remembers for a second what it saw."""
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._seen, self._at = service, b"", 0.0
+    def __init__(self, service: Service, learning: bool = False) -> None:
+        self._service, self._learning = service, learning
+        self._seen: m.Live | None = None
+        self._at, self._turn = 0.0, asyncio.Lock()
 
-    def look(self) -> m.Live:
+    async def look(self) -> m.Live:
         """What is going on now."""
-        if time.monotonic() - self._at > EVERY or not self._seen:
-            self._seen = msgspec.msgpack.encode(self._look())
-            self._at = time.monotonic()
-        return msgspec.msgpack.decode(self._seen, type=m.Live)
+        async with self._turn:
+            if self._seen is None or time.monotonic() - self._at > EVERY:
+                published, totals = await self._service.policy(), await self._service.totals()
+                self._seen = await asyncio.to_thread(self._look, published, totals)
+                self._at = time.monotonic()
+        return self._seen
 
-    def _look(self) -> m.Live:
-        service, store, k = self._service, self._service.store, len(self._service.names)
-        ((users, departed),) = store.rows("SELECT count(*), coalesce(sum(departed), 0) FROM users")
-        query = "SELECT state FROM users WHERE number >= (SELECT max(number) FROM users) - ? "
-        shown, left = [0] * k, [0] * k
-        steps, returns = [0] * (STEPS + 1), dict[int, list[int]]()
-        n = 0
-        for (state,) in store.rows(query, RECENT):
-            user = msgspec.msgpack.decode(state, type=User)
-            n += user.departed
-            clicks = 0
-            for place, times in enumerate(user.counts):
-                category, outcome = divmod(place, 4)
-                shown[category] += times
-                clicks += times if outcome in (0, 3) else 0
-                left[category] += times if outcome >= 2 else 0
-            if user.departed:
-                returns.setdefault(user.version, []).append(clicks)
-                for step in range(min(user.steps, STEPS) + 1):
-                    steps[step] += 1
-        version = service.versions[service.versions.current]
-        instance = version.instance
-        return m.Live(
-            service.now(),
-            users,
-            users - departed,
-            dict(service.counters),
-            list(service.names),
-            service.policy(),
-            [_interval(number, found) for number, found in sorted(returns.items())[-12:]],
-            [count / n if n else 1.0 for count in steps],
-            shown,
-            left,
-            None if instance is None else dict(zip(instance.types, instance.prior.tolist(), strict=True)),
-            self._latest(),
-        )
+    def _look(self, published: m.Published, totals: dict[str, int]) -> m.Live:
+        catalogue = self._service.catalogue
+        names, current = list(catalogue.names), catalogue.current
+        instance, graph = current.instance, current.about.get("graph")
+        with closing(connect(self._service.store.address)) as database, database.snapshot():
+            ((users, gone),) = database.rows("SELECT count(*), coalesce(sum(departed), 0) FROM users")
+            ((newest,),) = database.rows("SELECT coalesce(max(number), 0) FROM users")
+            shown, left = _by_category(database, newest - RECENT, len(names))
+            return m.Live(
+                self._service.now(),
+                users,
+                users - int(gone),
+                totals,
+                names,
+                [names[a] for a in sorted(catalogue.retired) if a < len(names)],
+                self._learning,
+                published,
+                None if graph is None else msgspec.convert(graph, m.Branch),
+                _moments(database, newest - RECENT, self._service.now()),
+                self._learned(),
+                _survival(database, newest - RECENT),
+                shown,
+                left,
+                None if instance is None else dict(zip(instance.types, instance.prior.tolist(), strict=True)),
+                pasts(database.rows(f"{PAST} ORDER BY d.event DESC LIMIT ?", LATEST), names),
+            )
 
-    def _latest(self) -> list[m.Past]:
-        query = (
-            "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed FROM decisions d "
-            "LEFT JOIN answers a USING (event) ORDER BY d.event DESC LIMIT ?"
-        )
-        return self._service.pasts(self._service.store.rows(query, LATEST))
+    def _learned(self) -> list[m.Learned]:
+        """What the versions that were thought best were worth, by what was known then."""
+        versions = sorted(self._service.catalogue.versions.known.items())
+        best = [version for _, version in versions if version.about.get("loss") is not None]
+        return [
+            m.Learned(
+                each.number,
+                each.made,
+                each.about.get("arrived", 0),
+                each.about.get("lower"),
+                each.about.get("upper"),
+                each.about["loss"],
+            )
+            for each in best[-LEARNED:]
+        ]
 
 
-def _interval(version: int, returns: list[int]) -> m.VersionLive:
-    n = len(returns)
-    mean = sum(returns) / n
-    spread = sqrt(sum((r - mean) ** 2 for r in returns) / max(n - 1, 1) / n)
-    return m.VersionLive(version, n, mean, mean - 1.96 * spread, mean + 1.96 * spread)
+def _by_category(database: Database, since: int, n_categories: int) -> tuple[list[int], list[int]]:
+    """How often each category was shown to recent users, and how often they left then."""
+    shown, left = [0] * n_categories, [0] * n_categories
+    query = "SELECT counts, count(*) FROM users WHERE number >= ? GROUP BY counts"
+    for blob, users in database.rows(query, since):
+        for place, times in enumerate(msgspec.msgpack.decode(blob)[: 4 * n_categories]):
+            category, outcome = divmod(place, 4)
+            shown[category] += times * users
+            left[category] += times * users if outcome >= 2 else 0
+    return shown, left
+
+
+def _survival(database: Database, since: int) -> list[float]:
+    """The share of recent users, of those who departed, who were still here after so many steps."""
+    query = "SELECT steps, count(*) FROM users WHERE number >= ? AND departed = 1 GROUP BY steps"
+    steps = [0] * (STEPS + 1)
+    for stayed, users in database.rows(query, since):
+        for step in range(min(stayed, STEPS) + 1):
+            steps[step] += users
+    return [count / steps[0] if steps[0] else 1.0 for count in steps]
+
+
+def _moments(database: Database, since: int, now: float) -> list[m.Moment]:
+    """Clicks per user of recent users who departed, by when they did and by version."""
+    recent = "FROM departures p JOIN users u ON u.number = p.number WHERE p.number >= ?"
+    ((first,),) = database.rows(f"SELECT min(p.time) {recent}", since)
+    if first is None:
+        return []
+    width = max(now - first, 1.0) / SPANS
+    query = (
+        "SELECT CAST((p.time - ?) / ? AS INTEGER) AS span, u.version, count(*), sum(u.clicks), sum(u.clicks * u.clicks) "
+        f"{recent} GROUP BY span, u.version ORDER BY span, u.version"
+    )
+    found = database.rows(query, first, width, since)
+    return [_moment(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in found]
+
+
+def _moment(time: float, version: int, n: int, clicks: int, squares: int) -> m.Moment:
+    mean = clicks / n
+    spread = sqrt(max(squares / n - mean**2, 0.0) / max(n - 1, 1))
+    return m.Moment(time, version, n, mean, max(mean - 1.96 * spread, 0.0), mean + 1.96 * spread)

@@ -1,6 +1,6 @@
 """What clients send and get: the API, version 1. Unknown fields and values out of range are refused."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -94,6 +94,7 @@ class Published(Struct):
     upper: float | None
     source: str
     current: bool
+    pinned: bool
 
 
 class Policies(Struct):
@@ -103,9 +104,9 @@ class Policies(Struct):
 
 
 class Switch(Struct, forbid_unknown_fields=True):
-    """Give new users this version."""
+    """Give new users this version until told otherwise; null for the latest, as it comes."""
 
-    version: int
+    version: Annotated[int, Meta(ge=0, le=2**53)] | None
 
 
 class Shadow(Struct, forbid_unknown_fields=True):
@@ -114,23 +115,65 @@ class Shadow(Struct, forbid_unknown_fields=True):
     shadow: bool
 
 
+class Gain(Struct):
+    """What our policy would have earned with the users of the caller, clicks per user, with a 95 % interval."""
+
+    ours: float
+    theirs: float
+    gain: float
+    low: float
+    high: float
+    users: int
+
+
 class ShadowReport(Struct):
-    """Whether the caller decides, and how often it decided as we would have."""
+    """Whether the caller decides, how often it decided as we would have, and what we would have gained.
+
+    While that is not known, `note` says why.
+    """
 
     shadow: bool
     decisions: int
     matches: int
     rate: float | None
+    gain: Gain | None
+    note: str
 
 
-class VersionLive(Struct):
-    """What users of a version did: clicks per user who departed, with a 95 % interval."""
+class Moment(Struct):
+    """Users of a version who departed within a span of time: clicks per user, with a 95 % interval."""
 
+    time: float
     version: int
     users: int
     clicks: float
     low: float
     high: float
+
+
+class Learned(Struct):
+    """What a version was thought to be worth when it was published, after so many users.
+
+    `loss` is what a user is expected to lose by it, averaged over all that may still be true.
+    """
+
+    version: int
+    time: float
+    users: int
+    lower: float | None
+    upper: float | None
+    loss: float | None
+
+
+class Branch(Struct, omit_defaults=True):
+    """What is shown first, or after a click or a stay, to a share of the users, and what after that."""
+
+    category: str
+    share: float
+    belief: dict[str, float]
+    for_good: bool
+    after: str | None = None
+    then: list["Branch"] = []
 
 
 class Live(Struct):
@@ -141,13 +184,62 @@ class Live(Struct):
     here: int
     counters: dict[str, int]
     categories: list[str]
+    retired: list[str]
+    learning: bool
     policy: Published
-    versions: list[VersionLive]
+    graph: Branch | None
+    moments: list[Moment]
+    learned: list[Learned]
     survival: list[float]
     shown: list[int]
     left: list[int]
     types: dict[str, float] | None
     latest: list[Past]
+
+
+class Explore(Struct, forbid_unknown_fields=True):
+    """An instance to plan for, as a document or as the text of a TOML file, and about how long that may take."""
+
+    instance: dict[str, Any] | None = None
+    toml: Annotated[str, Meta(max_length=20_000)] | None = None
+    seconds: Annotated[float, Meta(gt=0, le=2)] = 1.0
+
+
+class Way(Struct):
+    """A simpler way of recommending, its value, and what it loses against the plan, at least and at most."""
+
+    policy: str
+    value: float
+    loses_at_least: float
+    loses_at_most: float
+
+
+class Place(Struct):
+    """A step of a walk: what is shown, the belief before it, and the share of users who get so far."""
+
+    category: str
+    belief: dict[str, float]
+    share: float
+
+
+class Explored(Struct):
+    """The best policy of an instance: in words, its bracket, first steps, and what simpler ways lose.
+
+    `walk` has the belief before every step of a user who never clicks and stays (`stay`), and of one who always
+    clicks (`click`). `narrow` tells that all brackets are as narrow as one may wish.
+    """
+
+    instance: dict[str, Any]
+    toml: str
+    words: str
+    lower: float
+    upper: float
+    method: str
+    seconds: float
+    narrow: bool
+    graph: Branch
+    rivals: list[Way]
+    walk: dict[str, list[Place]]
 
 
 class CategoryState(Struct):

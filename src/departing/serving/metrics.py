@@ -1,8 +1,9 @@
 """Counters for Prometheus."""
 
-from departing.serving.service import Service
+from collections.abc import Mapping
 
 HELP = {
+    "arrived": "New users.",
     "recommended": "Recommendations made.",
     "answered": "Answers taken.",
     "clicked": "Answers that were clicks.",
@@ -12,18 +13,19 @@ HELP = {
 }
 
 
-def metrics_text(service: Service) -> str:
-    """All counters since the start, and the current version, in Prometheus' format."""
+def metrics_text(totals: Mapping[str, int], version: int, failing: bool) -> str:
+    """All counters since the store was made, the current version, and whether the store fails, for Prometheus."""
     lines = []
-    for name in sorted({*HELP, *service.counters}):
+    for name in sorted({*HELP, *totals}):
         lines += [
             f"# HELP departing_{name}_total {HELP.get(name, 'Events of this kind.')}",
             f"# TYPE departing_{name}_total counter",
-            f"departing_{name}_total {service.counters[name]}",
+            f"departing_{name}_total {totals.get(name, 0)}",
         ]
-    lines += [
-        "# HELP departing_policy_version The version of the policy that new users get.",
-        "# TYPE departing_policy_version gauge",
-        f"departing_policy_version {service.versions.current}",
-    ]
+    gauges = (
+        ("policy_version", "The version of the policy that new users get.", version),
+        ("store_failing", "Whether nothing can be written at present.", int(failing)),
+    )
+    for name, words, value in gauges:
+        lines += [f"# HELP departing_{name} {words}", f"# TYPE departing_{name} gauge", f"departing_{name} {value}"]
     return "\n".join(lines) + "\n"

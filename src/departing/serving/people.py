@@ -4,6 +4,8 @@ Nothing here knows of stores, clocks or HTTP: functions take a user and change i
 is known for good: whether there was a click, and whether the user stayed. Whoever comes back has stayed.
 """
 
+from math import inf
+
 import msgspec
 import numpy as np
 
@@ -40,12 +42,18 @@ class User(msgspec.Struct, array_like=True):
     last: int = -1  # the latest event
     seen: float = 0.0
     departed: bool = False
+    before: int = -1  # the number under which they were known before they were taken for departed
 
-    def counts_with_open(self, n_categories: int, unanswered: str) -> Integers:
-        """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet."""
+    def counts_with_open(self, n_categories: int, unanswered: str, until: float = inf) -> Integers:
+        """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet.
+
+        Open steps from the event `until` on are left out.
+        """
         counts = np.zeros((n_categories, 4), np.int64)
         counts.reshape(-1)[: len(self.counts)] = self.counts
         for step in self.open:
+            if step.event >= until:
+                continue
             if step.clicked:
                 counts[step.category, CLICK] += 1
             elif step.clicked is not None or unanswered == "no-click":

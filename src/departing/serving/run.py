@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,134 +19,208 @@ from granian.server.embed import Server
 
 from departing.model.errors import InputError
 from departing.model.instance import Instance
+from departing.planning.outline import outline
 from departing.planning.plan import plan
 from departing.policy.library import describe
 from departing.policy.schedule import Fixed
+from departing.report.plans import branch_values
+from departing.serving.catalogue import category_row
+from departing.serving.databases import connect, is_postgres
 from departing.serving.http import App, Keys
-from departing.serving.service import Service, Settings
-from departing.serving.store import SqliteStore
-from departing.serving.versions import Version
+from departing.serving.service import HERE, Service, Settings
+from departing.serving.sqlite import SqliteStore
+from departing.serving.store import NOTHING, Store
+from departing.serving.versions import GIVEN, Version
 
+WORKER = "DEPARTING_WORKER"  # of a process that is one of several: its number and theirs, as in 0/2
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PATIENCE = 10.0  # seconds to wait at the end for those who are still talking
-REFRESH, SWEEP = 0.3, 2.0  # seconds between looks at the store: for new policies, for silent users
+REFRESH, SWEEP, COUNT = 0.3, 2.0, 30.0  # seconds between looks: for new policies, silent users, how many are here
+DEPTH = 4  # steps of the decision graph
 log = logging.getLogger("departing")
 
 
+def open_store(address: str) -> Store:
+    """The store at an address: a file, or a PostgreSQL database."""
+    if is_postgres(address):
+        from departing.serving.postgres import PostgresStore
+
+        return PostgresStore(address)
+    return SqliteStore(Path(address))
+
+
 def open_service(
-    path: Path, names: Sequence[str], instance: Instance | None, settings: Settings, seed: int | None = None
+    address: str, names: Sequence[str], instance: Instance | None, settings: Settings, seed: int | None = None
 ) -> Service:
     """The service of a store; a new one begins with these categories and the best policy of `instance`."""
     if instance is not None:
         names = instance.categories
-    store = SqliteStore(path)
-    known = [name for name, _ in store.categories()]
-    if not known:
-        if not names:
-            store.close()
-            raise InputError(f"The store {str(path)!r} is new; name its categories, or give an instance.")
-        now = time.time()
-        store.write(
-            *(("INSERT INTO categories VALUES (?, ?, ?, NULL)", (i, name, now)) for i, name in enumerate(names))
-        )
-        store.settle()
-    elif names and list(names) != known[: len(names)]:
+    store = open_store(address)
+
+    async def begin() -> Service:
+        await store.act(NOTHING, lambda: _name_categories(store, names))
+        service = await store.act(NOTHING, lambda: Service(store, settings, seed=seed))
+        await store.act(NOTHING, lambda: _publish_first(service, instance))
+        return service
+
+    try:
+        return asyncio.run(begin())
+    except BaseException:
         store.close()
-        raise InputError(f"The store {str(path)!r} has the categories {', '.join(known)}, not {', '.join(names)}.")
-    service = Service(store, settings, seed=seed)
-    planned = [version.about["instance"] for version in service.versions.known.values() if _of_instance(version)]
-    if instance is not None and (not planned or planned[-1] != json.loads(json.dumps(instance.document()))):
-        service.publish(_planned(instance, len(service.versions.known)))
-    elif not service.versions.known:
+        raise
+
+
+def _name_categories(store: Store, names: Sequence[str]) -> None:
+    known = [name for name, _ in store.categories()]
+    if not known and not names:
+        raise InputError(f"The store {store.name} is new; name its categories, or give an instance.")
+    if known and names and list(names) != known[: len(names)]:
+        raise InputError(f"The store {store.name} has the categories {', '.join(known)}, not {', '.join(names)}.")
+    if not known:
+        now = time.time()
+        store.write(*(category_row(i, name, now) for i, name in enumerate(names)))
+
+
+def _publish_first(service: Service, instance: Instance | None) -> None:
+    """Publish the best policy of the instance, unless that was done; anything, all alike, if there is none."""
+    catalogue = service.catalogue
+    catalogue.refresh()
+    known = catalogue.versions.known
+    if instance is not None:
+        document = json.loads(json.dumps(instance.document()))
+        shown = [a for a in catalogue.shown() if a < instance.n_categories]
+        made = [version.about for version in known.values() if version.given]
+        if not made or made[-1]["instance"] != document or made[-1].get("shown", shown) != shown:
+            catalogue.publish(_planned(instance, shown, max(known, default=-1) + 1))
+    elif not known:
         about = {"words": "anything, all alike", "source": "the start", "uniform": True}
-        service.publish(Version(0, time.time(), Fixed(0), len(service.names), about))
-    store.settle()
-    return service
+        catalogue.publish(Version(0, time.time(), Fixed(0), len(catalogue.names), about))
 
 
-def _of_instance(version: Version) -> bool:
-    return version.about.get("source") == "the instance"
+def check_place(host: str, port: int, keys: Keys) -> str:
+    """Where to listen; raise if strangers could call without a key, or if somebody else listens there.
 
-
-def _check_port(host: str, port: int) -> None:
-    """Raise if somebody else listens there; the server itself would share the port with them."""
+    The server itself would share the port with them.
+    """
+    if host not in LOOPBACK and not keys.needed:
+        raise InputError(f"host is {host!r}; without a key only this machine is served (127.0.0.1).")
+    host = "127.0.0.1" if host == "localhost" else host
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((host, port))
         except OSError as error:
             raise InputError(f"port is {port}; it cannot be listened on at {host}: {error.strerror}.") from error
+    return host
 
 
-def _planned(instance: Instance, number: int) -> Version:
-    made = plan(instance, 1e-6 * max(1.0, float(instance.fixed_values.max())), 60.0)
+def _planned(instance: Instance, shown: list[int], number: int) -> Version:
+    made = plan(instance, 1e-6 * max(1.0, float(instance.fixed_values.max())), 60.0, allowed=shown)
     about = {
         "words": describe(made.policy, instance),
         "lower": made.lower,
         "upper": made.upper,
-        "source": "the instance",
+        "source": GIVEN,
         "instance": instance.document(),
+        "shown": shown,
+        "graph": branch_values(outline(made.policy, instance, DEPTH), instance),
     }
     return Version(number, time.time(), made.policy, instance.n_categories, about)
 
 
-async def serve(service: Service, host: str, port: int, keys: Keys, train: tuple[int, int] | None = None) -> None:
-    """Serve until told to stop; `train` has the number of types and a seed, if it is to learn."""
-    if host not in LOOPBACK and not keys.needed:
-        raise InputError(f"host is {host!r}; without a key only this machine is served (127.0.0.1).")
-    if host == "localhost":
-        host = "127.0.0.1"
-    _check_port(host, port)
-    begun = train is None or any(map(_of_instance, service.versions.known.values()))
-    app = App(service, keys, lambda: begun or len(service.versions.known) > 1)
+async def serve(
+    service: Service, host: str, port: int, keys: Keys, train: tuple[int, int] | None = None, learning: bool = False
+) -> None:
+    """Serve until told to stop; `train` has the number of types and a seed, if this process is to see to learning."""
+    versions = service.catalogue.versions.known
+    begun = not learning or any(version.given for version in versions.values())
+    app = App(service, keys, lambda: begun or len(versions) > 1, learning)
     server = Server(app, address=host, port=port, interface=Interfaces.RSGI, log_enabled=False, websockets=False)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    tasks = [asyncio.create_task(server.serve()), asyncio.create_task(_look_after(service))]
-    trainer = None if train is None else asyncio.create_task(_keep_training(service.store.path, *train))
-    tell("serving", host=host, port=port, store=str(service.store.path), categories=len(service.names))
+    serving = asyncio.create_task(server.serve())
+    others = [asyncio.create_task(_look_after(service))]
+    if train is not None:
+        others.append(asyncio.create_task(_keep_training(str(service.store.address), *train)))
+    tell("serving", host=host, port=port, store=service.store.name, categories=len(service.catalogue.names))
     waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    failures = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+    await asyncio.wait([waiting, serving, others[0]], return_when=asyncio.FIRST_COMPLETED)
+    failures = [task.exception() for task in (serving, others[0]) if task.done() and not task.cancelled()]
     server.stop()  # type: ignore[no-untyped-call]
-    for task in [waiting, *tasks[1:], *([trainer] if trainer else [])]:
+    for task in [waiting, *others]:
         task.cancel()
-    others = [*tasks[1:], *([trainer] if trainer else [])]
     await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.wait([tasks[0]], timeout=PATIENCE)
+    await asyncio.wait([serving], timeout=PATIENCE)
+    await app.close()
     service.store.close()
     tell("stopped")
     if failures:
         raise InputError(f"The service has stopped by itself: {failures[0]!r}.")
 
 
+async def supervise(workers: int) -> None:
+    """Run as many processes like this one, start those again that die, and stop them all when told to stop."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    code = "from departing.cli import main; main()"
+    command = [sys.executable, "-c", code, *sys.argv[1:]]
+    tasks = [
+        asyncio.create_task(_keep("worker", command, {WORKER: f"{number}/{workers}"})) for number in range(workers)
+    ]
+    await stopped.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _look_after(service: Service) -> None:
-    """Take up new policies, and find users who are silent."""
-    swept = 0.0
+    """Take up new policies, find users who are silent, keep counters; say so if the clock was set."""
+    swept, counted, ahead = 0.0, 0.0, 0.0
     while True:
         try:
-            if service.refresh():
-                tell("policy", version=service.versions.current)
+            if await service.refresh():
+                tell("policy", version=service.catalogue.versions.current)
             if time.monotonic() - swept > SWEEP:
-                n = service.sweep()
+                n = await service.sweep()
                 service.store.trim()
+                await service.keep_counters()
                 swept = time.monotonic()
                 if n:
                     tell("departed", users=n, why="silent")
+            if service.store.shared and time.monotonic() - counted > COUNT:
+                service.here = await asyncio.to_thread(_count_here, service.store.address)
+                counted = time.monotonic()
+            if abs(getattr(service.clock, "ahead", 0.0) - ahead) > 1.0:
+                ahead = getattr(service.clock, "ahead", 0.0)
+                tell("clock set", seconds=round(ahead, 1), followed=False)
         except Exception as error:  # such as a full disk: go on answering, if only to say so
-            tell("trouble", error=repr(error))
+            tell("trouble", error=str(error) or repr(error))
             await asyncio.sleep(SWEEP)
         await asyncio.sleep(REFRESH)
 
 
-async def _keep_training(path: Path, types: int, seed: int) -> None:
-    """Keep a trainer running, and start another if it dies."""
+def _count_here(address: str | Path) -> int:
+    """How many users are here, of all processes."""
+    with closing(connect(address)) as database:
+        return int(database.rows(HERE)[0][0])
+
+
+async def _keep_training(address: str, types: int, seed: int) -> None:
+    """Keep a trainer running; the address, which may have a password in it, is not for others to see."""
+    numbers = [str(number) for number in (types, seed, os.getpid())]
+    command = [sys.executable, "-m", "departing.serving.trainer", *numbers]
+    await _keep("trainer", command, {"DEPARTING_STORE": address, "OPENBLAS_NUM_THREADS": "1"})
+
+
+async def _keep(what: str, command: list[str], environment: dict[str, str]) -> None:
+    """Keep a process running, and start it again if it dies."""
     pause = 1.0
     while True:
-        numbers = [str(number) for number in (types, seed, os.getpid())]
-        command = [sys.executable, "-m", "departing.serving.trainer", str(path), *numbers]
-        process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, env=os.environ | environment
+        )
         started = time.monotonic()
         try:
             await process.wait()
@@ -153,7 +228,7 @@ async def _keep_training(path: Path, types: int, seed: int) -> None:
             process.terminate()
             await process.wait()
             raise
-        tell("trainer died", code=process.returncode)
+        tell(f"{what} died", code=process.returncode)
         pause = 1.0 if time.monotonic() - started > 60 else min(2 * pause, 60.0)
         await asyncio.sleep(pause)
 

@@ -1,8 +1,6 @@
 """The service itself, whatever speaks to it: recommends, is told what users do, and remembers."""
 
 import random
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -15,9 +13,11 @@ from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.serving import messages as m
 from departing.serving import people
+from departing.serving.catalogue import Catalogue, NotFoundError
+from departing.serving.clock import Clock
 from departing.serving.people import RefusedError, User
-from departing.serving.store import Answer, Decision, SqliteStore
-from departing.serving.versions import Version, Versions, choose, types_of
+from departing.serving.store import NOTHING, Answer, Decision, Need, Store, StoreError, Write, event_number
+from departing.serving.versions import Version, choose, types_of
 
 WHY = {
     "unknown": "There is no such event.",
@@ -26,10 +26,9 @@ WHY = {
     "closed": "The user has departed since, and this event was taken for a no-click.",
 }
 SWEEP = 1000  # users whose silence is looked at in one go
-
-
-class NotFoundError(InputError):
-    """There is nothing of that name."""
+HERE = "SELECT count(*) FROM users WHERE departed = 0"
+LIVES = 100  # times that a user began anew, as far as that is looked back
+PAST = "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed FROM decisions d LEFT JOIN answers a USING (event)"
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Settings:
     unanswered: str = "no-click"  # what a recommendation that was never answered means
     shadow: bool = False  # the caller decides, we only say what we would have shown
     most_categories: int = 1000
+    most_users: int = 10_000_000  # who may be here at once
 
 
 class Service:
@@ -48,29 +48,18 @@ class Service:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         settings: Settings | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         seed: int | None = None,
     ) -> None:
-        self.store, self.settings, self.clock = store, settings or Settings(), clock
+        self.store, self.settings, self.clock = store, settings or Settings(), clock or Clock()
         self.rng = random.Random(seed)
+        self.counters = store.counters
         store.unanswered = self.settings.unanswered
-        self.counters: Counter[str] = Counter()
-        self.names: list[str] = []
-        self.retired: set[int] = set()
-        for name, retired in store.categories():
-            self._learn_of(name, retired)
-        self.versions = Versions(store.rows("SELECT * FROM policies ORDER BY version"))
+        self.catalogue = Catalogue(store, self.settings.most_categories, self.settings.shadow)
+        ((self.here,),) = store.rows(HERE)
         self._now = 0.0
-        kept = dict(store.rows("SELECT key, value FROM meta"))
-        self.shadow = kept.get("shadow", str(int(self.settings.shadow))) == "1"
-        self._refresh_allotments()
-
-    def _learn_of(self, name: str, retired: bool) -> None:
-        self.names.append(name)
-        if retired:
-            self.retired.add(len(self.names) - 1)
 
     def now(self) -> float:
         """The time, which never goes back, whatever the clock does."""
@@ -79,41 +68,54 @@ class Service:
 
     # Recommending
 
-    def recommend(self, ask: m.Ask) -> m.Recommendation:
+    async def recommend(self, ask: m.Ask) -> m.Recommendation:
         """What to show to a user."""
+        need = Need(users=(ask.user,), key=ask.event)
+        return await self.store.act(need, lambda: self._recommend(ask), durable=False)
+
+    def _recommend(self, ask: m.Ask) -> m.Recommendation:
         if ask.event is not None:
             before = self._asked_before(ask)
             if before is not None:
                 return before
-        now = self.now()
+        now, settings, catalogue = self.now(), self.settings, self.catalogue
         allowed = self._allowed(ask.allowed)
-        told = self._category(self._told(ask)) if self.shadow else None
-        user = self.store.user(ask.user)
-        if user is not None and not user.departed and now - user.seen > self.settings.inactive_after:
-            self._leave(user, now, "silent")
-        if user is not None and user.departed:  # somebody who was taken for departed begins anew
-            self.counters["returned"] += 1
-            old, user = user, None
-            self.store.rename(old, f"earlier {uuid4().hex}")
-            self.store.save(old)
-        if user is None:
-            user = User(self.store.next_user, ask.user, self.versions.assign(), [], [])
-            self.store.next_user += 1
+        told = catalogue.category(self._told(ask)) if catalogue.shadow else None
+        user = self._arrived(ask.user, now)
         people.come_back(user)
-        counts = user.counts_with_open(len(self.names), self.settings.unanswered)
-        version = self.versions[user.version]
+        counts = user.counts_with_open(len(catalogue.names), settings.unanswered)
+        version = catalogue.versions[user.version]
         chance: float | None
-        category, chance, ours = choose(version, counts, allowed, self.settings.explore, self.rng)
+        category, chance, ours = choose(version, counts, allowed, settings.explore, self.rng)
         if told is not None:
             category, chance = told, ask.propensity
-        event = self.store.next_event
-        self.store.next_event += 1
-        self.store.reserve()
-        people.show(user, event, category, now, self.settings.unanswered)
-        decision = Decision(event, ask.event, user.number, now, category, chance, user.version, ours)
+        event = self.store.new_event()
+        people.show(user, event, category, now, settings.unanswered)
+        decision = Decision(
+            event, ask.event, user.number, now, category, chance, user.version, ours, int(told is not None)
+        )
         self.store.save(user, self.store.decided(decision))
         self.counters["recommended"] += 1
         return self._recommendation(decision, counts if ask.explain else None)
+
+    def _arrived(self, name: str, now: float) -> User:
+        """The user of this name; a new one, if they are, or if they were taken for departed."""
+        user, before = self.store.user(name), -1
+        if user is not None and not user.departed and now - user.seen > self.settings.inactive_after:
+            self._leave(user, now, "silent")
+        if user is not None and not user.departed:
+            return user
+        if self.here >= self.settings.most_users:
+            raise StoreError(f"There are {self.here:,} users here, as many as are allowed (--most-users).")
+        if user is not None:  # begins anew
+            before = user.number
+            self.counters["returned"] += 1
+            self.store.rename(user, f"earlier {uuid4().hex}")
+            self.store.save(user)
+        number = self.store.new_number()
+        self.here += 1
+        self.counters["arrived"] += 1
+        return User(number, name, self.catalogue.version_of(number), [], [], before=before)
 
     def _told(self, ask: m.Ask) -> str:
         if ask.shown is None:
@@ -127,29 +129,39 @@ class Service:
         before = self.store.decision_of(ask.event)
         if before is None:
             return None
-        user = self.store.user(ask.user)
-        if user is None or user.number != before.user:
+        user = next((life for life in self._lives(ask.user) if life.number == before.user), None)
+        if user is None:
             raise InputError(f"event is {ask.event!r:.60}; it was used for another user.")
-        return self._recommendation(before, None)
+        counts = user.counts_with_open(len(self.catalogue.names), self.settings.unanswered, before.event)
+        return self._recommendation(before, counts if ask.explain else None)
+
+    def _lives(self, name: str) -> Iterable[User]:
+        """The user of a name, and who they were before they began anew."""
+        user = self.store.user(name)
+        for _ in range(LIVES):
+            if user is None:
+                return
+            yield user
+            user = self.store.user_of(user.before) if user.before >= 0 else None
 
     def _recommendation(self, decision: Decision, counts: Integers | None) -> m.Recommendation:
+        names = self.catalogue.names
         answer = m.Recommendation(
-            _event_name(decision), self.names[decision.category], decision.propensity, decision.version
+            decision.key or f"e-{decision.event}", names[decision.category], decision.propensity, decision.version
         )
-        if self.shadow:
-            answer.would_show = self.names[decision.ours]
+        if decision.shadow:
+            answer.would_show = names[decision.ours]
         if counts is not None:
-            version = self.versions[decision.version]
-            if version.instance is not None:
-                outlook = self._outlook(version, version.instance, counts)
-                if outlook is not None:
-                    answer.belief, answer.further_clicks = outlook
+            outlook = self._outlook(self.catalogue.versions[decision.version], counts)
+            if outlook is not None:
+                answer.belief, answer.further_clicks = outlook
         return answer
 
-    def _outlook(
-        self, version: Version, instance: Instance, counts: Integers
-    ) -> tuple[dict[str, float], float] | None:
-        """The belief, and the clicks to expect; None if no type of the instance does such things."""
+    def _outlook(self, version: Version, counts: Integers) -> tuple[dict[str, float], float] | None:
+        """The belief, and the clicks to expect; None if nothing is known, or no type does such things."""
+        instance: Instance | None = version.instance
+        if instance is None:
+            return None
         known = counts[: instance.n_categories].copy()
         known[:, 2:] = 0  # who is asked about is here
         try:
@@ -160,28 +172,20 @@ class Service:
         return types_of(instance, shares), float((vectors @ shares).max())
 
     def _allowed(self, names: Sequence[str] | None) -> list[int]:
-        if names is None:
-            allowed = [a for a in range(len(self.names)) if a not in self.retired]
-        else:
-            allowed = sorted({self._category(name) for name in names} - self.retired)
+        allowed = self.catalogue.shown()
+        if names is not None:
+            asked = {self.catalogue.category(name) for name in names}
+            allowed = [a for a in self.catalogue.shown() if a in asked]
         if not allowed:
             raise InputError("allowed names only retired categories; at least one that is shown is needed.")
         return allowed
-
-    def _category(self, name: str) -> int:
-        try:
-            return self.names.index(name)
-        except ValueError:
-            known = ", ".join(map(repr, self.names[:10]))
-            raise InputError(f"category is {name!r:.60}; known are {known}.") from None
 
     # Feedback
 
     async def feedback(self, rows: Sequence[m.Feedback]) -> list[m.Taken]:
         """Be told what came of events; what is taken is on disk when this returns."""
-        taken = [self._take(row) for row in rows]
-        await self.store.flushed()
-        return taken
+        need = Need(told=tuple(row.event for row in rows))
+        return await self.store.act(need, lambda: [self._take(row) for row in rows])
 
     def _take(self, row: m.Feedback) -> m.Taken:
         try:
@@ -194,7 +198,8 @@ class Service:
 
     def _answer(self, row: m.Feedback) -> bool:
         """Take an answer; whether it is news."""
-        decision = self._decision(row.event)
+        number = event_number(row.event)
+        decision = self.store.decision_of(row.event) if number is None else self.store.decision(number)
         if decision is None:
             raise RefusedError("unknown")
         user = self.store.user_of(decision.user)
@@ -219,35 +224,41 @@ class Service:
             return False
         writes = [self.store.answered(decision.event, Answer(row.clicked, row.departed), now)]
         if user.departed:
-            writes.append(_departure(user, now, "told"))
-            self.counters["departed"] += 1
+            writes.append(self._gone(user, now, "told"))
         self.counters["clicked"] += row.clicked and before is None
         self.store.save(user, *writes)
         return True
 
-    def _decision(self, event: str) -> Decision | None:
-        if event.startswith("e-") and event[2:].isdecimal() and len(event) < 20:
-            return self.store.decision(int(event[2:]))
-        return self.store.decision_of(event)
+    # Leaving
 
     async def depart(self, name: str) -> m.Done:
         """A user has gone for good."""
+        return await self.store.act(Need(users=(name,)), lambda: self._depart(name))
+
+    def _depart(self, name: str) -> m.Done:
         user = self._user(name)
         if user.departed:
             return m.Done(False)
         self._leave(user, self.now(), "told")
-        await self.store.flushed()
         return m.Done(True)
 
     def _leave(self, user: User, now: float, why: str) -> None:
         people.depart(user, self.settings.unanswered)
-        self.store.save(user, _departure(user, now, why))
-        self.counters["departed"] += 1
+        self.store.save(user, self._gone(user, now, why))
 
-    def sweep(self) -> int:
+    def _gone(self, user: User, now: float, why: str) -> Write:
+        """The write of a departure."""
+        self.counters["departed"] += 1
+        self.here -= 1
+        return "INSERT INTO departures VALUES (?, ?, ?) ON CONFLICT (number) DO NOTHING", (user.number, now, why)
+
+    async def sweep(self) -> int:
         """Take those for departed who have been silent long enough; how many."""
         if self.settings.inactive_after == inf:
             return 0
+        return await self.store.act(NOTHING, self._sweep, durable=False)
+
+    def _sweep(self) -> int:
         now = self.now()
         silent = self.store.silent(now - self.settings.inactive_after, SWEEP)
         for user in silent:
@@ -264,85 +275,69 @@ class Service:
 
     async def known(self, name: str) -> m.Known:
         """What is known of a user."""
-        user = self._user(name)
-        await self.store.flushed()
-        counts = user.counts_with_open(len(self.names), self.settings.unanswered)
-        version = self.versions[user.version]
-        outlook = None if version.instance is None else self._outlook(version, version.instance, counts)
+        await self.settled()
+        return await self.store.act(Need(users=(name,)), lambda: self._known(name), durable=False)
+
+    def _known(self, name: str) -> m.Known:
+        user, names = self._user(name), self.catalogue.names
+        counts = user.counts_with_open(len(names), self.settings.unanswered)
+        outlook = self._outlook(self.catalogue.versions[user.version], counts)
         return m.Known(
             user.name,
             user.version,
             user.departed,
-            {name: row.tolist() for name, row in zip(self.names, counts, strict=True)},
+            {name: row.tolist() for name, row in zip(names, counts, strict=True)},
             None if outlook is None else outlook[0],
             None if outlook is None or user.departed else outlook[1],
-            self._history(user),
+            pasts(self.store.rows(f"{PAST} WHERE d.number = ? ORDER BY d.event DESC LIMIT 100", user.number), names),
         )
-
-    def _history(self, user: User) -> list[m.Past]:
-        query = (
-            "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed FROM decisions d "
-            "LEFT JOIN answers a USING (event) WHERE d.user = ? ORDER BY d.event DESC LIMIT 100"
-        )
-        return self.pasts(self.store.rows(query, user.number))
-
-    def pasts(self, rows: Iterable[tuple[Any, ...]]) -> list[m.Past]:
-        """Recommendations of the past, from their rows."""
-        return [
-            m.Past(key or f"e-{event}", at, self.names[category], _truth(clicked), _truth(departed))
-            for event, key, at, category, clicked, departed in rows
-        ]
 
     async def forget(self, name: str) -> m.Done:
         """Forget who a user is; what they did stays in the statistics, without a name."""
-        user = self._user(name)
-        self.store.rename(user, f"forgotten {uuid4().hex}")
-        if not user.departed:
-            user.departed = True  # nobody can come back under this name; nothing says that they left
-            user.open.clear()
-        writes = ("UPDATE decisions SET key = NULL WHERE user = ?", (user.number,))
-        self.store.save(user, writes)
+        return await self.store.act(Need(users=(name,)), lambda: self._forget(name))
+
+    def _forget(self, name: str) -> m.Done:
+        self._user(name)
+        for user in list(self._lives(name)):
+            self.store.rename(user, f"forgotten {uuid4().hex}")
+            if not user.departed:
+                self.here -= 1
+                user.departed = True  # nobody can come back under this name; nothing says that they left
+                user.open.clear()
+            user.before = -1
+            self.store.save(user, ("UPDATE decisions SET key = NULL WHERE number = ?", (user.number,)))
         self.counters["forgotten"] += 1
-        await self.store.flushed()
         return m.Done(True)
 
     # Policies and categories
 
-    def publish(self, version: Version) -> None:
-        """Publish a version and give it to all new users."""
-        self.versions.publish(version)
-        self.versions.allot([], version.number)
-        self.store.write(
-            ("INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?)", version.row()),
-            *_allotments([], version.number),
-        )
+    async def refresh(self) -> bool:
+        """Take up what a trainer has published, and other processes have changed; whether there is a new policy."""
+        return await self.store.act(NOTHING, self.catalogue.refresh, durable=False)
 
-    def refresh(self) -> bool:
-        """Take up what a trainer has published meanwhile; whether there was anything."""
-        newest = max(self.versions.known, default=-1)
-        rows = self.store.rows("SELECT * FROM policies WHERE version > ? ORDER BY version", newest)
-        for row in rows:
-            self.versions.publish(Version.of_row(*row))
-        if rows:
-            self._refresh_allotments()
-        return bool(rows)
+    async def keep_counters(self) -> None:
+        """Write the counters, so that they outlive this process."""
+        await self.store.act(NOTHING, self.store.keep_counters, durable=False)
 
-    def _refresh_allotments(self) -> None:
-        rows = self.store.rows("SELECT version, users FROM allotments ORDER BY place")
-        if rows and {number for number, _ in rows} <= set(self.versions.known):
-            *parts, (current, _) = rows
-            self.versions.allot(parts, current)
+    async def totals(self) -> dict[str, int]:
+        """The counters of all processes that ever served from this store."""
+        return dict(await self.store.act(NOTHING, self.store.totals, durable=False))
 
-    def policies(self) -> m.Policies:
+    async def settled(self) -> None:
+        """Wait until all that was asked before is on disk."""
+        await self.store.act(NOTHING, lambda: None)
+
+    async def policies(self) -> m.Policies:
         """All versions, the latest first."""
-        return m.Policies([self._published(version) for _, version in sorted(self.versions.known.items())[::-1]])
+        versions = self.catalogue.versions.known
+        return m.Policies([self._published(version) for _, version in sorted(versions.items(), reverse=True)])
 
-    def policy(self) -> m.Published:
+    async def policy(self) -> m.Published:
         """The version that new users get."""
-        return self._published(self.versions[self.versions.current])
+        return self._published(self.catalogue.current)
 
     def _published(self, version: Version) -> m.Published:
-        about = version.about
+        about, current = version.about, version is self.catalogue.current
         return m.Published(
             version.number,
             version.made,
@@ -350,78 +345,45 @@ class Service:
             about.get("lower"),
             about.get("upper"),
             about.get("source", ""),
-            version.number == self.versions.current,
+            current,
+            current and self.catalogue.pinned is not None,
         )
 
-    async def switch(self, number: int) -> m.Published:
-        """Give new users a version of the past, until the next one is published."""
-        if number not in self.versions.known:
-            raise NotFoundError(f"There is no version {number} of the policy.")
-        self.versions.allot([], number)
-        self.store.write(*_allotments([], number))
-        await self.store.flushed()
-        return self.policy()
+    async def switch(self, number: int | None) -> m.Published:
+        """Give new users a version of the past, until told otherwise; None for the latest again."""
+        await self.store.act(NOTHING, lambda: self.catalogue.switch(number))
+        return await self.policy()
 
-    async def set_shadow(self, shadow: bool) -> m.ShadowReport:
+    async def set_shadow(self, shadow: bool) -> None:
         """Let the caller decide, or decide ourselves from now on."""
-        self.shadow = shadow
-        self.store.write(("INSERT OR REPLACE INTO meta VALUES ('shadow', ?)", (str(int(shadow)),)))
-        return await self.shadow_report()
+        await self.store.act(NOTHING, lambda: self.catalogue.set_shadow(shadow))
 
-    async def shadow_report(self) -> m.ShadowReport:
-        """How often the caller decided as we would have."""
-        await self.store.flushed()
-        ((n, matches),) = self.store.rows("SELECT count(*), coalesce(sum(category = ours), 0) FROM decisions")
-        return m.ShadowReport(self.shadow, n, matches, matches / n if n else None)
-
-    def categories(self) -> m.Categories:
+    async def categories(self) -> m.Categories:
         """All categories."""
-        return m.Categories([m.CategoryState(name, a in self.retired) for a, name in enumerate(self.names)])
+        retired = self.catalogue.retired
+        return m.Categories([m.CategoryState(name, a in retired) for a, name in enumerate(self.catalogue.names)])
 
     async def add_category(self, name: str) -> m.Categories:
         """Add a category, or take one back that was retired.
 
         A new one is shown by the share that explores until a policy that knows it is published.
         """
-        if name in self.names and self.names.index(name) not in self.retired:
-            raise InputError(f"name is {name!r:.60}; there is such a category.")
-        if name not in self.names and len(self.names) >= self.settings.most_categories:
-            raise InputError(f"There are {len(self.names)} categories, as many as are allowed.")
-        now = self.now()
-        if name in self.names:
-            self.retired.discard(self.names.index(name))
-            self.store.write(("UPDATE categories SET retired = NULL WHERE name = ?", (name,)))
-        else:
-            self._learn_of(name, False)
-            self.store.write(("INSERT INTO categories VALUES (?, ?, ?, NULL)", (len(self.names) - 1, name, now)))
-        await self.store.flushed()
-        return self.categories()
+        await self.store.act(NOTHING, lambda: self.catalogue.add(name, self.now()))
+        return await self.categories()
 
     async def retire_category(self, name: str) -> m.Categories:
         """Show a category no more."""
-        category = self._category(name)
-        if len(self.names) - len(self.retired | {category}) < 1:
-            raise InputError(f"name is {name!r:.60}; it is the last category that is shown.")
-        self.retired.add(category)
-        self.store.write(("UPDATE categories SET retired = ? WHERE name = ?", (self.now(), name)))
-        await self.store.flushed()
-        return self.categories()
+        await self.store.act(NOTHING, lambda: self.catalogue.retire(name, self.now()))
+        return await self.categories()
 
 
-def _allotments(parts: Sequence[tuple[int, int]], current: int) -> list[tuple[str, tuple[object, ...]]]:
-    """The writes of what new users get: so many each in turn, then `current` for all."""
-    listed = [*parts, (current, 0)]
-    inserts = [("INSERT INTO allotments VALUES (?, ?, ?)", (i, *part)) for i, part in enumerate(listed)]
-    return [("DELETE FROM allotments", ()), *inserts]
-
-
-def _event_name(decision: Decision) -> str:
-    return decision.key or f"e-{decision.event}"
+def pasts(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.Past]:
+    """Recommendations of the past, from their rows."""
+    return [
+        m.Past(key or f"e-{event}", at, names[category], _truth(clicked), _truth(departed))
+        for event, key, at, category, clicked, departed in rows
+    ]
 
 
 def _truth(value: int | None) -> bool | None:
     return None if value is None else bool(value)
-
-
-def _departure(user: User, now: float, why: str) -> tuple[str, tuple[object, ...]]:
-    return "INSERT OR IGNORE INTO departures VALUES (?, ?, ?)", (user.number, now, why)

@@ -2,12 +2,10 @@
 
 import json
 import os
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,12 +17,19 @@ from departing.learning.bayes import Bayes, planned
 from departing.learning.files import alive, plain
 from departing.model.counts import Integers
 from departing.model.instance import Instance
+from departing.planning.outline import outline
+from departing.planning.plan import Plan
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
-from departing.serving.store import connect
+from departing.report.plans import branch_values
+from departing.serving.catalogue import allotments
+from departing.serving.databases import Database, connect
+from departing.serving.schema import SET
 from departing.serving.versions import Version
 from departing.simulation.visits import visits
 
+WAIT = 1.0  # seconds between two tries to be the one that trains
+DEPTH = 4  # steps of the decision graph
 PAUSE = 0.2  # seconds between two looks at the store
 DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
 NODES = 20_000
@@ -40,19 +45,23 @@ class ServedBayes(Bayes):
         """What the store tells that users did."""
         return self.told
 
-    def block(self, arrived: int, told: Evidence | None) -> list[tuple[Policy, int]]:
-        """What the next users get, given how many came and what they did."""
-        self.arrived, self.told = arrived, told
+    def block(
+        self, arrived: int, told: Evidence | None, allowed: tuple[int, ...] | None = None
+    ) -> list[tuple[Policy, int]]:
+        """What the next users get, given how many came, what they did, and which categories may be shown."""
+        self.arrived, self.told, self.allowed = arrived, told, allowed
+        if allowed is not None:
+            self._tried = [policy for policy in self._tried if set(policy.shown.tolist()) <= set(allowed)]
         return self._block()
 
 
-def histogram(connection: sqlite3.Connection, n_categories: int) -> tuple[Integers, Integers]:
+def histogram(database: Database, n_categories: int) -> tuple[Integers, Integers]:
     """Distinct settled counts `[n, K, 4]` of users, and how many have each."""
-    rows = connection.execute("SELECT counts, count(*) FROM users GROUP BY counts").fetchall()
+    rows = database.rows("SELECT counts, count(*) FROM users GROUP BY counts")
     if len(rows) > DISTINCT:
         share = len(rows) // DISTINCT + 1
         query = "SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 GROUP BY counts"
-        rows = connection.execute(query, (share, share)).fetchall()
+        rows = database.rows(query, share, share)
     counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
     for i, (blob, n) in enumerate(rows):
         known = msgspec.msgpack.decode(blob, type=list[int])
@@ -79,44 +88,45 @@ def _together(
 class Trainer:
     """Looks at the store now and then, and publishes what is best by now."""
 
-    def __init__(self, path: Path, types: int, seed: int = 0, growth: float = 0.1) -> None:
-        self.types, self.seed, self.growth = types, seed, growth
-        self.connection = connect(path)
-        self.given = self._given()
+    def __init__(self, database: Database, types: int, seed: int = 0, growth: float = 0.1) -> None:
+        self.types, self.seed, self.growth, self.database = types, seed, growth, database
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
+        self._allowed: tuple[int, ...] | None = None
 
     def _given(self) -> Instance | None:
         """The instance that the service was begun with."""
-        given = "json_extract(about, '$.source') = 'the instance'"
-        query = f"SELECT about FROM policies WHERE {given} ORDER BY version DESC"
-        row = self.connection.execute(query).fetchone()
-        return None if row is None else Instance.from_document(json.loads(row[0])["instance"], "the instance")
+        rows = self.database.rows("SELECT value FROM meta WHERE key = 'instance'")
+        return Instance.from_document(json.loads(rows[0][0]), "the instance") if rows else None
 
     def _resume(self) -> ServedBayes | None:
         """The learner of an earlier process, if it thought of as many types."""
-        row = self.connection.execute("SELECT value FROM meta WHERE key = 'learner'").fetchone()
-        if row is None:
+        rows = self.database.rows("SELECT value FROM meta WHERE key = 'learner'")
+        if not rows:
             return None
-        learner = ServedBayes.of_state(alive(json.loads(row[0])))
+        learner = ServedBayes.of_state(alive(json.loads(rows[0][0])))
         assert isinstance(learner, ServedBayes)
         return learner if learner.n_types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; whether a policy was published."""
-        names = [name for (name,) in self.connection.execute("SELECT name FROM categories ORDER BY category")]
-        (arrived,) = self.connection.execute("SELECT count(*) FROM users").fetchone()
-        changed = self.learner is not None and self.learner.n_categories != len(names)
-        if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
+        with self.database.snapshot():
+            rows = self.database.rows("SELECT name, retired FROM categories ORDER BY category")
+            names, allowed = [name for name, _ in rows], tuple(a for a, (_, gone) in enumerate(rows) if gone is None)
+            ((arrived,),) = self.database.rows("SELECT count(*) FROM users")
+            changed = self._allowed is not None and self._allowed != allowed
+            if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
+                return False
+            counts, users = histogram(self.database, len(names))
+            given = self._given()
+        if not len(users) and (self._trained_at >= 0 or given is not None):
             return False
-        counts, users = histogram(self.connection, len(names))
-        if not len(users) and (self._trained_at >= 0 or self.given is not None):
-            return False
-        if self.given is not None and self.given.n_categories <= len(names):
-            counts, users = _together(counts, users, *_imagined(self.given, len(names)))
+        if given is not None and given.n_categories <= len(names):
+            counts, users = _together(counts, users, *_imagined(given, len(names)))
         learner = self._learner(len(names))
-        parts = learner.block(arrived, Evidence.of(counts, users, self.types) if len(users) else None)
-        self._trained_at = arrived
+        evidence = Evidence.of(counts, users, self.types) if len(users) else None
+        parts = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
+        self._trained_at, self._allowed = arrived, allowed
         self._publish(names, parts, learner)
         return True
 
@@ -128,40 +138,45 @@ class Trainer:
     def _publish(self, names: Sequence[str], parts: list[tuple[Policy, int]], learner: ServedBayes) -> None:
         instance = learner.instance()
         named = Instance(instance.prior, instance.click, instance.depart, instance.depart_on_click, names)
-        best = planned(named)
-        largest = max(parts, key=lambda part: part[1])[0]
-        made = []
-        for policy, _ in parts:
-            worth = evaluate(named, policy, 1e-3, NODES)
-            about: dict[str, Any] = {
-                "words": describe(policy, named),
-                "lower": worth.lower,
-                "upper": best.upper,
-                "source": "the best by now" if policy is largest else "tried to find out",
-                "instance": named.document(),
-                "arrived": learner.arrived,
-            }
-            made.append(Version(-1, time.time(), policy, len(names), about))
+        best = planned(named, learner.allowed)
+        largest = max(range(len(parts)), key=lambda i: parts[i][1])
+        made = [self._version(policy, named, best, learner) for policy, _ in parts]
+        made[largest].about |= {"source": "the best by now", "loss": learner.loss}
         state = json.dumps(plain(learner.state()))
-        with self.connection:
-            self.connection.execute("BEGIN IMMEDIATE")
-            (latest,) = self.connection.execute("SELECT coalesce(max(version), -1) FROM policies").fetchone()
+        database = self.database
+        with database.transaction():
+            ((latest,),) = database.rows("SELECT coalesce(max(version), -1) FROM policies")
             for number, version in enumerate(made, latest + 1):
                 version.number = number
             allotted = [(version.number, users) for version, (_, users) in zip(made, parts, strict=True)]
-            current = max(allotted, key=lambda part: part[1])[0]
-            listed = [(place, *part) for place, part in enumerate([*allotted, (current, 0)])]
-            self.connection.executemany("INSERT INTO policies VALUES (?, ?, ?, ?)", [each.row() for each in made])
-            self.connection.execute("DELETE FROM allotments")
-            self.connection.executemany("INSERT INTO allotments VALUES (?, ?, ?)", listed)
-            self.connection.execute("INSERT OR REPLACE INTO meta VALUES ('learner', ?)", (state,))
+            database.many("INSERT INTO policies VALUES (?, ?, ?, ?)", [version.row() for version in made])
+            database.rows("DELETE FROM meta WHERE key LIKE ?", "first %")
+            for query, values in allotments(allotted, made[largest].number):
+                database.rows(query, *values)
+            database.rows(SET, "learner", state)
+
+    def _version(self, policy: Policy, named: Instance, best: Plan, learner: ServedBayes) -> Version:
+        worth = evaluate(named, policy, 1e-3, NODES)
+        about: dict[str, Any] = {
+            "words": describe(policy, named),
+            "lower": worth.lower,
+            "upper": best.upper,
+            "source": "tried to find out",
+            "instance": named.document(),
+            "graph": branch_values(outline(policy, named, DEPTH), named),
+            "arrived": learner.arrived,
+        }
+        return Version(-1, time.time(), policy, named.n_categories, about)
 
 
-def main(path: str, types: str, seed: str, server: str) -> None:
-    """Train until the server, our parent, is gone."""
-    parent = int(server)
-    trainer = Trainer(Path(path), int(types), int(seed))
-    with closing(trainer.connection):
+def main(types: str, seed: str, server: str) -> None:
+    """Train until the server, our parent, is gone; of several trainers of a store one does, the others wait."""
+    parent, address = int(server), os.environ["DEPARTING_STORE"]
+    os.nice(19)  # recommending goes first
+    with closing(connect(address)) as database:
+        while os.getppid() == parent and not database.lead():
+            time.sleep(WAIT)
+        trainer = Trainer(database, int(types), int(seed))
         while os.getppid() == parent:
             if not trainer.step():
                 time.sleep(PAUSE)

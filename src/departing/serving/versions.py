@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from departing.policy.files import to_document
 from departing.policy.library import policy_from
 from departing.policy.protocol import Policy, recommended
 
+GIVEN = "the instance"  # the source of such a version
 MEMORY = 100_000  # different counts whose category is remembered, for each version
 
 
@@ -35,6 +37,11 @@ class Version:
         """The version as it is stored."""
         document = to_document(self.policy) | {"categories_known": self.n_categories}
         return self.number, self.made, json.dumps(document), json.dumps(self.about)
+
+    @property
+    def given(self) -> bool:
+        """Whether it was planned for an instance that somebody gave, not one that was learned."""
+        return bool(self.about.get("source") == GIVEN)
 
     @property
     def instance(self) -> Instance | None:
@@ -60,10 +67,10 @@ class Version:
 class Versions:
     """All versions, and which one new users get: allotments of so many users each, in turn, then the last one."""
 
-    def __init__(self, rows: Iterable[tuple[int, float, str, str]]) -> None:
-        self.known = {row[0]: Version.of_row(*row) for row in rows}
-        self.current = max(self.known, default=-1)
-        self._queue: list[list[int]] = []
+    def __init__(self) -> None:
+        self.known: dict[int, Version] = {}
+        self.current = -1
+        self._parts: list[tuple[int, int]] = []  # the first user who does not get it any more, and a version
 
     def __getitem__(self, number: int) -> Version:
         return self.known[number]
@@ -72,20 +79,16 @@ class Versions:
         """A new version."""
         self.known[version.number] = version
 
-    def allot(self, parts: Iterable[tuple[int, int]], current: int) -> None:
-        """What new users get from now on."""
-        self._queue = [[number, users] for number, users in parts if users > 0]
+    def allot(self, parts: Sequence[tuple[int, int]], current: int, first: int = 0) -> None:
+        """What new users get from user `first` on."""
+        versions, users = [number for number, _ in parts], [users for _, users in parts]
+        ends = (first + end for end in accumulate(users))
+        self._parts = list(zip(ends, versions, strict=True))
         self.current = current
 
-    def assign(self) -> int:
-        """The version of the next user."""
-        if not self._queue:
-            return self.current
-        front = self._queue[0]
-        front[1] -= 1
-        if not front[1]:
-            self._queue.pop(0)
-        return front[0]
+    def assign(self, number: int) -> int:
+        """The version of the user of this number."""
+        return next((version for end, version in self._parts if number < end), self.current)
 
 
 def choose(

@@ -1,0 +1,205 @@
+"use strict";
+const $ = id => document.getElementById(id), NS = "http://www.w3.org/2000/svg";
+const colour = i => `var(--c${i % 8})`, shade = i => `var(--t${i % 8})`;
+
+// Elements; text goes in as text, never as HTML.
+function fill(element, attributes, text) {
+  for (const name in attributes) element.setAttribute(name, attributes[name]);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+function put(parent, name, attributes, text) {
+  const element = fill(document.createElementNS(NS, name), attributes, text);
+  parent.append(element);
+  return element;
+}
+function make(name, attributes, ...inside) {
+  const element = fill(document.createElement(name), attributes);
+  element.append(...inside);
+  return element;
+}
+
+// Numbers and words.
+const short = n => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : String(n);
+const plain = n => n === 0 ? "0" : Math.abs(n) >= 1e5 || Math.abs(n) < 1e-4 ? n.toExponential(1) : String(+n.toPrecision(3));
+function percent(share) {
+  const p = 100 * share;
+  return (p === 0 || p >= 10 ? p.toFixed(0) : p >= 1 ? p.toFixed(1) : p >= .01 ? p.toFixed(2) : "< 0.01") + " %";
+}
+const cut = (text, most) => [...text].length > most ? [...text].slice(0, Math.max(most - 1, 1)).join("") + "…" : text;
+function believed(belief) {
+  return Object.entries(belief).map(([type, share]) => type + " " + percent(share)).join(", ");
+}
+
+// Talking to the service; a key is asked for where one is needed.
+let key = sessionStorage.getItem("key") || "";
+function login(then) {
+  $("login").onsubmit = event => {
+    event.preventDefault();
+    key = $("key").value;
+    sessionStorage.setItem("key", key);
+    then();
+  };
+}
+async function call(path, body) {
+  const headers = key ? {authorization: "Bearer " + key} : {};
+  const how = body === undefined ? {headers} : {method: "POST", headers, body: JSON.stringify(body)};
+  let answer;
+  try { answer = await fetch(path, how); } catch { throw new Error("The service does not answer; trying again."); }
+  $("login").hidden = answer.status !== 401;
+  if (answer.status === 401) return null;
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+function trouble(sentence) { $("trouble").hidden = !sentence; $("trouble").textContent = sentence || ""; }
+
+// Pictures are drawn as wide as there is room, so that their text stays as large as all other text.
+function sheet(svg, height) {
+  const width = Math.max(svg.parentElement.clientWidth - 32, 240);
+  svg.replaceChildren();
+  fill(svg, {viewBox: `0 0 ${width} ${height}`});
+  return width;
+}
+function onResize(draw) {
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+}
+function ticks(from, to, log, most) {
+  if (log) {
+    const found = [], a = Math.floor(Math.log10(from)), b = Math.ceil(Math.log10(to));
+    for (const parts of [[1, 2, 5], [1, 5], [1]]) {
+      found.length = 0;
+      for (let e = a; e <= b; e++) for (const part of parts) if (part * 10 ** e >= from * .999 && part * 10 ** e <= to * 1.001) found.push(part * 10 ** e);
+      if (found.length <= most) return found;
+    }
+    return found.filter((_, i) => i % Math.ceil(found.length / most) === 0);
+  }
+  const raw = (to - from) / most, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find(s => s * size >= raw * .999) * size;
+  const found = [];
+  for (let i = Math.ceil(from / step - 1e-9); i * step <= to + 1e-9 * step; i++) found.push(i * step);
+  return found;
+}
+// Axes: x and y are {from, to, log, label, text, at}; the scales come back.
+function axes(svg, height, x, y) {
+  const width = sheet(svg, height), left = 46, right = width - 12, top = 24, bottom = height - 38;
+  const scale = (axis, a, b) => {
+    const f = axis.log ? Math.log : v => v, low = f(axis.from), high = f(axis.to);
+    return v => a + (b - a) * (high === low ? .5 : (f(v) - low) / (high - low));
+  };
+  const X = scale(x, left, right), Y = scale(y, bottom, top);
+  for (const v of y.at || ticks(y.from, y.to, y.log, 5)) {
+    put(svg, "line", {x1: left, x2: right, y1: Y(v), y2: Y(v), stroke: "var(--line)"});
+    put(svg, "text", {x: left - 6, y: Y(v) + 4, "text-anchor": "end"}, (y.text || plain)(v));
+  }
+  for (const v of x.at || ticks(x.from, x.to, x.log, width / 90)) {
+    put(svg, "line", {x1: X(v), x2: X(v), y1: bottom, y2: bottom + 4, stroke: "var(--soft)"});
+    const anchor = X(v) > right - 14 ? "end" : "middle";
+    put(svg, "text", {x: X(v) + (anchor === "end" ? 10 : 0), y: bottom + 17, "text-anchor": anchor}, (x.text || plain)(v));
+  }
+  put(svg, "text", {x: 2, y: 12}, y.label);
+  put(svg, "text", {x: right, y: height - 5, "text-anchor": "end"}, x.label);
+  return {x: X, y: Y, left, right, top, bottom};
+}
+function line(svg, points, stroke, more) {
+  put(svg, "polyline", {points: points.map(p => p.map(v => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke, "stroke-width": 2, "stroke-linejoin": "round", ...more});
+}
+const nothing = (svg, sentence) => { sheet(svg, 30); put(svg, "text", {x: 0, y: 16}, sentence); };
+function legend(element, entries, kind) {
+  element.replaceChildren(...entries.map(([name, paint]) => {
+    const mark = make("i", kind ? {class: kind} : {});
+    mark.style.background = paint;
+    return make("span", {}, mark, name);
+  }));
+}
+// Bars lie, so that long names have room: rows of {name, value, text, paint}.
+function bars(element, rows, top) {
+  element.replaceChildren(...rows.map(row => {
+    const bar = make("i", {});
+    bar.style.width = 100 * Math.min(row.value / top, 1) + "%";
+    bar.style.background = row.paint;
+    return make("div", {}, make("div", {class: "what"}, make("span", {}, row.name), make("span", {}, row.text)), make("div", {class: "track"}, bar));
+  }));
+}
+
+// The decision graph: from left to right where there is room, else as an indented list.
+const AFTER = {click: "click", stay: "no click, stays"};
+const TIMES = ["", "", " twice", " three times"];
+function route(steps) {
+  const runs = [];
+  for (const step of steps) {
+    if (runs.length && runs[runs.length - 1][0] === step) runs[runs.length - 1][1] += 1;
+    else runs.push([step, 1]);
+  }
+  return runs.map(([step, n]) => (step === "click" ? "a click" : "no click") + (TIMES[n] ?? ` ${n} times`)).join(", then ");
+}
+function sentence(first) {  // in words: what comes first, and the shortest ways to something else
+  if (first.for_good) return `Show ${first.category} to everybody, for good.`;
+  const changes = [], queue = [[first, []]];
+  let deepest = 1;
+  while (queue.length) {
+    const [branch, steps] = queue.shift();
+    deepest = Math.max(deepest, steps.length + 1);
+    for (const then of branch.then || []) {
+      const path = [...steps, then.after];
+      if (then.category === branch.category) queue.push([then, path]);
+      else changes.push(`${then.category} after ${route(path)}`);
+    }
+  }
+  if (!changes.length) return `Show ${first.category} in the first ${deepest} steps, whatever a user does.`;
+  return `Begin with ${first.category}; change to ${changes.slice(0, 3).join("; to ")}${changes.length > 3 ? "; and so on" : ""}.`;
+}
+function graph(svg, first, categories) {
+  const paint = branch => colour(Math.max(categories.indexOf(branch.category), 0));
+  const depth = branch => 1 + Math.max(0, ...(branch.then || []).map(depth)), levels = depth(first);
+  fill(svg, {"aria-label": "The decision graph. " + sentence(first)});
+  const wide = svg.parentElement.clientWidth - 32 >= 150 * levels + 60;
+  (wide ? across : indented)(svg, first, levels, paint);
+}
+function box(svg, branch, x, y, width, height, paint) {
+  const group = put(svg, "g", {});
+  put(group, "title", {}, `${branch.category}: ${percent(branch.share)} of users; ${believed(branch.belief)}`);
+  put(group, "rect", {x, y, width, height, rx: 5, fill: "var(--field)", stroke: paint, "stroke-width": 1.5});
+  put(group, "rect", {x, y, width: 6, height, rx: 3, fill: paint});
+  let at = x + 6;
+  Object.values(branch.belief).forEach((share, i) => {
+    const part = (width - 8) * share;
+    put(group, "rect", {x: at, y: y + height - 5, width: part, height: 4, fill: shade(i)});
+    at += part;
+  });
+  return group;
+}
+const ending = branch => branch.for_good ? ", for good" : branch.then && branch.then.length ? "" : " …";
+function across(svg, first, levels, paint) {
+  const row = 54, high = 44, leaves = branch => branch.then && branch.then.length ? branch.then.reduce((n, then) => n + leaves(then), 0) : 1;
+  const width = sheet(svg, leaves(first) * row + 2), step = Math.min((width + 93) / levels, 340), wide = step - 96;
+  const place = (branch, level, top) => {
+    const x = level * step + 1, y = top + leaves(branch) * row / 2 - high / 2 + 1;
+    let next = top;
+    for (const then of branch.then || []) {
+      const [tx, ty] = place(then, level + 1, next);
+      next += leaves(then) * row;
+      put(svg, "path", {d: `M${x + wide},${y + high / 2} C${x + wide + 30},${y + high / 2} ${tx - 60},${ty} ${tx - 2},${ty}`, fill: "none", stroke: "var(--soft)",
+        "stroke-width": Math.max(1, 6 * then.share).toFixed(1), opacity: .6, "stroke-dasharray": then.after === "click" ? "none" : "5 4"});
+      put(svg, "text", {x: tx - 5, y: ty + (then === branch.then[0] ? -7 : 17), "text-anchor": "end"}, AFTER[then.after]);
+    }
+    const group = box(svg, branch, x, y, wide, high, paint(branch));
+    put(group, "text", {x: x + 12, y: y + 17, class: "strong"}, cut(branch.category, Math.floor((wide - 14) / 7.5)));
+    put(group, "text", {x: x + 12, y: y + 33}, percent(branch.share) + (wide > 110 && level === 0 ? " of users" : "") + ending(branch));
+    return [x, y + high / 2];
+  };
+  place(first, 0, 0);
+}
+function indented(svg, first, levels, paint) {
+  const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.then || []).forEach(then => walk(then, level + 1, at)); };
+  walk(first, 0, -1);
+  const row = 50, high = 42, indent = 16, width = sheet(svg, rows.length * row);
+  rows.forEach(({branch, level, parent}, i) => {
+    const x = level * indent + 1, y = i * row + 1;
+    if (parent >= 0) put(svg, "path", {d: `M${x - indent + 7},${parent * row + high + 1} V${y + high / 2} H${x}`, fill: "none", stroke: "var(--soft)", "stroke-dasharray": branch.after === "click" ? "none" : "4 3"});
+    const group = box(svg, branch, x, y, width - x - 2, high, paint(branch));
+    put(group, "text", {x: x + 12, y: y + 15}, branch.after ? AFTER[branch.after] : "first");
+    put(group, "text", {x: x + 12, y: y + 31, class: "strong"}, cut(branch.category, Math.floor((width - x - 130) / 7.5)));
+    put(group, "text", {x: width - 10, y: y + 24, "text-anchor": "end"}, percent(branch.share) + ending(branch));
+  });
+}
