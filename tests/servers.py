@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from departing.serving.client import Client
 
@@ -15,6 +16,27 @@ def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def children(pid):
+    """The processes that a process has started and that are there still."""
+    with suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return []
+
+
+def descendants(pid):
+    """Those, and theirs."""
+    found = children(pid)
+    return found + [one for child in found for one in descendants(child)]
+
+
+def command_of(pid):
+    """How a process was called; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
 
 
 class Running:
@@ -45,7 +67,10 @@ class Running:
         raise AssertionError("it does not listen")
 
     def kill(self):
-        self.process.kill()
+        """As when the power fails: the server and all of its processes at once."""
+        for pid in (self.process.pid, *descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def stop(self):
@@ -63,5 +88,4 @@ def serving(folder, *options, environment=None, store=None):
         yield server
     finally:
         if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+            server.kill()

@@ -123,7 +123,7 @@ def test_the_live_page_of_a_new_service(browser, tmp_path, width, scheme):
         serving(tmp_path, "--instance", "magazine") as server,
         Open(browser, server.url, width, scheme) as page,
     ):
-        page.get_by_text("users so far").wait_for()
+        page.locator("#tiles").get_by_text("users so far").wait_for()
         assert page.get_by_text("Nobody has left yet.").is_visible()
         assert page.get_by_text("There are none yet.").is_visible()
         assert not page.locator("#learning").is_visible()
@@ -296,6 +296,6 @@ def test_everything_can_be_done_by_keyboard(browser, server):
 def test_the_pages_lead_to_each_other(browser, server, width, scheme):
     with opened(browser, server, width=width, scheme=scheme) as page:
         page.get_by_role("link", name="Live").click()
-        page.get_by_text("users so far").wait_for()
+        page.locator("#tiles").get_by_text("users so far").wait_for()
         page.get_by_role("link", name="Explorer").click()
         until(page, "found !== null && !busy")

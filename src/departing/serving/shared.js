@@ -153,7 +153,7 @@ function graph(svg, first, categories) {
   const paint = branch => colour(Math.max(categories.indexOf(branch.category), 0));
   const depth = branch => 1 + Math.max(0, ...(branch.then || []).map(depth)), levels = depth(first);
   fill(svg, {"aria-label": "The decision graph. " + sentence(first)});
-  const wide = svg.parentElement.clientWidth - 32 >= 150 * levels + 60;
+  const wide = svg.parentElement.clientWidth - 32 >= 140 * levels + 20;
   (wide ? across : indented)(svg, first, levels, paint);
 }
 function box(svg, branch, x, y, width, height, paint) {

@@ -38,6 +38,7 @@ from departing.serving.store import (
 
 RESERVED = 100_000  # numbers of events that are reserved at a time
 RECENT = 100_000  # answers and keys that are kept in memory
+LINGER = 0.02  # seconds that writes are gathered for which nobody waits
 AGAIN = 1.0  # seconds after which what could not be written is tried again
 
 
@@ -261,7 +262,7 @@ class _Writer:
         self._database, self._store = SqliteDatabase(path), store
         self._batch: list[list[Write]] = []
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self._busy = False
+        self._busy, self._idle = False, False
         self._put = self.done = 0  # how many were put, and are on disk
         self._wake = threading.Condition()
         self._closing = False
@@ -273,7 +274,8 @@ class _Writer:
         with self._wake:
             self._batch.append(writes)
             self._put += 1
-            self._wake.notify()
+            if self._idle:
+                self._wake.notify()
             return self._put
 
     async def flushed(self) -> None:
@@ -298,7 +300,11 @@ class _Writer:
         while True:
             with self._wake:
                 while not self._batch and not self._futures and not self._closing:
+                    self._idle = True
                     self._wake.wait()
+                self._idle = False
+                if not self._futures and not self._closing:  # nobody waits: more may come meanwhile
+                    self._wake.wait(LINGER)
                 batch, self._batch = self._batch, []
                 futures, self._futures = self._futures, []
                 self._busy = True
