@@ -71,6 +71,8 @@ class Load:
         with closing(connection):
             while not self._stop.is_set():
                 self._visit(connection, rng)
+                if rng.random() < 0.05:
+                    connection.close()  # the next may be to another worker
 
     def _visit(self, connection, rng):
         body = {"user": f"user {rng.randrange(self.users)}"} | ({"event": uuid4().hex} if self.keyed else {})

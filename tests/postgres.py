@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psycopg
 
+from servers import children, command_of
+
 MISSING = "PostgreSQL is not installed (Debian: postgresql)"
 
 
@@ -70,10 +72,13 @@ class Postgres:
 
     def kill(self):
         """As when the power fails: the server and all of its processes at once."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        for pid in (self.process.pid, *map(int, children)):
+        self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        found = children(self.process.pid)
+        for pid in (self.process.pid, *found):
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
+        while any(map(command_of, found)):
+            time.sleep(0.01)
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def close(self):

@@ -77,6 +77,11 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(20) == 0
 
+    def listeners(self):
+        """How many processes listen on the port."""
+        rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self.port:04X}") and row[3] == "0A" for row in rows)
+
     def client(self, key=None):
         return Client(self.url, key)
 

@@ -87,16 +87,16 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, addre
 
 def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, postgres):
     address = postgres.new()
-    with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server, threads=16) as load:
+    with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
         for kill in range(FEW):
-            wait_until(lambda: len(found(server, " serve ")) == 2)
+            wait_until(lambda: server.listeners() == 2)
             load.more(200)
             victim = found(server, " serve ")[kill % 2]
             os.kill(victim, signal.SIGKILL)
             wait_until(lambda victim=victim: victim not in found(server, " serve "))
             load.more()
-        wait_until(lambda: len(found(server, " serve ")) == 2)
-        load.more()
+        wait_until(lambda: server.listeners() == 2)
+        load.more(200)
         load.stop()
         server.stop()
     check(address, load.acknowledged)
@@ -104,12 +104,26 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, 
         assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommended' AND value > 0")) >= 2
 
 
+def test_workers_stop_when_who_started_them_is_killed(tmp_path, postgres):
+    address = postgres.new()
+    with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
+        wait_until(lambda: server.listeners() == 2)
+        load.more()
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: server.listeners() == 0)
+        server.start()
+        load.more()
+        load.stop()
+        server.stop()
+    check(address, load.acknowledged)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_of_contradicting_answers_one_wins(tmp_path, postgres, workers):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", str(workers), store=address) as server:
-        if workers > 1:
-            wait_until(lambda: len(found(server, " serve ")) == workers)
+        wait_until(lambda: server.listeners() == workers)
         for round_ in range(5):
             event = ask(server.port, "POST", "/v1/recommend", {"user": f"carl {round_}"})[1]["event"]
             told, together = [], threading.Barrier(16)
@@ -258,8 +272,8 @@ def test_a_copy_that_is_made_under_load_has_all_that_was_acknowledged_before(tmp
     ("content", "target", "words"),
     [
         (b"no database at all, but text", "copy.sqlite", "file is not a database"),
-        (b"", "copy.sqlite", "is not the store of a service"),
-        (None, "nowhere/copy.sqlite", "cannot be written"),
+        (b"", "copy.sqlite", "it is empty"),
+        (None, "nowhere/copy.sqlite", "Cannot write"),
     ],
 )
 def test_what_cannot_be_copied_is_told_in_one_sentence(tmp_path, content, target, words):

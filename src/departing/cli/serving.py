@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -93,7 +94,9 @@ def serve(
 
 
 def backup(
-    store: Annotated[Path, typer.Argument(help="The file of a service, which may be running.", exists=True)],
+    store: Annotated[
+        Path, typer.Argument(help="The file of a service, which may be running.", exists=True, dir_okay=False)
+    ],
     target: Annotated[Path, typer.Argument(help="The file to copy it to, which must not exist.")],
 ) -> None:
     """Copy the file of a running service; to restore, serve from the copy."""
@@ -101,9 +104,10 @@ def backup(
 
     if target.exists():
         raise InputError(f"{str(target)!r} exists; a copy goes to a new file.")
-    database = SqliteDatabase(store)
-    database.copy(target)
-    database.close()
+    if not store.stat().st_size:
+        raise InputError(f"The store {str(store)!r} cannot be copied: it is empty.")
+    with closing(SqliteDatabase(store)) as database:
+        database.copy(target)
     print(f"Saved to {target}")
 
 

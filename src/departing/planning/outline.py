@@ -33,7 +33,9 @@ class Branch:
 
 
 def outline(policy: Policy, instance: Instance, depth: int = 3, least: float = 0.01) -> Branch:
-    """The tree of a policy's first recommendations, `depth` steps deep, without branches of fewer than `least` of the users.
+    """The tree of a policy's first recommendations, `depth` steps deep, without branches of few users.
+
+    Few are fewer than a share `least` of all.
 
     >>> from departing.model.examples import magazine
     >>> from departing.planning.plan import plan

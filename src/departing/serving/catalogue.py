@@ -19,6 +19,7 @@ class Catalogue:
         self._store, self._most = store, most
         self.names: list[str] = []
         self.retired: set[int] = set()
+        self.shown: list[int] = []  # the categories that are not retired
         self.versions = Versions()
         self.shadow, self._shadow_unless_told = shadow, shadow
         self.pinned: int | None = None
@@ -29,13 +30,13 @@ class Catalogue:
         """Read what other processes may have changed."""
         found = self._store.categories()
         self.names = [name for name, _ in found]
-        self.retired = {a for a, (_, retired) in enumerate(found) if retired}
+        self._retire({a for a, (_, retired) in enumerate(found) if retired})
         kept = self._store.meta()
         self.shadow = kept.get("shadow", str(int(self._shadow_unless_told))) == "1"
         self.pinned = int(kept["pinned"]) if "pinned" in kept else None
 
     def refresh(self) -> bool:
-        """Take up what a trainer has published meanwhile, and other processes have changed; whether there is a policy."""
+        """Take up what a trainer has published, and other processes have changed; whether there is a new policy."""
         newest = max(self.versions.known, default=-1)
         rows = self._store.rows("SELECT * FROM policies WHERE version > ? ORDER BY version", newest)
         for row in rows:
@@ -101,9 +102,9 @@ class Catalogue:
             raise InputError(f"category is {name!r:.60}; known are {known}.")
         return self.names.index(name)
 
-    def shown(self) -> list[int]:
-        """The categories that are not retired."""
-        return [a for a in range(len(self.names)) if a not in self.retired]
+    def _retire(self, retired: set[int]) -> None:
+        self.retired = retired
+        self.shown = [a for a in range(len(self.names)) if a not in retired]
 
     def add(self, name: str, now: float) -> None:
         """Add a category, or take one back that was retired."""
@@ -112,12 +113,13 @@ class Catalogue:
         if name in self.names and self.names.index(name) not in self.retired:
             raise InputError(f"name is {name!r:.60}; there is such a category.")
         if name in self.names:
-            self.retired.discard(self.names.index(name))
+            self._retire(self.retired - {self.names.index(name)})
             self._store.write(("UPDATE categories SET retired = NULL WHERE name = ?", (name,)))
         elif len(self.names) >= self._most:
             raise InputError(f"There are {len(self.names)} categories, as many as are allowed.")
         else:
             self.names.append(name)
+            self._retire(self.retired)
             self._store.write(category_row(len(self.names) - 1, name, now))
 
     def retire(self, name: str, now: float) -> None:
@@ -125,7 +127,7 @@ class Catalogue:
         category = self.category(name)
         if len(self.names) - len(self.retired | {category}) < 1:
             raise InputError(f"name is {name!r:.60}; it is the last category that is shown.")
-        self.retired.add(category)
+        self._retire(self.retired | {category})
         self._store.write(("UPDATE categories SET retired = ? WHERE name = ?", (now, name)))
 
 

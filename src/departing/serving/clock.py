@@ -14,8 +14,8 @@ def passed() -> float:
 class Clock:
     """The time of day at the start, and then as much later as has passed.
 
-    It follows the machine's clock within a minute, so that slow corrections are taken over; one that is set back or far
-    ahead is not followed, for then people would seem silent who are not. `ahead` is by how much it is off at present.
+    It follows the machine's clock within a minute, so that slow corrections are taken over; one that is set back or
+    far ahead is not followed, for then people would seem silent who are not. `ahead` is by how much that is off now.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = passed) -> None:

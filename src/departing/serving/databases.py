@@ -7,13 +7,14 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from departing.model.errors import InputError, MissingExtraError
+from departing.model.files import replacing
 from departing.serving.schema import IN_BULK, SCHEMA, migrate, tables
 
 PRAGMAS = (
@@ -22,6 +23,7 @@ PRAGMAS = (
     "secure_delete = ON",
     "busy_timeout = 30000",
     "cache_size = -64000",
+    "wal_autocheckpoint = 10000",
 )
 AT_ONCE = (128, 16)  # rows in one statement
 PART = 5000  # rows that are read at a time
@@ -137,10 +139,13 @@ class SqliteDatabase(Database):
         return self.transaction("DEFERRED")
 
     def copy(self, target: Path) -> None:
-        """Copy the database to another file, while it is in use."""
-        with sqlite3.connect(target) as other:
-            self._connection.backup(other)
-        other.close()
+        """Copy the store to another file, while it is in use: all of it or nothing."""
+        try:
+            self.rows("SELECT value FROM meta WHERE key = 'schema'")
+            with replacing(target) as part, closing(sqlite3.connect(part)) as other:
+                self._connection.backup(other)
+        except sqlite3.Error as error:
+            raise InputError(f"The store {self.name} cannot be copied: {error}.") from error
 
     def close(self) -> None:
         """Close the connection."""

@@ -110,8 +110,8 @@ def _moments(database: Database, since: int, now: float) -> list[m.Moment]:
         return []
     width = max(now - first, 1.0) / SPANS
     query = (
-        "SELECT CAST((p.time - ?) / ? AS INTEGER) AS span, u.version, count(*), sum(u.clicks), sum(u.clicks * u.clicks) "
-        f"{recent} GROUP BY span, u.version ORDER BY span, u.version"
+        "SELECT CAST((p.time - ?) / ? AS INTEGER) AS span, u.version, count(*), sum(u.clicks), "
+        f"sum(u.clicks * u.clicks) {recent} GROUP BY span, u.version ORDER BY span, u.version"
     )
     found = database.rows(query, first, width, since)
     return [_moment(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in found]

@@ -1,8 +1,9 @@
 """The store of a service in PostgreSQL, which several processes may serve from at once.
 
-A thread takes the calls that have come while it was busy and runs them in one transaction: it gets what they need with
-a few queries, holds the rows of their users, and commits. So of two processes that are told of one user at once, one
-waits for the other, and nothing is acknowledged before it is on disk. Nothing of users is kept in memory in between.
+A thread takes the calls that have come while it was busy and runs them in one transaction: it gets what they need
+with a few queries, holds the rows of their users, and commits. So of two processes that are told of one user at once,
+one waits for the other, and nothing is acknowledged before it is on disk. Nothing of users is kept in memory in
+between.
 """
 
 import asyncio
@@ -147,7 +148,7 @@ class PostgresStore(Store):
         try:
             self._database = _opened(str(self.address))
             self.failure = None
-        except InputError as error:
+        except (InputError, psycopg.Error) as error:
             self.failure = str(error)
             time.sleep(AGAIN)
 

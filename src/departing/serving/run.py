@@ -33,6 +33,7 @@ from departing.serving.store import NOTHING, Store
 from departing.serving.versions import GIVEN, Version
 
 WORKER = "DEPARTING_WORKER"  # of a process that is one of several: its number and theirs, as in 0/2
+PARENT = "DEPARTING_PARENT"  # the process that started it
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PATIENCE = 10.0  # seconds to wait at the end for those who are still talking
 REFRESH, SWEEP, COUNT = 0.3, 2.0, 30.0  # seconds between looks: for new policies, silent users, how many are here
@@ -88,7 +89,7 @@ def _publish_first(service: Service, instance: Instance | None) -> None:
     known = catalogue.versions.known
     if instance is not None:
         document = json.loads(json.dumps(instance.document()))
-        shown = [a for a in catalogue.shown() if a < instance.n_categories]
+        shown = [a for a in catalogue.shown if a < instance.n_categories]
         made = [version.about for version in known.values() if version.given]
         if not made or made[-1]["instance"] != document or made[-1].get("shown", shown) != shown:
             catalogue.publish(_planned(instance, shown, max(known, default=-1) + 1))
@@ -144,11 +145,11 @@ async def serve(
     if train is not None:
         others.append(asyncio.create_task(_keep_training(str(service.store.address), *train)))
     tell("serving", host=host, port=port, store=service.store.name, categories=len(service.catalogue.names))
-    waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait([waiting, serving, others[0]], return_when=asyncio.FIRST_COMPLETED)
+    waiting = [asyncio.create_task(stopped.wait()), asyncio.create_task(_orphaned())]
+    await asyncio.wait([*waiting, serving, others[0]], return_when=asyncio.FIRST_COMPLETED)
     failures = [task.exception() for task in (serving, others[0]) if task.done() and not task.cancelled()]
     server.stop()  # type: ignore[no-untyped-call]
-    for task in [waiting, *others]:
+    for task in [*waiting, *others]:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await asyncio.wait([serving], timeout=PATIENCE)
@@ -166,13 +167,22 @@ async def supervise(workers: int) -> None:
         loop.add_signal_handler(number, stopped.set)
     code = "from departing.cli import main; main()"
     command = [sys.executable, "-c", code, *sys.argv[1:]]
+    common = {PARENT: str(os.getpid())}
     tasks = [
-        asyncio.create_task(_keep("worker", command, {WORKER: f"{number}/{workers}"})) for number in range(workers)
+        asyncio.create_task(_keep("worker", command, common | {WORKER: f"{number}/{workers}"}))
+        for number in range(workers)
     ]
     await stopped.wait()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _orphaned() -> None:
+    """Wait until whoever started this worker is gone; for ever if it is not one of several."""
+    parent = int(os.environ.get(PARENT, "0"))
+    while not parent or os.getppid() == parent:
+        await asyncio.sleep(REFRESH)
 
 
 async def _look_after(service: Service) -> None:

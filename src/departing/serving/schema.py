@@ -8,7 +8,9 @@ import msgspec
 SCHEMA = 2
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE categories (category {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, added {real} NOT NULL, retired {real});
+CREATE TABLE categories (
+    category {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, added {real} NOT NULL, retired {real}
+);
 CREATE TABLE users (
     number {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, state {bytes} NOT NULL, counts {bytes} NOT NULL,
     departed {int} NOT NULL, seen {real} NOT NULL, version {int} NOT NULL DEFAULT 0, clicks {int} NOT NULL DEFAULT 0,

@@ -28,7 +28,10 @@ WHY = {
 SWEEP = 1000  # users whose silence is looked at in one go
 HERE = "SELECT count(*) FROM users WHERE departed = 0"
 LIVES = 100  # times that a user began anew, as far as that is looked back
-PAST = "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed FROM decisions d LEFT JOIN answers a USING (event)"
+PAST = (
+    "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed "
+    "FROM decisions d LEFT JOIN answers a USING (event)"
+)
 
 
 @dataclass(frozen=True)
@@ -172,10 +175,10 @@ class Service:
         return types_of(instance, shares), float((vectors @ shares).max())
 
     def _allowed(self, names: Sequence[str] | None) -> list[int]:
-        allowed = self.catalogue.shown()
+        allowed = self.catalogue.shown
         if names is not None:
             asked = {self.catalogue.category(name) for name in names}
-            allowed = [a for a in self.catalogue.shown() if a in asked]
+            allowed = [a for a in self.catalogue.shown if a in asked]
         if not allowed:
             raise InputError("allowed names only retired categories; at least one that is shown is needed.")
         return allowed

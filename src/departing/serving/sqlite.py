@@ -38,7 +38,7 @@ from departing.serving.store import (
 
 RESERVED = 100_000  # numbers of events that are reserved at a time
 RECENT = 100_000  # answers and keys that are kept in memory
-LINGER = 0.02  # seconds that writes are gathered for which nobody waits
+LINGER = 0.03  # seconds that writes are gathered for which nobody waits
 AGAIN = 1.0  # seconds after which what could not be written is tried again
 
 
@@ -322,7 +322,7 @@ class _Writer:
             _resolve(futures, failure)
             if failure is not None:
                 with self._wake:
-                    if self._closing or self._wake.wait(AGAIN) and self._closing:
+                    if self._closing or (self._wake.wait(AGAIN) and self._closing):
                         break
         self._database.close()
 
