@@ -15,7 +15,7 @@ from benchmarks import (
     offpolicy,
     planning,
     reading,
-    serving,
+    serve,
     startup,
 )
 from benchmarks.common import table
@@ -31,7 +31,7 @@ ALL = {
     "movielens": movielens,
     "offpolicy": offpolicy,
     "reading": reading,
-    "serving": serving,
+    "serve": serve,
     "startup": startup,
 }
 

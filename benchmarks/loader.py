@@ -1,7 +1,6 @@
 """A client that asks as fast as it is answered, over 64 connections, in a process of its own.
 
-`python -m benchmarks.loader PORT KIND TOTAL` prints the rate and the quantiles of the time to an answer as JSON; the
-kind `crowd` plays users of the magazine, as many at once as there are connections, from their first step to the last.
+`python -m benchmarks.loader PORT KIND TOTAL` prints the rate and the quantiles of the time to an answer as JSON.
 """
 
 import asyncio
@@ -13,21 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from departing.model.examples import magazine
-from departing.serving.crowd import Crowd, Talk, best_of, converse, post
+from departing.serving.talk import Talk, converse, post
 
 CONNECTIONS = 64
 ROWS = 500
-PACE = 400  # users of a crowd who may come in a second
-
-
-def talks(kind: str, total: int) -> list[Talk]:
-    """What each connection says."""
-    if kind == "crowd":
-        crowd = Crowd(magazine(), total, best_of(magazine())[1], PACE)
-        return [crowd.talk() for _ in range(CONNECTIONS)]
-    counter = iter(range(total))
-    return [plain(kind, counter) for _ in range(CONNECTIONS)]
 
 
 def plain(kind: str, counter: Iterator[int]) -> Talk:
@@ -46,7 +34,8 @@ def plain(kind: str, counter: Iterator[int]) -> Talk:
 
 
 async def main(port: int, kind: str, total: int) -> None:
-    said, times = talks(kind, total), array("d")
+    counter, times = iter(range(total)), array("d")
+    said = [plain(kind, counter) for _ in range(CONNECTIONS)]
     started = time.perf_counter()
     await converse(f"http://127.0.0.1:{port}", said, times)
     seconds = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Users who ask and answer over many connections, whatever happens to the server, and what must be true afterwards."""
+"""Users who ask and answer over many connections, whatever happens to the server, and what must be true then."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from departing.serving.databases import connect
+from departing.serving.databases import connect, is_postgres
 from departing.serving.trainer import histogram
 
 LONG = os.environ.get("DEPARTING_LONG", "") not in ("", "0")
@@ -24,6 +24,11 @@ def wait_until(true, seconds=30.0):
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.05)
+
+
+def kind(address):
+    """Which kind of store is at an address."""
+    return "postgres" if is_postgres(address) else "sqlite"
 
 
 def ask(port, method, path, body=None):

@@ -15,8 +15,9 @@ import departing as dp
 from commands import call, told, values
 from departing.model.examples import blog, magazine
 from departing.serving import client as client_module
-from departing.serving import crowd as module
-from departing.serving.crowd import Crowd, Losses, Visits, best_of, converse, post, value_of_random, visit
+from departing.serving import talk as module
+from departing.serving.crowd import Crowd, Losses, Visits, best_of, check_service, value_of_random, visit
+from departing.serving.talk import converse, post
 from servers import free_port, serving
 
 SITE = dp.Instance(
@@ -292,7 +293,7 @@ def test_another_kind_of_server_is_told(impatient):
 
             async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
                 port = server.sockets[0].getsockname()[1]
-                await asyncio.to_thread(module.check_service, SITE, f"http://127.0.0.1:{port}")
+                await asyncio.to_thread(check_service, SITE, f"http://127.0.0.1:{port}")
 
         with pytest.raises(dp.InputError, match="does not answer as departing serve does"):
             asyncio.run(go())

@@ -19,7 +19,7 @@ from departing.serving.clock import Clock
 from departing.serving.databases import connect
 from departing.serving.run import open_service
 from departing.serving.service import Settings
-from load import LONG, Load, ask, check, wait_until
+from load import LONG, Load, ask, check, kind, wait_until
 from servers import Running, children, command_of, serving
 
 LEARN = ("--learn", "--types", "1", "--categories", "news,sports,music")
@@ -82,7 +82,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, addre
         load.stop()
         server.stop()
     check(address, load.acknowledged)
-    print(f"{KILLS} kills, {len(load.acknowledged)} acknowledged, {load.lost} connections lost")
+    print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} answers acknowledged and all of them kept")
 
 
 def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, postgres):

@@ -2,24 +2,22 @@
 
 import http.client
 import json
+import os
 import random
+import time
 
 import pytest
 
+from load import LONG, check, kind
 from servers import serving
 
+REQUESTS = int(os.environ.get("DEPARTING_REQUESTS", "100000" if LONG else "4000"))
 PATHS = [
     *("/v1/recommend", "/v1/feedback", "/v1/depart", "/v1/policy", "/v1/categories", "/v1/categories/retire"),
-    *(
-        "/v1/shadow",
-        "/v1/users/ann",
-        "/v1/users/%F0%9F%98%80",
-        "/v1/users/",
-        "/v1/log?format=%00",
-        "/v1/../etc",
-        "/%",
-    ),
+    *("/v1/shadow", "/v1/explore", "/v1/live", "/v1/users/ann", "/v1/users/%F0%9F%98%80", "/v1/users/"),
+    *("/v1/users/%FF%00", "/v1/log?format=%00", "/v1/../etc", "/%", "/?" + "x" * 300),
 ]
+KINDS = ["application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "é", "x" * 300]
 VALUES = [
     None,
     True,
@@ -37,7 +35,22 @@ VALUES = [
     {},
     [1],
 ]
-FIELDS = ["user", "event", "clicked", "departed", "allowed", "shown", "version", "name", "shadow", "explain", "x"]
+FIELDS = [
+    *(
+        "user",
+        "event",
+        "clicked",
+        "departed",
+        "allowed",
+        "shown",
+        "propensity",
+        "version",
+        "name",
+        "shadow",
+        "explain",
+    ),
+    *("instance", "toml", "seconds", "x"),
+]
 
 
 def bodies(rng, n):
@@ -52,25 +65,40 @@ def bodies(rng, n):
             yield json.dumps([row] * rng.randrange(1, 3) if kind == 3 else row).encode()
 
 
-def test_thousands_of_malformed_requests_are_refused(tmp_path):
-    rng = random.Random(1)
-    with serving(tmp_path, "--learn", "--categories", "news,sports,music") as server:
-        connection, seen = http.client.HTTPConnection("127.0.0.1", server.port), set()
-        for body in bodies(rng, 4000):
-            try:
-                connection.request(rng.choice(["POST", "POST", "GET", "DELETE", "PUT"]), rng.choice(PATHS), body)
-                answer = connection.getresponse()
-            except (OSError, http.client.HTTPException):  # it was closed after a body that nobody wanted to read
-                connection.close()
-                continue
-            text = answer.read()
-            seen.add(answer.status)
-            assert answer.status < 500, (body, text)
-        connection.close()
-        assert seen <= {200, 400, 404, 405, 413, 422}
+def refused(server, n):
+    """Send so many; the statuses that came back."""
+    rng, seen = random.Random(1), {}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=150)
+    for body in bodies(rng, n):
+        method = rng.choice(["POST", "POST", "GET", "DELETE", "PUT"])
+        headers = {"content-type": rng.choice(KINDS).encode()} if rng.random() < 0.5 else {}
+        try:
+            connection.request(method, rng.choice(PATHS), body, headers)
+            answer = connection.getresponse()
+        except (OSError, http.client.HTTPException):  # it was closed after a body that nobody wanted to read
+            connection.close()
+            seen["closed"] = seen.get("closed", 0) + 1
+            continue
+        text = answer.read()
+        seen[answer.status] = seen.get(answer.status, 0) + 1
+        assert answer.status < 500, (body, text)
+    connection.close()
+    return seen
+
+
+def test_thousands_of_malformed_requests_are_refused(tmp_path, address):
+    requests, began = REQUESTS if address.endswith(".sqlite") else REQUESTS // 8, time.monotonic()
+    with serving(tmp_path, "--learn", "--categories", "news,sports,music", store=address) as server:
+        seen = refused(server, requests)
+        assert seen.keys() <= {200, 400, 404, 405, 413, 422, "closed"}
+        assert seen.get("closed", 0) < requests / 2
         with server.client() as client:
             assert client.recommend("still here")["category"]
         assert server.process.poll() is None
+        server.stop()
+    check(address, {})
+    statuses = ", ".join(f"{n:,} × {status}" for status, n in sorted(seen.items(), key=str))
+    print(f"{kind(address)}: {requests:,} malformed requests in {time.monotonic() - began:.0f} s: {statuses}")
 
 
 @pytest.mark.parametrize("raw", [b"GARBAGE\r\n\r\n", b"POST /v1/recommend HTTP/1.1\r\ncontent-length: -4\r\n\r\n"])

@@ -4,15 +4,13 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from contextlib import closing
 
-import msgspec
 import numpy as np
 import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from departing.serving.databases import connect
+from load import recount, wait_until
 from servers import serving
 
 CATEGORIES = ("--categories", "news,sports,music")
@@ -33,35 +31,6 @@ def raw(server, path, body=None, method=None, key=None):
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
-
-
-def recount(address):
-    """Settled counts of all users by the decisions and answers alone, a slow twin of what is kept of users."""
-    with closing(connect(address)) as database:
-        names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
-        gone = {user for (user,) in database.rows("SELECT number FROM departures")}
-        steps = {}
-        query = (
-            "SELECT number, category, clicked, departed FROM decisions LEFT JOIN answers USING (event) ORDER BY event"
-        )
-        for user, category, clicked, departed in database.rows(query):
-            steps.setdefault(user, []).append((category, clicked, departed))
-        kept = {
-            number: msgspec.msgpack.decode(blob) for number, blob in database.rows("SELECT number, counts FROM users")
-        }
-    found = {}
-    for user, done in steps.items():
-        counts = np.zeros((len(names), 4), int)
-        for i, (category, clicked, departed) in enumerate(done):
-            last = i == len(done) - 1
-            if clicked is None and user not in gone and last:
-                continue  # still open
-            if not last or departed == 0:
-                counts[category, 0 if clicked else 1] += 1
-            elif user in gone:
-                counts[category, 3 if clicked else 2] += 1
-        found[user] = counts.reshape(-1).tolist()
-    return found, {user: (list(row) + [0] * 4 * len(names))[: 4 * len(names)] for user, row in kept.items()}
 
 
 def test_asking_answering_and_asking_again(server):
@@ -225,54 +194,6 @@ def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
         client.recommend("ann")  # a new life
         assert not client.user("ann")["departed"]
         assert b"departing_returned_total 1" in raw(server, "/metrics")[1]
-
-
-def wait_until(true, seconds=30):
-    import time
-
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
-    with serving(tmp_path, "--learn", *CATEGORIES) as server:
-        rng, acknowledged = np.random.default_rng(0), {}
-        for round_ in range(4):
-            stop = threading.Event()
-
-            def drive(name, server=server, stop=stop):
-                with server.client() as client:
-                    while not stop.is_set():
-                        try:
-                            event = client.recommend(name)["event"]
-                            clicked = bool(rng.random() < 0.5)
-                            if client.feedback(event, clicked)["taken"]:
-                                acknowledged[event] = clicked
-                        except dp.InputError:
-                            return
-
-            threads = [threading.Thread(target=drive, args=(f"user {round_ % 2}-{i}",)) for i in range(8)]
-            for thread in threads:
-                thread.start()
-            stop.wait(1.0)
-            server.kill()
-            stop.set()
-            for thread in threads:
-                thread.join()
-            server.start()
-        with server.client() as client:
-            again = client.feedback_batch([{"event": e, "clicked": c} for e, c in list(acknowledged.items())[-900:]])
-            assert all(row["taken"] for row in again)
-        server.stop()
-        assert len(acknowledged) > 100
-        with closing(connect(server.store)) as database:
-            query = "SELECT key, clicked FROM answers JOIN decisions USING (event)"
-            stored = {key: bool(clicked) for key, clicked in database.rows(query)}
-        assert acknowledged.items() <= stored.items()
-        found, kept = recount(server.store)
-        assert found == kept
 
 
 def test_keys_are_needed_where_there_are_keys(tmp_path):

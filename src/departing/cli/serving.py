@@ -43,7 +43,7 @@ def serve(
     inactive_after: Annotated[
         str | None, typer.Option(help="Silence after which a user has departed, such as '14 days' or '30 minutes'.")
     ] = None,
-    explore: Annotated[float, typer.Option(help="Share of recommendations that are drawn.", min=0, max=1)] = 0.05,
+    explore: Annotated[float, typer.Option(help="Share of recommendations that are drawn.", min=0, max=1)] = 0.01,
     unanswered: Annotated[str, typer.Option(help="What no answer means: no-click or not-seen.")] = "no-click",
     shadow: Annotated[bool, typer.Option("--shadow", help="The caller decides, we only watch.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each key; 0 for no limit.", min=0)] = 0.0,

@@ -47,9 +47,9 @@ CLIENT, ADMIN, OPEN = "client", "admin", "open"  # who may call
 Handler = Callable[[Any], Any]
 
 
-OTHERS = (
-    ("/v1/log", TYPES["jsonl"], "All decisions; ?format=parquet for Parquet."),
-    ("/metrics", "text/plain", "Counters for Prometheus."),
+OTHERS: tuple[tuple[str, tuple[str, ...], str, dict[str, list[str]]], ...] = (
+    ("/v1/log", tuple(TYPES.values()), "All decisions; ?format=parquet for Parquet.", {"format": list(TYPES)}),
+    ("/metrics", ("text/plain",), "Counters for Prometheus.", {}),
 )
 
 
@@ -167,7 +167,7 @@ class App:
             return await self._answer(scope, protocol)
         except msgspec.ValidationError as error:
             return self._problem(422, f"The request is not as it should be: {error}.")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return self._problem(400, f"The body is no JSON: {error}.")
         except NotFoundError as error:
             return self._problem(404, str(error))
@@ -227,10 +227,18 @@ class App:
                 return refused
             form = check_form(parse_qs(scope.query_string).get("format", ["jsonl"])[0])
             return 200, [("content-type", TYPES[form])], await self._log(form)
-        methods = [known for known, place in self.routes if place == path]
+        methods = ", ".join(self._methods(path))
         if methods:
-            return self._problem(405, f"{path} does not take {method}, but {', '.join(methods)}.")
+            status, headers, words = self._problem(405, f"{path:.100} does not take {method}, but {methods}.")
+            return status, [*headers, ("allow", methods)], words
         return self._problem(404, f"There is no {path:.100}; /openapi.json lists all there is.")
+
+    def _methods(self, path: str) -> list[str]:
+        """What may be done with a path."""
+        if path.startswith("/v1/users/"):
+            path = "/v1/users/{user}"
+        others = {"/openapi.json", *self._pages, *(place for place, *_ in OTHERS)}
+        return [method for method, place in self.routes if place == path] or ["GET"] * (path in others)
 
     async def _metrics(self) -> bytes:
         service, failing = self.service, self.service.store.failure is not None
@@ -283,25 +291,29 @@ def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     of = dict(zip(listed, schemas, strict=True))
     paths: dict[str, Any] = {}
-    problem = {"description": "Refused.", "content": {"application/json": {"schema": of[m.Problem]}}}
+    problem = _described("Refused.", of[m.Problem])
+    asked: list[dict[str, list[str]]] = [{"key": []}]
     for (method, path), route in routes.items():
         entry: dict[str, Any] = {
             "summary": (getattr(route.gives, "__doc__", None) or path).strip().splitlines()[0],
-            "responses": {
-                "200": {"description": "Done.", "content": {"application/json": {"schema": of[route.gives]}}},
-                **{str(status): problem for status in (400, 401, 404, 413, 422, 429, 503)},
-            },
+            "responses": {"200": _described("Done.", of[route.gives])},
         }
+        entry["responses"] |= {str(status): problem for status in _refusals(method, path, route)}
         if route.takes is not None:
             entry["requestBody"] = {"required": True, "content": {"application/json": {"schema": of[route.takes]}}}
         if "{user}" in path:
-            entry["parameters"] = [{"name": "user", "in": "path", "required": True, "schema": {"type": "string"}}]
-        if route.right != OPEN:
-            entry["security"] = [{"key": []}]
+            name = {"type": "string", "minLength": 1}
+            entry["parameters"] = [{"name": "user", "in": "path", "required": True, "schema": name}]
+        if route.right == OPEN:
+            entry["responses"]["503"] = _described("Not at present.", of[route.gives])
+        else:
+            entry["security"] = asked
         paths.setdefault(path, {})[method.lower()] = entry
-    for path, kind, words in OTHERS:
-        done = {"200": {"description": words, "content": {kind: {}}}, "401": problem}
-        paths[path] = {"get": {"summary": words, "responses": done, "security": [{"key": []}]}}
+    for path, kinds, words, options in OTHERS:
+        responses = {"200": {"description": words, "content": {kind: {} for kind in kinds}}}
+        responses |= {str(status): problem for status in (401, *([422] if options else []), 429, 503)}
+        parameters = [{"name": k, "in": "query", "schema": {"enum": values}} for k, values in options.items()]
+        paths[path] = {"get": {"summary": words, "parameters": parameters, "responses": responses, "security": asked}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -312,3 +324,16 @@ def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
+
+
+def _described(words: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": words, "content": {"application/json": {"schema": schema}}}
+
+
+def _refusals(method: str, path: str, route: Route) -> list[int]:
+    """The statuses with which a call may be refused."""
+    found = {401, 429, 503} if route.right != OPEN else set()
+    found |= {404, 422} if "{user}" in path else set()
+    found |= {408} if method != "GET" else set()  # a body that does not come
+    found |= {400, 404, 413, 422} if route.takes is not None else set()
+    return sorted(found)

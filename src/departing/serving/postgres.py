@@ -185,6 +185,8 @@ class PostgresStore(Store):
                     job.tell(None, StoreError(self.failure))
         elif isinstance(error, IN_THE_WAY) and tries > 1:
             self._together(jobs, tries - 1)
+        elif isinstance(error, psycopg.DataError):  # such as a name with a NUL in it
+            jobs[0].tell(None, InputError(f"The request is not as it should be: {str(error).rstrip('.')}."))
         else:
             jobs[0].tell(None, error)
 

@@ -39,7 +39,7 @@ class Settings:
     """How a service behaves."""
 
     inactive_after: float = inf  # seconds of silence after which a user is taken for departed
-    explore: float = 0.05  # share of recommendations that are any category
+    explore: float = 0.01  # share of recommendations that are any category
     unanswered: str = "no-click"  # what a recommendation that was never answered means
     shadow: bool = False  # the caller decides, we only say what we would have shown
     most_categories: int = 1000

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from departing.serving.schema import SET
 from departing.serving.versions import Version
 from departing.simulation.visits import visits
 
+T = TypeVar("T")
 WAIT = 1.0  # seconds between two tries to be the one that trains
 DEPTH = 4  # steps of the decision graph
 PAUSE = 0.2  # seconds between two looks at the store
@@ -92,21 +93,22 @@ class Trainer:
         self.types, self.seed, self.growth, self.database = types, seed, growth, database
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
-        self._allowed: tuple[int, ...] | None = None
+        self._allowed = self._kept("allowed", tuple)
 
     def _given(self) -> Instance | None:
         """The instance that the service was begun with."""
-        rows = self.database.rows("SELECT value FROM meta WHERE key = 'instance'")
-        return Instance.from_document(json.loads(rows[0][0]), "the instance") if rows else None
+        return self._kept("instance", lambda document: Instance.from_document(document, "the instance"))
+
+    def _kept(self, key: str, made: Callable[[Any], T]) -> T | None:
+        """What is kept in the store under a name."""
+        rows = self.database.rows("SELECT value FROM meta WHERE key = ?", key)
+        return made(json.loads(rows[0][0])) if rows else None
 
     def _resume(self) -> ServedBayes | None:
         """The learner of an earlier process, if it thought of as many types."""
-        rows = self.database.rows("SELECT value FROM meta WHERE key = 'learner'")
-        if not rows:
-            return None
-        learner = ServedBayes.of_state(alive(json.loads(rows[0][0])))
-        assert isinstance(learner, ServedBayes)
-        return learner if learner.n_types == self.types else None
+        learner = self._kept("learner", lambda state: ServedBayes.of_state(alive(state)))
+        assert learner is None or isinstance(learner, ServedBayes)
+        return learner if learner is not None and learner.n_types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; whether a policy was published."""
@@ -154,6 +156,7 @@ class Trainer:
             for query, values in allotments(allotted, made[largest].number):
                 database.rows(query, *values)
             database.rows(SET, "learner", state)
+            database.rows(SET, "allowed", json.dumps(self._allowed))
 
     def _version(self, policy: Policy, named: Instance, best: Plan, learner: ServedBayes) -> Version:
         worth = evaluate(named, policy, 1e-3, NODES)
