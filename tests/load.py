@@ -19,7 +19,7 @@ from departing.serving.trainer import histogram
 LONG = os.environ.get("DEPARTING_LONG", "") not in ("", "0")
 
 
-def wait_until(true, seconds=30.0):
+def wait_until(true, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
@@ -33,7 +33,7 @@ def kind(address):
 
 def ask(port, method, path, body=None):
     """The status and the document of an answer, over a connection of its own."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, None if body is None else json.dumps(body).encode())
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -65,14 +65,14 @@ class Load:
             thread.join()
         assert not self.wrong, self.wrong[:3]
 
-    def more(self, n=50, seconds=30.0):
+    def more(self, n=50, seconds=60.0):
         """Go on until so many more were taken."""
         enough = len(self.acknowledged) + n
         wait_until(lambda: len(self.acknowledged) >= enough, seconds)
 
     def _drive(self, seed):
         rng = random.Random(seed)
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         with closing(connection):
             while not self._stop.is_set():
                 self._visit(connection, rng)

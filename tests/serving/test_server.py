@@ -127,13 +127,16 @@ def test_people_are_forgotten_and_their_counts_stay(tmp_path):
     with serving(tmp_path, "--learn", *CATEGORIES) as server, server.client() as client:
         event = client.recommend("secret name")["event"]
         client.feedback(event, True, departed=True)
+        for _ in range(3):
+            client.recommend("secret name 2")  # and never an answer
         assert client.forget("secret name")
+        assert client.forget("secret name 2")
         with pytest.raises(dp.InputError, match="There is no user"):
             client.user("secret name")
         server.stop()
         found, kept = recount(server.store)
         assert found == kept
-        assert sum(map(sum, kept.values())) == 1
+        assert sum(map(sum, kept.values())) == 3
         for file in tmp_path.glob("store*"):
             assert b"secret name" not in file.read_bytes()
 

@@ -18,9 +18,10 @@ from departing.serving.catalogue import NotFoundError, allotments
 from departing.serving.clock import Clock as Wall
 from departing.serving.databases import connect
 from departing.serving.export import write_log
-from departing.serving.http import ADMIN, CLIENT, OPEN, App, Keys, openapi
+from departing.serving.http import App, Keys
 from departing.serving.live import Watch
 from departing.serving.metrics import metrics_text
+from departing.serving.openapi import ADMIN, CLIENT, OPEN, openapi
 from departing.serving.run import open_service
 from departing.serving.service import Settings
 from departing.serving.shadow import Shadow, gained
@@ -259,12 +260,28 @@ def test_one_process_serves_a_file_and_several_a_database(address):
             assert not run(found.feedback([m.Feedback("mine", False)]))[0].taken
             run(other.add_category("golf"))
             assert ask(found, "ann", ["golf"]).category == "golf"
+            assert run(other.known("ann")).counts["golf"] == [0, 1, 0, 0]
             run(found.retire_category("golf"))
             run(other.refresh())
             assert run(other.categories()).categories[-1].retired
             ask(other, "bob")
             run(other.keep_counters())
             assert run(found.totals())["recommended"] == 3
+
+
+def test_what_one_process_published_and_added_another_takes_up_with_its_users(postgres):
+    address = postgres.new()
+    with service(address, explore=0.0) as found, service(address, names=[], explore=0.0) as other:
+        for number, name in ((1, "ann"), (2, "bob"), (3, "eve")):
+            publish(found, number, 0.0, dp.Fixed(number), number + 3, {})
+            run(found.add_category(f"new {number}"))
+            assert ask(found, name, event=name).version == number
+            ask(found, name, [f"new {number}"])
+        assert ask(other, "ann").version == 1
+        assert ask(other, "bob", event="bob").version == 2
+        assert run(other.known("eve")).history[0].category == "new 3"
+        publish(found, 4, 0.0, dp.Fixed(0), 3, {})
+        assert run(other.switch(4)).version == 4
 
 
 def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address):

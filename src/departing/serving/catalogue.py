@@ -47,6 +47,11 @@ class Catalogue:
             self._take_allotments()
         return bool(rows)
 
+    def catch_up(self, version: int, categories: int) -> None:
+        """Take up what another process published or added, if there is something of that which we do not know yet."""
+        if version not in self.versions.known or categories > len(self.names):
+            self.refresh()
+
     def _take_allotments(self) -> None:
         """Begin to give new users what was published: whoever takes it up first says from which user on."""
         rows = self._store.rows("SELECT version, users FROM allotments ORDER BY place")
@@ -83,6 +88,8 @@ class Catalogue:
 
     def switch(self, number: int | None) -> None:
         """Give new users a version of the past, until told otherwise; None for the latest again."""
+        if number is not None and number not in self.versions.known:
+            self.refresh()
         if number is not None and number not in self.versions.known:
             raise NotFoundError(f"There is no version {number} of the policy.")
         self.pinned = number

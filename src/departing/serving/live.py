@@ -38,9 +38,10 @@ class Watch:
 
     def _look(self, published: m.Published, totals: dict[str, int]) -> m.Live:
         catalogue = self._service.catalogue
-        names, current = list(catalogue.names), catalogue.current
+        current = catalogue.current
         instance, graph = current.instance, current.about.get("graph")
         with closing(connect(self._service.store.address)) as database, database.snapshot():
+            names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
             ((users, gone),) = database.rows("SELECT count(*), coalesce(sum(departed), 0) FROM users")
             ((newest,),) = database.rows("SELECT coalesce(max(number), 0) FROM users")
             shown, left = _by_category(database, newest - RECENT, len(names))

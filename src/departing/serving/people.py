@@ -44,6 +44,11 @@ class User(msgspec.Struct, array_like=True):
     departed: bool = False
     before: int = -1  # the number under which they were known before they were taken for departed
 
+    @property
+    def categories(self) -> int:
+        """How many categories there must be, by what was shown to them."""
+        return max([-(-len(self.counts) // 4), *(step.category + 1 for step in self.open)])
+
     def counts_with_open(self, n_categories: int, unanswered: str, until: float = inf) -> Integers:
         """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet.
 
@@ -120,6 +125,13 @@ def depart(user: User, unanswered: str) -> None:
         if step.clicked is not None or unanswered == "no-click":
             outcomes = (CLICK_DEPART, DEPART) if step.event == user.last else (CLICK, STAY)
             _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
+    user.open.clear()
+    user.departed = True
+
+
+def close(user: User, unanswered: str) -> None:
+    """Nobody can come back as this user; what is known by now stays, and nothing says that they left."""
+    user.counts = counts_to_learn_from(user, unanswered)
     user.open.clear()
     user.departed = True
 

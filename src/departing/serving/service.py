@@ -85,6 +85,8 @@ class Service:
         allowed = self._allowed(ask.allowed)
         told = catalogue.category(self._told(ask)) if catalogue.shadow else None
         user = self._arrived(ask.user, now)
+        if self.store.shared:
+            catalogue.catch_up(user.version, user.categories)
         people.come_back(user)
         counts = user.counts_with_open(len(catalogue.names), settings.unanswered)
         version = catalogue.versions[user.version]
@@ -135,6 +137,7 @@ class Service:
         user = next((life for life in self._lives(ask.user) if life.number == before.user), None)
         if user is None:
             raise InputError(f"event is {ask.event!r:.60}; it was used for another user.")
+        self.catalogue.catch_up(before.version, max(user.categories, before.category + 1))
         counts = user.counts_with_open(len(self.catalogue.names), self.settings.unanswered, before.event)
         return self._recommendation(before, counts if ask.explain else None)
 
@@ -282,7 +285,10 @@ class Service:
         return await self.store.act(Need(users=(name,)), lambda: self._known(name), durable=False)
 
     def _known(self, name: str) -> m.Known:
-        user, names = self._user(name), self.catalogue.names
+        user = self._user(name)
+        past = self.store.rows(f"{PAST} WHERE d.number = ? ORDER BY d.event DESC LIMIT 100", user.number)
+        self.catalogue.catch_up(user.version, max([user.categories, *(row[3] + 1 for row in past)]))
+        names = self.catalogue.names
         counts = user.counts_with_open(len(names), self.settings.unanswered)
         outlook = self._outlook(self.catalogue.versions[user.version], counts)
         return m.Known(
@@ -292,7 +298,7 @@ class Service:
             {name: row.tolist() for name, row in zip(names, counts, strict=True)},
             None if outlook is None else outlook[0],
             None if outlook is None or user.departed else outlook[1],
-            pasts(self.store.rows(f"{PAST} WHERE d.number = ? ORDER BY d.event DESC LIMIT 100", user.number), names),
+            pasts(past, names),
         )
 
     async def forget(self, name: str) -> m.Done:
@@ -305,8 +311,7 @@ class Service:
             self.store.rename(user, f"forgotten {uuid4().hex}")
             if not user.departed:
                 self.here -= 1
-                user.departed = True  # nobody can come back under this name; nothing says that they left
-                user.open.clear()
+                people.close(user, self.settings.unanswered)
             user.before = -1
             self.store.save(user, ("UPDATE decisions SET key = NULL WHERE number = ?", (user.number,)))
         self.counters["forgotten"] += 1

@@ -33,7 +33,7 @@ WAIT = 1.0  # seconds between two tries to be the one that trains
 DEPTH = 4  # steps of the decision graph
 PAUSE = 0.2  # seconds between two looks at the store
 DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
-NODES = 20_000
+NODES = 1_000_000  # counts that are followed to tell what a policy is worth
 TRUST = 1000  # users that an instance is worth with which the service was begun
 
 
