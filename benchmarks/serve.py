@@ -26,6 +26,7 @@ from departing.learning.bayes import Bayes
 from departing.model.examples import magazine
 from departing.serving.databases import SqliteDatabase
 from departing.serving.people import User
+from departing.serving.store import row_of
 from departing.serving.trainer import Trainer
 
 CROWD = int(os.environ.get("CROWD", "100000"))  # users

@@ -79,12 +79,12 @@ class Catalogue:
 
     def version_of(self, number: int) -> int:
         """The version of the policy for the user of this number."""
-        return self.versions.assign(number) if self.pinned is None else self.pinned
+        return self.pinned if self.pinned in self.versions.known else self.versions.assign(number)
 
     @property
     def current(self) -> Version:
         """The version that new users get, but those who are to try others."""
-        return self.versions[self.versions.current if self.pinned is None else self.pinned]
+        return self.versions[self.pinned if self.pinned in self.versions.known else self.versions.current]
 
     def switch(self, number: int | None) -> None:
         """Give new users a version of the past, until told otherwise; None for the latest again."""

@@ -26,6 +26,7 @@ PRAGMAS = (
     "wal_autocheckpoint = 10000",
 )
 AT_ONCE = (128, 16)  # rows in one statement
+PATIENCE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 10_000}
 PART = 5000  # rows that are read at a time
 CANNOT = "The store {} cannot be opened: {}."
 Rows = list[tuple[Any, ...]]
@@ -164,7 +165,7 @@ class PostgresDatabase(Database):
         except ImportError as error:
             raise MissingExtraError("PostgreSQL needs psycopg; install it with: pip install '.[postgres]'") from error
         try:
-            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5)
+            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **PATIENCE)
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
             shown = str(error).strip().splitlines()[-1].rstrip(".")

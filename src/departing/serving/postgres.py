@@ -42,6 +42,7 @@ from departing.serving.store import (
 
 MOST = 200  # calls in one transaction
 TRIES = 5  # for a call that is in the way of another process
+LONGEST = 20.0  # seconds that a statement may take
 AGAIN = 0.5  # seconds after which a lost connection is made anew
 NEW = "SELECT nextval(?) FROM generate_series(1, ?)"
 DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
@@ -340,8 +341,8 @@ class PostgresStore(Store):
 def _opened(address: str) -> PostgresDatabase:
     """A connection for short transactions: tables grow faster than what is known of them to plan queries by."""
     database = PostgresDatabase(address)
-    for setting in ("enable_seqscan", "jit"):
-        database.rows(f"SET {setting} = off")
+    for setting in ("enable_seqscan = off", "jit = off", f"statement_timeout = {int(1000 * LONGEST)}"):
+        database.rows(f"SET {setting}")
     return database
 
 

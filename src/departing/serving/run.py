@@ -142,8 +142,6 @@ async def serve(
         loop.add_signal_handler(number, stopped.set)
     serving = asyncio.create_task(server.serve())
     others = [asyncio.create_task(_look_after(service))]
-    if WORKER in os.environ:
-        others.append(asyncio.create_task(_follow(os.getppid(), stopped)))
     if train is not None:
         others.append(asyncio.create_task(_keep_training(str(service.store.address), *train)))
     tell("serving", host=host, port=port, store=service.store.name, categories=len(service.catalogue.names))
@@ -185,13 +183,6 @@ async def _orphaned() -> None:
     parent = int(os.environ.get(PARENT, "0"))
     while not parent or os.getppid() == parent:
         await asyncio.sleep(REFRESH)
-
-
-async def _follow(parent: int, stopped: asyncio.Event) -> None:
-    """Stop when whoever started this worker is gone."""
-    while os.getppid() == parent:
-        await asyncio.sleep(REFRESH)
-    stopped.set()
 
 
 async def _look_after(service: Service) -> None:
