@@ -119,22 +119,39 @@ def many_users(path: Path) -> Iterator[Row]:
 
 
 def workers() -> Iterator[Row]:
-    """One and two workers on PostgreSQL, in turns."""
+    """One and two workers on PostgreSQL, in turns; where cores are not free, what a call takes of them tells why."""
     if postgres.binaries() is None:
         print(postgres.MISSING, "so several workers are not measured.")
         return
-    server, one, two = postgres.Postgres(), list[dict[str, float]](), list[dict[str, float]]()
+    server, calls = postgres.Postgres(), 30_000
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    spent = np.zeros(3)
     try:
         for _ in range(TURNS):
-            for number, found in ((1, one), (2, two)):
+            for number, found in rates.items():
                 with serving(server.new(), "--instance", "magazine", "--workers", str(number)) as port:
                     time.sleep(2.0)  # all of them listen
-                    found.append(load(port, "recommend", 30_000))
+                    pid = next(_pids(f"--port\0{port}\0"))
+                    before = np.array([cpu(pid), cpu(server.process.pid), sum(os.times()[2:4])])
+                    found.append(load(port, "recommend", calls)["rate"])
+                    spent += np.array([cpu(pid), cpu(server.process.pid), sum(os.times()[2:4])]) - before
     finally:
         server.close()
-    rates = _mid(one, "rate"), _mid(two, "rate")
-    note = f"{rates[0]:,.0f} and {rates[1]:,.0f}/s; {os.cpu_count()} cores for PostgreSQL, workers and the load"
-    yield Row("two workers on PostgreSQL to one", rates[1] / rates[0], "×", 1.6, note=note)
+    one, two = (median(found) for found in rates.values())
+    each = 1e6 * spent / (2 * TURNS * calls)
+    full = 1e6 * (os.cpu_count() or 1) / each.sum()
+    note = (
+        f"{one:,.0f} and {two:,.0f}/s; a call takes {each[0]:.0f} µs of the workers, {each[1]:.0f} of PostgreSQL and "
+        f"{each[2]:.0f} of the load, so that {os.cpu_count()} cores are full at {full:,.0f}/s"
+    )
+    yield Row("two workers on PostgreSQL to one", two / one, "×", 1.6, note=note)
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU time that a process and those it started have taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(cpu, map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())))
 
 
 def crowd(store: Path) -> Iterator[Row]:

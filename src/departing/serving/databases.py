@@ -6,12 +6,14 @@ Queries are written once, with `?` for values.
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.files import replacing
@@ -26,7 +28,12 @@ PRAGMAS = (
     "wal_autocheckpoint = 10000",
 )
 AT_ONCE = (128, 16)  # rows in one statement
-PATIENCE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 10_000}
+PATIENCE: dict[str, Any] = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 10_000,
+}
 PART = 5000  # rows that are read at a time
 CANNOT = "The store {} cannot be opened: {}."
 Rows = list[tuple[Any, ...]]
@@ -187,11 +194,18 @@ class PostgresDatabase(Database):
     def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement with each of `rows`, those that come in bulk in one go."""
         if query in IN_BULK:
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            self._connection.execute(IN_BULK[query], columns)
+            self._connection.execute(IN_BULK[query], (msgspec.json.encode(rows).decode(),))
         else:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_theirs(query), rows)
+
+    def all(self, groups: Iterable[tuple[str, Sequence[tuple[Any, ...]]]]) -> None:
+        """Run statements, each with many rows, for one journey to the database and back."""
+        listed = list(groups)
+        if listed:
+            with self._connection.pipeline():
+                for query, rows in listed:
+                    self.many(query, rows)
 
     def stream(self, query: str) -> Iterator[Rows]:
         """What a query finds, part by part, all as of one moment."""

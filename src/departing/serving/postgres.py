@@ -56,8 +56,9 @@ IN_THE_WAY = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, p
 class _Job:
     """A call, and who waits for what it gives."""
 
-    def __init__(self, need: Need, call: Callable[[], Any], waiting: Callable[[Any, Exception | None], None]) -> None:
-        self.need, self.call, self.tell = need, call, waiting
+    def __init__(self, need: Need, call: Callable[[], Any]) -> None:
+        self.need, self.call, self.loop = need, call, asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
 class _Known:
@@ -112,19 +113,14 @@ class PostgresStore(Store):
 
     async def act(self, need: Need, call: Callable[[], T], durable: bool = True) -> T:
         """Run a call within a transaction; it is committed when this returns."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-
-        def tell(found: Any, error: Exception | None) -> None:
-            with suppress(RuntimeError):  # nobody is there any more
-                loop.call_soon_threadsafe(_resolve, future, found, error)
-
+        job = _Job(need, call)
         with self._wake:
             if self.failure is not None:
                 raise StoreError(self.failure)
-            self._jobs.append(_Job(need, call, tell))
+            self._jobs.append(job)
             self._wake.notify()
-        return await future
+        found: T = await job.future
+        return found
 
     def _run(self) -> None:
         while True:
@@ -137,8 +133,7 @@ class PostgresStore(Store):
             if self.failure is None:
                 self._together(jobs)
                 continue
-            for job in jobs:
-                job.tell(None, StoreError(self.failure))
+            _refuse(jobs, StoreError(self.failure))
             if not jobs:
                 self._connect()
 
@@ -168,28 +163,26 @@ class PostgresStore(Store):
             self._apart(jobs, error, tries)
         else:
             self._known = _Known()
-            for job, (found, refused) in zip(jobs, done, strict=True):
-                job.tell(found, refused)
+            _tell(jobs, done)
 
     def _apart(self, jobs: list[_Job], error: Exception, tries: int) -> None:
         lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         if lost and not isinstance(error, IN_THE_WAY):
             sentence = str(error).strip().splitlines() or ["the connection was lost"]
             self.failure = f"The store cannot be reached: {sentence[0].rstrip('.')}."
-            for job in jobs:
-                job.tell(None, StoreError(self.failure))
+            _refuse(jobs, StoreError(self.failure))
         elif len(jobs) > 1:
             for job in jobs:
                 if self.failure is None:
                     self._together([job])
                 else:
-                    job.tell(None, StoreError(self.failure))
+                    _refuse([job], StoreError(self.failure))
         elif isinstance(error, IN_THE_WAY) and tries > 1:
             self._together(jobs, tries - 1)
         elif isinstance(error, psycopg.DataError):  # such as a name with a NUL in it
-            jobs[0].tell(None, InputError(f"The request is not as it should be: {str(error).rstrip('.')}."))
+            _refuse(jobs, InputError(f"The request is not as it should be: {str(error).rstrip('.')}."))
         else:
-            jobs[0].tell(None, error)
+            _refuse(jobs, error)
 
     def _prefetch(self, needs: Sequence[Need]) -> None:
         """Get what calls need, and hold the rows of their users, in the order of their numbers."""
@@ -225,8 +218,7 @@ class PostgresStore(Store):
 
     def _write_out(self) -> None:
         writes, self._known.writes = self._known.writes, []
-        for query, rows in grouped(writes):
-            self._database.many(query, rows)
+        self._database.all(grouped(writes))
 
     # Reading
 
@@ -354,10 +346,26 @@ def _run(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, error
 
 
-def _resolve(future: "asyncio.Future[Any]", found: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(found)
-    else:
-        future.set_exception(error)
+def _refuse(jobs: Sequence[_Job], error: Exception) -> None:
+    """Tell that calls came to nothing."""
+    _tell(jobs, [(None, error)] * len(jobs))
+
+
+def _tell(jobs: Sequence[_Job], done: Sequence[tuple[Any, Exception | None]]) -> None:
+    """Tell those who wait, each loop once."""
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, Exception | None]]] = {}
+    for job, (found, error) in zip(jobs, done, strict=True):
+        waiting.setdefault(job.loop, []).append((job.future, found, error))
+    for loop, told in waiting.items():
+        with suppress(RuntimeError):  # nobody is there any more
+            loop.call_soon_threadsafe(_resolve, told)
+
+
+def _resolve(told: Sequence[tuple["asyncio.Future[Any]", Any, Exception | None]]) -> None:
+    for future, found, error in told:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(found)
+        else:
+            future.set_exception(error)

@@ -48,13 +48,19 @@ SAVE_ANSWER_END = " ON CONFLICT (event) DO UPDATE SET departed = excluded.depart
 SAVE_ANSWER = f"INSERT INTO answers VALUES (?, ?, ?, ?){SAVE_ANSWER_END}"
 SET = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 UNSET = "DELETE FROM meta WHERE key = ?"
-IN_BULK = {  # the same for PostgreSQL, with a list for each column
-    INSERT_DECISION: "INSERT INTO decisions SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bigint[], "
-    "%s::float8[], %s::bigint[], %s::float8[], %s::bigint[], %s::bigint[], %s::bigint[])",
-    SAVE_USER: "INSERT INTO users SELECT * FROM unnest(%s::bigint[], %s::text[], %s::bytea[], %s::bytea[], "
-    f"%s::bigint[], %s::float8[], %s::bigint[], %s::bigint[], %s::bigint[]){SAVE_USER_END}",
-    SAVE_ANSWER: "INSERT INTO answers SELECT * FROM unnest(%s::bigint[], %s::float8[], %s::bigint[], %s::bigint[])"
-    f"{SAVE_ANSWER_END}",
+CASTS = {"int": "({})::bigint", "real": "({})::float8", "text": "{}", "bytes": "decode({}, 'base64')"}
+
+
+def _of_json(table: str, kinds: str, end: str = "") -> str:
+    """The same insertion for PostgreSQL, of all rows at once as JSON."""
+    columns = ", ".join(CASTS[kind].format(f"v ->> {i}") for i, kind in enumerate(kinds.split()))
+    return f"INSERT INTO {table} SELECT {columns} FROM jsonb_array_elements(%s::jsonb) v{end}"
+
+
+IN_BULK = {
+    INSERT_DECISION: _of_json("decisions", "int text int real int real int int int"),
+    SAVE_USER: _of_json("users", "int text bytes bytes int real int int int", SAVE_USER_END),
+    SAVE_ANSWER: _of_json("answers", "int real int int", SAVE_ANSWER_END),
 }
 Read = Callable[..., list[tuple[Any, ...]]]
 Many = Callable[[str, Sequence[tuple[Any, ...]]], None]
