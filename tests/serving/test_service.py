@@ -101,9 +101,10 @@ class Plain:
                 return False
             if departed is None or row["departed"] == departed:
                 return True
-            return not departed or row["life"]["gone"] or last
-        if row["life"]["gone"]:
-            return not clicked
+        elif row["life"]["gone"] and clicked:
+            return False
+        if departed is False and last and row["life"]["gone"]:
+            return False
         return not departed or last
 
     def feedback(self, event, clicked, departed):
@@ -350,7 +351,7 @@ def test_the_page_the_metrics_and_the_log_tell_the_same(address, tmp_path):
         assert live.survival[:3] == [1.0, 1.0, 0.0]
         assert "departing_clicked_total 10" in metrics_text(run(found.totals()), 0, False)
         for form in ("jsonl", "parquet"):
-            write_log(address, NAMES, "no-click", form, tmp_path / f"log.{form}")
+            write_log(address, "no-click", form, tmp_path / f"log.{form}")
         told = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         assert sum(row["clicked"] for row in told) == 10
         assert sum(row["departed"] for row in told) == 5
@@ -374,7 +375,7 @@ def test_shadow_is_remembered_and_turned_off_by_one_call(address):
         assert ask(found, "eve").category == "music"
 
 
-def test_the_gain_over_a_caller_who_shows_anything(address):
+def test_the_gain_over_a_caller_who_shows_anything(address, tmp_path):
     site, rng = dp.Instance([0.6, 0.4], [[0.6, 0.1], [0.1, 0.5]], 0.8), np.random.default_rng(2)
     with service(address, instance=site, names=[], shadow=True) as found:
         found.clock = Wall()  # the log is ordered by time
@@ -392,12 +393,12 @@ def test_the_gain_over_a_caller_who_shows_anything(address):
 
         run(crowd())
         policy = to_document(found.catalogue.current.policy)
-        told = gained(address, list(site.categories), "no-click", policy)
+        told = gained(address, list(site.categories), "no-click", policy, str(tmp_path))
         true = dp.plan(site).value - uniform_value(site)
         assert told.gain.users == 1500
         assert told.gain.low < true < told.gain.high
         assert told.gain.low > 0
-        assert "cannot be told" in gained(address, [*site.categories, "golf"], "no-click", policy).note
+        assert "cannot be told" in gained(address, [*site.categories, "golf"], "no-click", policy, str(tmp_path)).note
 
 
 def uniform_value(site):
@@ -417,7 +418,7 @@ def test_people_are_forgotten_with_their_earlier_lives(address):
         run(found.forget("ann"))
         assert rows(found, "SELECT count(*) FROM decisions WHERE key IS NOT NULL") == [(0,)]
         assert rows(found, "SELECT count(*) FROM users WHERE name LIKE 'forgotten %'") == [(2,)]
-        assert found.here == 0
+        assert found.store.here == 0
 
 
 def test_there_is_room_for_so_many_users(address):
@@ -467,14 +468,10 @@ def test_a_clock_that_is_set_is_not_followed():
         return clock()
 
     assert later(5) == 1005
-    assert later(5, 2) == 1012  # a small correction is
-    assert later(5, 10**6) == 1017
+    assert later(5, 10**6) == 1010
     assert clock.ahead == 10**6
-    assert later(5, -(10**6)) == 1022
-    assert clock.ahead == 0
-    assert later(5, -500) == 1027
+    assert later(5, -(10**6) - 500) == 1015
     assert clock.ahead == -500
-    assert later(5, 500) == 1032
 
 
 def test_keys_have_rights_and_a_rate():

@@ -88,7 +88,8 @@ def serve(
         open_service(store, names, found, settings, seed).store.close()  # what is wrong is told here, and once
         asyncio.run(supervise(workers))
         return
-    service = open_service(store, names, found, settings, seed)
+    drawn = None if seed is None else seed + int(number or 0)
+    service = open_service(store, names, found, settings, drawn)
     train = (types, seed or 0) if learn and number in ("", "0") else None
     asyncio.run(run(service, host, port, keys, train, learn))
 

@@ -23,8 +23,23 @@ class Catalogue:
         self.versions = Versions()
         self.shadow, self._shadow_unless_told = shadow, shadow
         self.pinned: int | None = None
+        self.reset()
+        store.undone = self.reset
+
+    def reset(self) -> None:
+        """Read everything anew: what is known here may be of a call that came to nothing."""
         self._reload()
-        self.refresh()
+        self.versions = self._with_new(Versions())
+
+    def _with_new(self, versions: Versions) -> Versions:
+        """Add what was published meanwhile."""
+        newest = max(versions.known, default=-1)
+        rows = self._store.rows("SELECT * FROM policies WHERE version > ? ORDER BY version", newest)
+        for row in rows:
+            versions.publish(Version.of_row(*row))
+        if rows:
+            self._take_allotments(versions)
+        return versions
 
     def _reload(self) -> None:
         """Read what other processes may have changed."""
@@ -37,38 +52,35 @@ class Catalogue:
 
     def refresh(self) -> bool:
         """Take up what a trainer has published, and other processes have changed; whether there is a new policy."""
-        newest = max(self.versions.known, default=-1)
-        rows = self._store.rows("SELECT * FROM policies WHERE version > ? ORDER BY version", newest)
-        for row in rows:
-            self.versions.publish(Version.of_row(*row))
+        before = len(self.versions.known)
+        self._with_new(self.versions)
         if self._store.shared:
             self._reload()
-        if rows:
-            self._take_allotments()
-        return bool(rows)
+        return len(self.versions.known) > before
 
     def catch_up(self, version: int, categories: int) -> None:
         """Take up what another process published or added, if there is something of that which we do not know yet."""
         if version not in self.versions.known or categories > len(self.names):
             self.refresh()
 
-    def _take_allotments(self) -> None:
+    def _take_allotments(self, versions: Versions) -> None:
         """Begin to give new users what was published: whoever takes it up first says from which user on."""
         rows = self._store.rows("SELECT version, users FROM allotments ORDER BY place")
-        if not rows or not {number for number, _ in rows} <= set(self.versions.known):
+        if not rows or not {number for number, _ in rows} <= set(versions.known):
             return
         *parts, (current, _) = rows
-        key = f"first {max(self.versions.known)}"
+        key = f"first {max(versions.known)}"
         first = self._store.meta().get(key)
         if first is None:
             first = str(self._store.next_number())
             self._store.write(("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (key, first)))
             if self._store.shared:
                 first = self._store.meta()[key]
-        self.versions.allot(parts, current, int(first))
+        versions.allot(parts, current, int(first))
 
     def publish(self, version: Version) -> None:
-        """Publish a version and give it to all new users."""
+        """Publish a version, under the next number, and give it to all new users."""
+        version.number = max(self.versions.known, default=-1) + 1
         self.versions.publish(version)
         self.versions.allot([], version.number)
         self._store.write(

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 
-JUMP = 60.0  # seconds: a clock that is further ahead than has passed was set, and is not believed
-
 
 def passed() -> float:
     """Seconds since the machine was started, those in which it slept too where that is known."""
@@ -14,20 +12,18 @@ def passed() -> float:
 class Clock:
     """The time of day at the start, and then as much later as has passed.
 
-    It follows the machine's clock within a minute, so that slow corrections are taken over; one that is set back or
-    far ahead is not followed, for then people would seem silent who are not. `ahead` is by how much that is off now.
+    A clock that is set meanwhile is not followed, for then people would seem silent who are not.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = passed) -> None:
         self._wall, self._steady = wall, steady
-        self._time, self._at = wall(), steady()
-        self.ahead = 0.0
+        self._offset = wall() - steady()
 
     def __call__(self) -> float:
-        """The time in seconds, which never goes back."""
-        wall, at = self._wall(), self._steady()
-        expected = self._time + max(at - self._at, 0.0)
-        followed = expected <= wall <= expected + JUMP
-        self._time, self._at = (wall if followed else expected), at
-        self.ahead = 0.0 if followed or abs(wall - expected) < JUMP else wall - expected
-        return self._time
+        """The time in seconds."""
+        return self._steady() + self._offset
+
+    @property
+    def ahead(self) -> float:
+        """By how many seconds the machine's clock has been set since the start."""
+        return self._wall() - self()

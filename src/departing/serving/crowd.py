@@ -101,7 +101,7 @@ class Crowd:
         losses: Losses,
         pace: float = 0.0,
         seed: int = 0,
-        head: bytes = b"host: x\r\n",
+        head: bytes = b"host: localhost\r\n",
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.instance, self.losses, self.seed = instance, losses, seed

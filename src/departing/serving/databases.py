@@ -3,7 +3,9 @@
 Queries are written once, with `?` for values.
 """
 
+import os
 import re
+import socket
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -95,7 +97,8 @@ class SqliteDatabase(Database):
     """A connection to a file: write-ahead log, everything on disk when it is committed."""
 
     def __init__(self, path: Path) -> None:
-        self.name = repr(str(path))
+        self.name, self._path = repr(str(path)), path
+        self._lead: IO[bytes] | None = None
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
             for pragma in PRAGMAS:
@@ -127,8 +130,9 @@ class SqliteDatabase(Database):
             yield part
 
     def lead(self) -> bool:
-        """Always: one process only has the file open for serving, and it has one trainer."""
-        return True
+        """Whether this connection holds the lock of the one that trains; tries to get it."""
+        self._lead = self._lead or try_lock(self._path.with_name(self._path.name + ".trainer.lock"))
+        return self._lead is not None
 
     @contextmanager
     def transaction(self, how: str = "IMMEDIATE") -> Iterator[None]:
@@ -158,6 +162,8 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        if self._lead is not None:
+            self._lead.close()
 
     def _has_tables(self) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_schema LIMIT 1"))
@@ -175,9 +181,9 @@ class PostgresDatabase(Database):
             self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **PATIENCE)
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
-            shown = str(error).strip().splitlines()[-1].rstrip(".")
+            shown = re.sub(r"'[^']*@", "'", str(error).strip().splitlines()[-1].rstrip("."))  # a part of a password
             raise UnreachableError(CANNOT.format("in PostgreSQL", shown)) from error
-        info = self._connection.info
+        self._psycopg, info = psycopg, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"
 
     def rows(self, query: str, *values: Any) -> Rows:
@@ -233,9 +239,29 @@ class PostgresDatabase(Database):
         """Close the connection."""
         self._connection.close()
 
+    def cut(self) -> None:
+        """End the connection from another thread, whatever is going on with it."""
+        with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
     def _has_tables(self) -> bool:
         self.rows("SELECT pg_advisory_xact_lock(hashtext('departing tables'))")  # one at a time makes them
         return self.rows("SELECT to_regclass('meta')")[0][0] is not None
+
+
+def try_lock(path: Path) -> IO[bytes] | None:
+    """A lock by a file, held until that is closed; None if another process holds it."""
+    try:
+        import fcntl
+    except ImportError as error:
+        raise InputError("Serving from a file needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
+    lock = path.open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 @cache

@@ -1,7 +1,7 @@
 """The decision log, as `departing.read_log` reads it."""
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import msgspec
 
 from departing.model.errors import InputError
 from departing.serving.databases import connect
+from departing.serving.store import StoreError
 
 TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 QUERY = """
@@ -32,16 +33,23 @@ def check_form(form: str) -> str:
 
 
 def write_log(
-    store: str | Path, names: Sequence[str], unanswered: str, form: str, target: Path, shadow: bool = False
+    store: str | Path,
+    unanswered: str,
+    form: str,
+    target: Path,
+    shadow: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Write what is on disk of the log of a store to the file `target`, with a connection of its own.
 
-    With `shadow` only what the caller decided.
+    With `shadow` only what the caller decided. It is given up if it is to be `stopped`.
     """
     lines = target if form == "jsonl" else target.with_suffix(".part")
     with lines.open("wb") as file:
-        for part in _lines(store, names, unanswered, shadow):
+        for part in _lines(store, unanswered, shadow):
             file.write(part)
+            if stopped():
+                raise StoreError("The service is being stopped.")
     if form == "parquet":
         with duckdb.connect() as connection:
             connection.execute("SET enable_progress_bar = false")
@@ -52,14 +60,15 @@ def write_log(
         lines.unlink()
 
 
-def _lines(store: str | Path, names: Sequence[str], unanswered: str, shadow: bool) -> Iterator[bytes]:
+def _lines(store: str | Path, unanswered: str, shadow: bool) -> Iterator[bytes]:
     """A line for every recommendation.
 
     One that was not answered is no click, if that is the setting; but the last one of a user who is here is left
     open, for an answer may come yet.
     """
     encode, no_click = msgspec.json.Encoder().encode, unanswered == "no-click"
-    with closing(connect(store)) as database:
+    with closing(connect(store)) as database, database.snapshot():
+        names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
         for found in database.stream(QUERY.format("WHERE d.shadow = 1" if shadow else "")):
             yield b"".join(
                 encode(

@@ -5,13 +5,17 @@ import hashlib
 import hmac
 import json
 import logging
+import os
+import shutil
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -30,6 +34,7 @@ from departing.serving.service import Service
 from departing.serving.shadow import Shadow
 from departing.serving.store import StoreError
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LARGEST_BODY = 1 << 20
 KEPT = 600.0  # seconds that a log which was asked for is kept
 SLOWEST = 10.0  # seconds that a body may take
@@ -96,6 +101,8 @@ class App:
         self.service, self.keys, self.ready = service, keys or Keys(), ready
         self._watch, self._shadow = Watch(service, learning), Shadow(service)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._stopping, self._writing = threading.Event(), asyncio.Lock()
+        self._totals: dict[str, int] = {}
         self._pages = {"/": page("page.html"), "/explorer": page("explorer.html")}
         self.explorer = Explorer()
         self._encode = msgspec.json.Encoder().encode
@@ -134,6 +141,7 @@ class App:
 
     async def close(self) -> None:
         """Stop what is being worked out aside."""
+        self._stopping.set()
         await self._shadow.close()
         await self.explorer.close()
 
@@ -174,6 +182,8 @@ class App:
         route = self.routes.get((method, path))
         if route is None and path.startswith("/v1/users/"):
             route, argument = self.routes.get((method, "/v1/users/{user}")), path[len("/v1/users/") :]
+        if not self.keys.needed and not self._is_ours(scope.headers):
+            return self._problem(403, "Without a key only this machine is served, and its own pages.")
         key = scope.headers.get("authorization")
         refused = None if route is None else self._refused(route.right, key)
         if refused is not None:
@@ -195,6 +205,11 @@ class App:
             found = await found
         bad = isinstance(found, m.Done) and route.right == OPEN and not found.done
         return 503 if bad else 200, JSON, self._encode(found)
+
+    def _is_ours(self, headers: Any) -> bool:
+        """Whether a request is for this machine by name, and not from the page of somebody else in its browser."""
+        host, origin = headers.get("host"), headers.get("origin")
+        return _is_local(host) and (origin is None or origin.partition("://")[2] == host)
 
     async def _other(self, scope: Any, path: str, method: str, key: str | None) -> tuple[int, Any, Any]:
         """What gives no JSON, and what there is not."""
@@ -226,21 +241,19 @@ class App:
 
     async def _metrics(self) -> bytes:
         service, failing = self.service, self.service.store.failure is not None
-        totals = dict(service.counters) if failing else await service.totals()
-        return metrics_text(totals, service.catalogue.current.number, failing).encode()
+        if not failing:
+            self._totals = await service.totals()
+        return metrics_text(self._totals, service.catalogue.current.number, failing).encode()
 
     async def _log(self, form: str) -> Path:
-        """The log as a file, made in a thread; those of earlier calls are removed after a while."""
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="departing-")
-        service, folder = self.service, Path(self._folder.name)
-        for file in folder.iterdir():
-            if time.time() - file.stat().st_mtime > KEPT:
-                file.unlink()
-        target = folder / f"{uuid4().hex}.{form}"
-        await service.settled()
-        await service.refresh()  # another process may have added categories
-        details = (service.store.address, list(service.catalogue.names), service.settings.unanswered, form, target)
-        await asyncio.to_thread(write_log, *details)
+        """The log as a file, made in a thread and removed after a while; one at a time."""
+        self._folder = self._folder or own_folder()
+        target = Path(self._folder.name) / f"{uuid4().hex}.{form}"
+        async with self._writing:
+            await self.service.settled()
+            details = (self.service.store.address, self.service.settings.unanswered, form, target)
+            await asyncio.to_thread(write_log, *details, stopped=self._stopping.is_set)
+        asyncio.get_running_loop().call_later(KEPT, lambda: target.unlink(missing_ok=True))
         return target
 
     def _refused(self, right: str, key: str | None) -> tuple[int, list[tuple[str, str]], bytes] | None:
@@ -255,6 +268,33 @@ class App:
     def _problem(self, status: int, sentence: str) -> tuple[int, list[tuple[str, str]], bytes]:
         self.service.counters[f"problems_{status}"] += 1
         return status, JSON, self._encode(m.Problem(sentence))
+
+
+@lru_cache(maxsize=100)
+def _is_local(host: str | None) -> bool:
+    try:
+        return host is None or urlsplit(f"//{host}").hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
+def own_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the logs of this process; those of processes that were killed are removed."""
+    for folder in Path(tempfile.gettempdir()).glob("departing-log-*"):
+        number = folder.name.split("-")[2]
+        if number.isdecimal() and not _is_running(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(prefix=f"departing-log-{os.getpid()}-")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 async def _body(scope: Any, protocol: Any) -> bytes:

@@ -111,10 +111,10 @@ def _moments(database: Database, since: int, now: float) -> list[m.Moment]:
         return []
     width = max(now - first, 1.0) / SPANS
     query = (
-        "SELECT CAST((p.time - ?) / ? AS INTEGER) AS span, u.version, count(*), sum(u.clicks), "
+        "SELECT CAST(1000 * (p.time - ?) AS BIGINT) / ? AS span, u.version, count(*), sum(u.clicks), "
         f"sum(u.clicks * u.clicks) {recent} GROUP BY span, u.version ORDER BY span, u.version"
     )
-    found = database.rows(query, first, width, since)
+    found = database.rows(query, first, int(1000 * width), since)
     return [_moment(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in found]
 
 

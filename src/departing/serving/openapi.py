@@ -54,7 +54,7 @@ def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
         paths.setdefault(path, {})[method.lower()] = entry
     for path, kinds, words, options in OTHERS:
         responses = {"200": {"description": words, "content": {kind: {} for kind in kinds}}}
-        responses |= {str(status): problem for status in (401, *([422] if options else []), 429, 503)}
+        responses |= {str(status): problem for status in (401, 403, *([422] if options else []), 429, 503)}
         parameters = [{"name": k, "in": "query", "schema": {"enum": values}} for k, values in options.items()]
         paths[path] = {"get": {"summary": words, "parameters": parameters, "responses": responses, "security": asked}}
     return {
@@ -75,7 +75,7 @@ def _described(words: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _refusals(method: str, path: str, route: Route) -> list[int]:
     """The statuses with which a call may be refused."""
-    found = {401, 429, 503} if route.right != OPEN else set()
+    found = {401, 403, 429, 503} if route.right != OPEN else {403}
     found |= {404, 422} if "{user}" in path else set()
     found |= {408} if method != "GET" else set()  # a body that does not come
     found |= {400, 404, 413, 422} if route.takes is not None else set()

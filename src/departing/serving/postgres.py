@@ -43,6 +43,7 @@ from departing.serving.store import (
 MOST = 200  # calls in one transaction
 TRIES = 5  # for a call that is in the way of another process
 LONGEST = 20.0  # seconds that a statement may take
+WAITING = 10_000  # calls that may wait
 AGAIN = 0.5  # seconds after which a lost connection is made anew
 NEW = "SELECT nextval(?) FROM generate_series(1, ?)"
 DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
@@ -50,6 +51,12 @@ KEYED = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
 NUMBERS = "SELECT number, name FROM users WHERE name = ANY(?)"
 HOLD = "SELECT state FROM users WHERE number = ANY(?) ORDER BY number FOR UPDATE"
 ANSWERS = "SELECT event, clicked, departed FROM answers WHERE event = ANY(?)"
+ALIVE = "INSERT INTO meta VALUES ('alive', '') ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+CLOSING = 5.0  # seconds that the last transaction may take
+TIMEOUTS = tuple(
+    f"{name} = {int(1000 * LONGEST)}" for name in ("statement_timeout", "idle_in_transaction_session_timeout")
+)
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 IN_THE_WAY = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
@@ -103,11 +110,14 @@ class PostgresStore(Store):
             known = isinstance(error, InputError)
             raise error if known else InputError(CANNOT.format(self.name, error)) from error
         self._known = _Known()
+        self._stale = False  # whether what is kept in memory may be of a transaction that came to nothing
+        self._since: float | None = None  # when the present transaction began
         self._jobs: list[_Job] = []
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     # Calls
 
@@ -117,6 +127,8 @@ class PostgresStore(Store):
         with self._wake:
             if self.failure is not None:
                 raise StoreError(self.failure)
+            if len(self._jobs) >= WAITING:
+                raise StoreError(f"There are {WAITING:,} calls waiting for the store already.")
             self._jobs.append(job)
             self._wake.notify()
         found: T = await job.future
@@ -137,36 +149,49 @@ class PostgresStore(Store):
             if not jobs:
                 self._connect()
 
+    def _watch(self) -> None:
+        """Cut a connection on which nothing comes back, so that nobody waits for ever."""
+        while not self._closing or self._thread.is_alive():
+            since = self._since
+            if since is not None and time.monotonic() - since > (CLOSING if self._closing else 1.5 * LONGEST):
+                self.failure = "The store cannot be reached: it does not answer."
+                self._database.cut()
+            time.sleep(1.0)
+
     def _connect(self) -> None:
-        """Make a lost connection anew, or wait a little."""
+        """Make a lost connection anew, if something can be written with it; or else wait a little."""
         with suppress(Exception):
             self._database.close()
         try:
+            self._since = time.monotonic()
             self._database = _opened(str(self.address))
-            self.failure = None
+            self._database.rows(ALIVE)
+            self._since = self.failure = None
         except (InputError, psycopg.Error) as error:
-            self.failure = str(error)
+            self._since, self.failure = None, str(error).strip()
             time.sleep(AGAIN)
 
     def _together(self, jobs: list[_Job], tries: int = TRIES) -> None:
         """Run calls in one transaction; one by one if they cannot be together."""
-        before = Counter(self.counters)
+        before, here, self._since = Counter(self.counters), self.here, time.monotonic()
         try:
             with self._database.transaction():
+                if self._stale:
+                    self.undone()
                 self._prefetch([job.need for job in jobs])
                 done = [_run(job.call) for job in jobs]
                 self._write_out()
         except Exception as error:
-            self.counters.clear()
-            self.counters.update(before)
-            self._known = _Known()
+            self._since, self._known, self._stale, self.here = None, _Known(), True, here
+            for name in [name for name in self.counters if not name.startswith("problems")]:
+                self.counters[name] = before[name]
             self._apart(jobs, error, tries)
         else:
-            self._known = _Known()
+            self._since, self._known, self._stale = None, _Known(), False
             _tell(jobs, done)
 
     def _apart(self, jobs: list[_Job], error: Exception, tries: int) -> None:
-        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        lost = isinstance(error, LOST)
         if lost and not isinstance(error, IN_THE_WAY):
             sentence = str(error).strip().splitlines() or ["the connection was lost"]
             self.failure = f"The store cannot be reached: {sentence[0].rstrip('.')}."
@@ -199,7 +224,8 @@ class PostgresStore(Store):
         known.keep_decisions([*numbered, *named])
         known.absent = set(names) - {name for _, name in numbers}
         held = [number for number, _ in numbers] + [decision.user for decision in known.decisions.values()]
-        new_events, new_numbers = len(names), len(known.absent)
+        new_events = sum(need.new for need in needs)
+        new_numbers = len(known.absent & {name for need in needs if need.new for name in need.users})
         states, keyed, answers, *given = self._database.several(
             (HOLD, (held,)),
             (KEYED, (keys,)),
@@ -238,6 +264,8 @@ class PostgresStore(Store):
         return self._held(self.rows("SELECT state FROM users WHERE number = ? FOR UPDATE", number))
 
     def _held(self, rows: list[tuple[Any, ...]]) -> User | None:
+        """A user who was not held from the beginning; events that were numbered before may be too early for them."""
+        self._known.numbers["events"] = []
         return self._known.keep(decode_user(rows[0][0])) if rows else None
 
     def decision(self, event: int) -> Decision | None:
@@ -322,7 +350,7 @@ class PostgresStore(Store):
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join()
+        self._thread.join(3 * CLOSING)
         if self.failure is None:
             with suppress(psycopg.Error), self._database.transaction():
                 self.keep_counters()
@@ -333,7 +361,7 @@ class PostgresStore(Store):
 def _opened(address: str) -> PostgresDatabase:
     """A connection for short transactions: tables grow faster than what is known of them to plan queries by."""
     database = PostgresDatabase(address)
-    for setting in ("enable_seqscan = off", "jit = off", f"statement_timeout = {int(1000 * LONGEST)}"):
+    for setting in ("enable_seqscan = off", "jit = off", *TIMEOUTS):
         database.rows(f"SET {setting}")
     return database
 

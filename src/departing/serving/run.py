@@ -19,25 +19,21 @@ from granian.server.embed import Server
 
 from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.planning.outline import outline
 from departing.planning.plan import plan
-from departing.policy.library import describe
 from departing.policy.schedule import Fixed
-from departing.report.plans import branch_values
 from departing.serving.catalogue import category_row
 from departing.serving.databases import connect, is_postgres
-from departing.serving.http import App, Keys
+from departing.serving.http import LOOPBACK, App, Keys
 from departing.serving.service import HERE, Service, Settings
+from departing.serving.service import SWEEP as SWEPT
 from departing.serving.sqlite import SqliteStore
-from departing.serving.store import NOTHING, Store
-from departing.serving.versions import GIVEN, Version
+from departing.serving.store import NOTHING, Store, StoreError
+from departing.serving.versions import GIVEN, Version, told_of
 
 WORKER = "DEPARTING_WORKER"  # of a process that is one of several: its number and theirs, as in 0/2
 PARENT = "DEPARTING_PARENT"  # the process that started it
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PATIENCE = 10.0  # seconds to wait at the end for those who are still talking
 REFRESH, SWEEP, COUNT = 0.3, 2.0, 30.0  # seconds between looks: for new policies, silent users, how many are here
-DEPTH = 4  # steps of the decision graph
 log = logging.getLogger("departing")
 
 
@@ -61,13 +57,16 @@ def open_service(
     async def begin() -> Service:
         await store.act(NOTHING, lambda: _name_categories(store, names))
         service = await store.act(NOTHING, lambda: Service(store, settings, seed=seed))
-        await store.act(NOTHING, lambda: _publish_first(service, instance))
+        planned = None if instance is None or not _to_plan(service, instance) else _planned(service, instance)
+        await store.act(NOTHING, lambda: _publish_first(service, planned))
         return service
 
     try:
         return asyncio.run(begin())
-    except BaseException:
+    except BaseException as error:
         store.close()
+        if isinstance(error, StoreError):
+            raise InputError(str(error)) from error
         raise
 
 
@@ -82,18 +81,23 @@ def _name_categories(store: Store, names: Sequence[str]) -> None:
         store.write(*(category_row(i, name, now) for i, name in enumerate(names)))
 
 
-def _publish_first(service: Service, instance: Instance | None) -> None:
-    """Publish the best policy of the instance, unless that was done; anything, all alike, if there is none."""
+def _to_plan(service: Service, instance: Instance) -> bool:
+    """Whether a plan for the instance is still to be made: there is none, or for other categories than are shown."""
+    catalogue = service.catalogue
+    made = [version.about for version in catalogue.versions.known.values() if version.given]
+    if not made or made[-1]["instance"] != json.loads(json.dumps(instance.document())):
+        return True
+    shown = [a for a in catalogue.shown if a < instance.n_categories]
+    return catalogue.current.given and made[-1].get("shown", shown) != shown
+
+
+def _publish_first(service: Service, planned: Version | None) -> None:
+    """Publish a plan, if one was made; anything, all alike, if there is nothing yet."""
     catalogue = service.catalogue
     catalogue.refresh()
-    known = catalogue.versions.known
-    if instance is not None:
-        document = json.loads(json.dumps(instance.document()))
-        shown = [a for a in catalogue.shown if a < instance.n_categories]
-        made = [version.about for version in known.values() if version.given]
-        if not made or made[-1]["instance"] != document or made[-1].get("shown", shown) != shown:
-            catalogue.publish(_planned(instance, shown, max(known, default=-1) + 1))
-    elif not known:
+    if planned is not None:
+        catalogue.publish(planned)
+    elif not catalogue.versions.known:
         about = {"words": "anything, all alike", "source": "the start", "uniform": True}
         catalogue.publish(Version(0, time.time(), Fixed(0), len(catalogue.names), about))
 
@@ -115,27 +119,25 @@ def check_place(host: str, port: int, keys: Keys) -> str:
     return host
 
 
-def _planned(instance: Instance, shown: list[int], number: int) -> Version:
+def _planned(service: Service, instance: Instance) -> Version:
+    shown = [a for a in service.catalogue.shown if a < instance.n_categories]
     made = plan(instance, 1e-6 * max(1.0, float(instance.fixed_values.max())), 60.0, allowed=shown)
-    about = {
-        "words": describe(made.policy, instance),
+    about = told_of(made.policy, instance) | {
         "lower": made.lower,
         "upper": made.upper,
         "source": GIVEN,
-        "instance": instance.document(),
         "shown": shown,
-        "graph": branch_values(outline(made.policy, instance, DEPTH), instance),
     }
-    return Version(number, time.time(), made.policy, instance.n_categories, about)
+    return Version(-1, time.time(), made.policy, instance.n_categories, about)
 
 
 async def serve(
     service: Service, host: str, port: int, keys: Keys, train: tuple[int, int] | None = None, learning: bool = False
 ) -> None:
     """Serve until told to stop; `train` has the number of types and a seed, if this process is to see to learning."""
-    versions = service.catalogue.versions.known
-    begun = not learning or any(version.given for version in versions.values())
-    app = App(service, keys, lambda: begun or len(versions) > 1, learning)
+    catalogue = service.catalogue
+    begun = not learning or any(version.given for version in catalogue.versions.known.values())
+    app = App(service, keys, lambda: begun or len(catalogue.versions.known) > 1, learning)
     server = Server(app, address=host, port=port, interface=Interfaces.RSGI, log_enabled=False, websockets=False)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -144,7 +146,7 @@ async def serve(
     others = [asyncio.create_task(_look_after(service))]
     if train is not None:
         others.append(asyncio.create_task(_keep_training(str(service.store.address), *train)))
-    tell("serving", host=host, port=port, store=service.store.name, categories=len(service.catalogue.names))
+    tell("serving", host=host, port=port, store=service.store.name, categories=len(catalogue.names))
     waiting = [asyncio.create_task(stopped.wait()), asyncio.create_task(_orphaned())]
     await asyncio.wait([*waiting, serving, others[0]], return_when=asyncio.FIRST_COMPLETED)
     failures = [task.exception() for task in (serving, others[0]) if task.done() and not task.cancelled()]
@@ -194,13 +196,15 @@ async def _look_after(service: Service) -> None:
                 tell("policy", version=service.catalogue.versions.current)
             if time.monotonic() - swept > SWEEP:
                 n = await service.sweep()
+                while n and n % SWEPT == 0 and (more := await service.sweep()):
+                    n += more
                 service.store.trim()
                 await service.keep_counters()
                 swept = time.monotonic()
                 if n:
                     tell("departed", users=n, why="silent")
             if service.store.shared and time.monotonic() - counted > COUNT:
-                service.here = await asyncio.to_thread(_count_here, service.store.address)
+                service.store.here = await asyncio.to_thread(_count_here, service.store.address)
                 counted = time.monotonic()
             if abs(getattr(service.clock, "ahead", 0.0) - ahead) > 1.0:
                 ahead = getattr(service.clock, "ahead", 0.0)
@@ -228,19 +232,29 @@ async def _keep(what: str, command: list[str], environment: dict[str, str]) -> N
     """Keep a process running, and start it again if it dies."""
     pause = 1.0
     while True:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.DEVNULL, env=os.environ | environment
-        )
         started = time.monotonic()
         try:
-            await process.wait()
-        except asyncio.CancelledError:
-            process.terminate()
-            await process.wait()
-            raise
-        tell(f"{what} died", code=process.returncode)
+            tell(f"{what} died", code=await _run(command, environment))
+        except OSError as error:
+            tell(f"{what} cannot be started", error=str(error))
         pause = 1.0 if time.monotonic() - started > 60 else min(2 * pause, 60.0)
         await asyncio.sleep(pause)
+
+
+async def _run(command: list[str], environment: dict[str, str]) -> int:
+    """Run a process to its end; if this is cancelled, it is told to end, and made to if it does not."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL, env=os.environ | environment)
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        process.terminate()
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        raise
 
 
 def tell(what: str, **fields: Any) -> None:

@@ -48,6 +48,7 @@ SAVE_ANSWER_END = " ON CONFLICT (event) DO UPDATE SET departed = excluded.depart
 SAVE_ANSWER = f"INSERT INTO answers VALUES (?, ?, ?, ?){SAVE_ANSWER_END}"
 SET = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 UNSET = "DELETE FROM meta WHERE key = ?"
+FORGET_KEYS = "UPDATE decisions SET key = NULL WHERE number = ?"
 CASTS = {"int": "({})::bigint", "real": "({})::float8", "text": "{}", "bytes": "decode({}, 'base64')"}
 
 

@@ -1,8 +1,9 @@
 """The service itself, whatever speaks to it: recommends, is told what users do, and remembers."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ WHY = {
     "unknown": "There is no such event.",
     "contradiction": "Something else was told of this event before.",
     "came back": "The user came back after this event, and cannot have departed.",
-    "closed": "The user has departed since, and this event was taken for a no-click.",
+    "closed": "This event was closed since, for nothing was told of it.",
 }
 SWEEP = 1000  # users whose silence is looked at in one go
 HERE = "SELECT count(*) FROM users WHERE departed = 0"
@@ -61,7 +62,7 @@ class Service:
         self.counters = store.counters
         store.unanswered = self.settings.unanswered
         self.catalogue = Catalogue(store, self.settings.most_categories, self.settings.shadow)
-        ((self.here,),) = store.rows(HERE)
+        ((store.here,),) = store.rows(HERE)
         self._now = 0.0
 
     def now(self) -> float:
@@ -73,7 +74,7 @@ class Service:
 
     async def recommend(self, ask: m.Ask) -> m.Recommendation:
         """What to show to a user."""
-        need = Need(users=(ask.user,), key=ask.event)
+        need = Need(users=(ask.user,), key=ask.event, new=True)
         return await self.store.act(need, lambda: self._recommend(ask), durable=False)
 
     def _recommend(self, ask: m.Ask) -> m.Recommendation:
@@ -110,15 +111,15 @@ class Service:
             self._leave(user, now, "silent")
         if user is not None and not user.departed:
             return user
-        if self.here >= self.settings.most_users:
-            raise StoreError(f"There are {self.here:,} users here, as many as are allowed (--most-users).")
+        if self.store.here >= self.settings.most_users:
+            raise StoreError(f"There are {self.store.here:,} users here, as many as are allowed (--most-users).")
         if user is not None:  # begins anew
             before = user.number
             self.counters["returned"] += 1
             self.store.rename(user, f"earlier {uuid4().hex}")
             self.store.save(user)
         number = self.store.new_number()
-        self.here += 1
+        self.store.here += 1
         self.counters["arrived"] += 1
         return User(number, name, self.catalogue.version_of(number), [], [], before=before)
 
@@ -134,19 +135,18 @@ class Service:
         before = self.store.decision_of(ask.event)
         if before is None:
             return None
-        user = next((life for life in self._lives(ask.user) if life.number == before.user), None)
+        lives = islice(self._lives(ask.user), LIVES)
+        user = next((life for life in lives if life.number == before.user), None)
         if user is None:
             raise InputError(f"event is {ask.event!r:.60}; it was used for another user.")
         self.catalogue.catch_up(before.version, max(user.categories, before.category + 1))
         counts = user.counts_with_open(len(self.catalogue.names), self.settings.unanswered, before.event)
         return self._recommendation(before, counts if ask.explain else None)
 
-    def _lives(self, name: str) -> Iterable[User]:
+    def _lives(self, name: str) -> Iterator[User]:
         """The user of a name, and who they were before they began anew."""
         user = self.store.user(name)
-        for _ in range(LIVES):
-            if user is None:
-                return
+        while user is not None:
             yield user
             user = self.store.user_of(user.before) if user.before >= 0 else None
 
@@ -220,10 +220,7 @@ class Service:
             if row.departed is None or before.departed == row.departed:
                 return False
         if step is None:  # it was settled since
-            if before is None and row.clicked:
-                raise RefusedError("closed")
-            if row.departed and not user.departed:
-                raise RefusedError("came back")
+            self._check_settled(row, decision, user, before)
             return False
         now = self.now()
         if not people.answer(user, decision.event, row.clicked, row.departed, now, self.settings.unanswered):
@@ -234,6 +231,16 @@ class Service:
         self.counters["clicked"] += row.clicked and before is None
         self.store.save(user, *writes)
         return True
+
+    def _check_settled(self, row: m.Feedback, decision: Decision, user: User, before: Answer | None) -> None:
+        """Raise unless an answer says what an event was taken for anyhow."""
+        last = decision.event == user.last
+        if before is None and (row.clicked or self.settings.unanswered != "no-click"):
+            raise RefusedError("closed")
+        if row.departed and not (last and user.departed):
+            raise RefusedError("came back")
+        if row.departed is False and last and user.departed:
+            raise RefusedError("contradiction")
 
     # Leaving
 
@@ -255,7 +262,7 @@ class Service:
     def _gone(self, user: User, now: float, why: str) -> Write:
         """The write of a departure."""
         self.counters["departed"] += 1
-        self.here -= 1
+        self.store.here -= 1
         return "INSERT INTO departures VALUES (?, ?, ?) ON CONFLICT (number) DO NOTHING", (user.number, now, why)
 
     async def sweep(self) -> int:
@@ -303,6 +310,7 @@ class Service:
 
     async def forget(self, name: str) -> m.Done:
         """Forget who a user is; what they did stays in the statistics, without a name."""
+        await self.settled()
         return await self.store.act(Need(users=(name,)), lambda: self._forget(name))
 
     def _forget(self, name: str) -> m.Done:
@@ -310,10 +318,11 @@ class Service:
         for user in list(self._lives(name)):
             self.store.rename(user, f"forgotten {uuid4().hex}")
             if not user.departed:
-                self.here -= 1
+                self.store.here -= 1
                 people.close(user, self.settings.unanswered)
             user.before = -1
-            self.store.save(user, ("UPDATE decisions SET key = NULL WHERE number = ?", (user.number,)))
+            self.store.forget_keys(user.number)
+            self.store.save(user)
         self.counters["forgotten"] += 1
         return m.Done(True)
 

@@ -78,20 +78,22 @@ class Shadow:
             "unanswered": service.settings.unanswered,
             "policy": to_document(version.policy),
         }
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "departing.serving.shadow"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        )
-        try:
-            text, _ = await process.communicate(json.dumps(ask).encode())
-            self._told = msgspec.json.decode(text, type=Told)
-        except msgspec.DecodeError:
-            self._told = Told(note="What we would have gained could not be worked out; the log says why.")
-        except asyncio.CancelledError:
-            process.kill()
-            raise
+        with tempfile.TemporaryDirectory(prefix="departing-") as folder:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "departing.serving.shadow"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            )
+            try:
+                text, _ = await process.communicate(json.dumps(ask | {"folder": folder}).encode())
+                self._told = msgspec.json.decode(text, type=Told)
+            except msgspec.DecodeError:
+                self._told = Told(note="What we would have gained could not be worked out; the log says why.")
+            except asyncio.CancelledError:
+                process.kill()
+                await process.wait()
+                raise
 
     async def close(self) -> None:
         """Give up what is being worked out."""
@@ -100,21 +102,20 @@ class Shadow:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-def gained(store: str, names: list[str], unanswered: str, policy: dict[str, object]) -> Told:
-    """What a policy would have gained with the users for whom the caller decided."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "log.parquet"
-        write_log(store, names, unanswered, "parquet", target, shadow=True)
-        try:
-            log = read_log(target, categories=names)
-            ours = value_on_log(log, policy_from(policy, "the policy"), types=TYPES, times=TIMES)
-        except InputError as error:
-            return Told(note=f"What we would have gained cannot be told: {error}")
-        checked = ours.fit.check()
-        if checked.cut_short:
-            return Told(note="Too many users of the caller are still here to tell what they bring.")
-        clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
-        variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
+def gained(store: str, names: list[str], unanswered: str, policy: dict[str, object], folder: str) -> Told:
+    """What a policy would have gained with the users for whom the caller decided; `folder` is for the log."""
+    target = Path(folder) / "log.parquet"
+    write_log(store, unanswered, "parquet", target, shadow=True)
+    try:
+        log = read_log(target, categories=names)
+        ours = value_on_log(log, policy_from(policy, "the policy"), types=TYPES, times=TIMES)
+    except InputError as error:
+        return Told(note=f"What we would have gained cannot be told: {error}")
+    checked = ours.fit.check()
+    if checked.cut_short:
+        return Told(note="Too many users of the caller are still here to tell what they bring.")
+    clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
+    variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
     gain, spread = ours.best.value - checked.clicks, 1.96 * sqrt(ours.best.stderr**2 + variance)
     told = m.Gain(ours.best.value, checked.clicks, gain, gain - spread, gain + spread, log.users)
     return Told(told, " ".join(ours.warnings))

@@ -7,16 +7,16 @@ in memory, so that reading sees it.
 import asyncio
 import sqlite3
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from departing.model.errors import InputError
-from departing.serving.databases import CANNOT, SqliteDatabase
+from departing.serving.databases import CANNOT, SqliteDatabase, try_lock
 from departing.serving.people import User
-from departing.serving.schema import SET
+from departing.serving.schema import FORGET_KEYS, SET
 from departing.serving.store import (
     ANSWER,
     DECISION,
@@ -49,6 +49,7 @@ class SqliteStore(Store):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        path = path.resolve()
         self.address, self.name = path, str(path)
         self._lock = _locked(path)
         try:
@@ -60,7 +61,8 @@ class SqliteStore(Store):
             raise error if known else InputError(CANNOT.format(repr(str(path)), error)) from error
         self._users: dict[str, User] = {}  # those met since the start; departed ones are let go once they are on disk
         self._names: dict[int, str] = {}
-        self._leaving: deque[tuple[int, User]] = deque()  # who departed, and which write tells so
+        self._leaving: OrderedDict[int, tuple[int, User]] = OrderedDict()  # who departed, and which write tells so
+        self._pending: list[Write] | None = None  # what a call wrote so far
         self._answers: OrderedDict[int, Answer] = OrderedDict()
         self._decisions: OrderedDict[int, Decision] = OrderedDict()
         self._keys: OrderedDict[str, int] = OrderedDict()
@@ -71,7 +73,11 @@ class SqliteStore(Store):
         self._writer = _Writer(path, self)
         self._mark = self._next_event
         self._reserve()
-        self.settle()
+        try:
+            self.settle()
+        except StoreError as error:
+            self.close()
+            raise InputError(CANNOT.format(repr(str(path)), str(error).rstrip("."))) from error
 
     def _prepare(self) -> None:
         try:
@@ -90,7 +96,13 @@ class SqliteStore(Store):
         """Run a call now; what it wrote is on disk when this returns, if it is to be `durable`."""
         if self.failure is not None:
             raise StoreError(self.failure)
-        done = call()
+        self._pending = []
+        try:
+            done = call()
+        finally:
+            writes, self._pending = self._pending, None
+            if writes:
+                self._writer.put(writes)
         if durable:
             await self.flushed()
         return done
@@ -104,10 +116,10 @@ class SqliteStore(Store):
             rows = self.rows(USER, name)
             if rows:
                 found = decode_user(rows[0][0])
-                if self._names.get(found.number, name) == name:  # or else it was renamed, which is not on disk yet
-                    self._keep(found)
-                else:
+                if self._names.get(found.number, name) != name:  # it was renamed, which is not on disk yet
                     found = None
+                elif not found.departed:
+                    self._keep(found)
         return found
 
     def user_of(self, number: int) -> User | None:
@@ -155,8 +167,10 @@ class SqliteStore(Store):
     def trim(self) -> None:
         """Let go of departed users who are on disk."""
         done = self._writer.done
-        while self._leaving and self._leaving[0][0] <= done:
-            _, user = self._leaving.popleft()
+        for number, (place, user) in list(self._leaving.items()):
+            if place > done:
+                break
+            del self._leaving[number]
             if self._users.get(user.name) is user:
                 del self._users[user.name]
                 self._names.pop(user.number, None)
@@ -181,13 +195,28 @@ class SqliteStore(Store):
     def save(self, user: User, *writes: Write) -> None:
         """Write what became of a user, together with `writes`, all or nothing."""
         self._keep(user)
-        place = self._writer.put([*writes, row_of(user, self.unanswered)])
+        place = self._put([*writes, row_of(user, self.unanswered)])
+        self._leaving.pop(user.number, None)
         if user.departed:
-            self._leaving.append((place, user))
+            self._leaving[user.number] = place, user
 
     def write(self, *writes: Write) -> None:
         """Write something else, all or nothing."""
-        self._writer.put(list(writes))
+        self._put(list(writes))
+
+    def _put(self, writes: list[Write]) -> int:
+        """Have something written, all of a call together; the place of that among all that is written."""
+        if self._pending is None:
+            return self._writer.put(writes)
+        self._pending += writes
+        return self._writer.next
+
+    def forget_keys(self, number: int) -> None:
+        """Forget the ids that a client made for the events of a user."""
+        for event, key in self.rows("SELECT event, key FROM decisions WHERE number = ? AND key IS NOT NULL", number):
+            self._decisions.pop(event, None)
+            self._keys.pop(key, None)
+        super().forget_keys(number)
 
     def decided(self, decision: Decision) -> Write:
         """The write of a decision."""
@@ -224,6 +253,7 @@ class SqliteStore(Store):
             self.keep_counters()
             self.write((SET, ("mark", str(self._next_event))))
         self._writer.close()
+        self.failure = None
         self._reader.close()
         self._lock.close()
 
@@ -231,18 +261,11 @@ class SqliteStore(Store):
 def _locked(path: Path) -> IO[bytes]:
     """The lock of a store, which is held as long as it is open."""
     try:
-        import fcntl
-    except ImportError as error:
-        raise InputError("Serving from a file needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
-    try:
-        lock = path.with_name(path.name + ".lock").open("ab")
+        lock = try_lock(path.with_name(path.name + ".lock"))
     except OSError as error:
         raise InputError(CANNOT.format(repr(str(path)), error.strerror)) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise InputError(f"The store {str(path)!r} is served by another process already.") from error
+    if lock is None:
+        raise InputError(f"The store {str(path)!r} is served by another process already.")
     return lock
 
 
@@ -264,6 +287,7 @@ class _Writer:
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._busy, self._idle = False, False
         self._put = self.done = 0  # how many were put, and are on disk
+        self.scrub = False  # whether names are in the write-ahead log that nobody should know any more
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -277,6 +301,11 @@ class _Writer:
             if self._idle:
                 self._wake.notify()
             return self._put
+
+    @property
+    def next(self) -> int:
+        """The place of what is put next."""
+        return self._put + 1
 
     async def flushed(self) -> None:
         loop = asyncio.get_running_loop()
@@ -301,7 +330,8 @@ class _Writer:
             with self._wake:
                 while not self._batch and not self._futures and not self._closing:
                     self._idle = True
-                    self._wake.wait()
+                    if not self._wake.wait(AGAIN if self.scrub else None):
+                        break
                 self._idle = False
                 if not self._futures and not self._closing:  # nobody waits: more may come meanwhile
                     self._wake.wait(LINGER)
@@ -332,6 +362,10 @@ class _Writer:
             with self._database.transaction():
                 for query, rows in grouped(batch):
                     self._database.many(query, rows)
+                    self.scrub = self.scrub or query == FORGET_KEYS
+            if self.scrub:
+                ((busy, *_),) = self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.scrub = bool(busy)
         except Exception as error:  # whatever it is, nobody must wait for ever
             return f"The store cannot be written: {error}."
         return None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from departing.serving.people import User, counts_to_learn_from
-from departing.serving.schema import INSERT_DECISION, SAVE_ANSWER, SAVE_USER
+from departing.serving.schema import FORGET_KEYS, INSERT_DECISION, SAVE_ANSWER, SAVE_USER
 
 T = TypeVar("T")
 Write = tuple[str, tuple[Any, ...]]
@@ -55,6 +55,7 @@ class Need(msgspec.Struct, frozen=True):
     users: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # names of events that are told of
     key: str | None = None  # the id that a client made for a new event
+    new: bool = False  # whether there will be a new event, and perhaps a new user
 
 
 NOTHING = Need()
@@ -76,6 +77,9 @@ class Store(ABC):
         self.unanswered = "no-click"
         self.counters: Counter[str] = Counter()
         self.failure: str | None = None  # why nothing can be written at present
+        self.here = 0  # users who are, about
+        self.undone: Callable[[], None] = lambda: None  # called when what calls did came to nothing
+        self._kept: Counter[str] = Counter()
 
     @abstractmethod
     async def act(self, need: Need, call: Callable[[], T], durable: bool = True) -> T:
@@ -148,6 +152,10 @@ class Store(ABC):
     def trim(self) -> None:
         """Let go of what need not be kept in memory."""
 
+    def forget_keys(self, number: int) -> None:
+        """Forget the ids that a client made for the events of a user."""
+        self.write((FORGET_KEYS, (number,)))
+
     def meta(self) -> dict[str, str]:
         """Small things under their names."""
         return dict(self.rows("SELECT key, value FROM meta WHERE key <> 'learner'"))
@@ -158,7 +166,10 @@ class Store(ABC):
         return [(name, retired is not None) for name, retired in rows]
 
     def keep_counters(self) -> None:
-        """Write the counters of this process."""
+        """Write the counters of this process, if they changed."""
+        if self._kept == self.counters:
+            return
+        self._kept = Counter(self.counters)
         query = (
             "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT (worker, name) DO UPDATE SET value = excluded.value"
         )

@@ -19,11 +19,11 @@ BUSY = 429  # the status of those who ask too often; they need patience without 
 Talk = Generator[bytes | float, Any, None]  # requests, which are given the answers, and pauses in seconds
 
 
-def post(path: str, body: object, head: bytes = b"host: x\r\n") -> bytes:
+def post(path: str, body: object, head: bytes = b"host: localhost\r\n") -> bytes:
     """A request with these header lines.
 
     >>> post("/v1/depart", {"user": "ann"})
-    b'POST /v1/depart HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 15\\r\\n\\r\\n{"user": "ann"}'
+    b'POST /v1/depart HTTP/1.1\\r\\nhost: localhost\\r\\ncontent-length: 15\\r\\n\\r\\n{"user": "ann"}'
     """
     content = json.dumps(body).encode()
     return b"POST %s HTTP/1.1\r\n%scontent-length: %d\r\n\r\n%s" % (path.encode(), head, len(content), content)

@@ -17,20 +17,16 @@ from departing.learning.bayes import Bayes, planned
 from departing.learning.files import alive, plain
 from departing.model.counts import Integers
 from departing.model.instance import Instance
-from departing.planning.outline import outline
 from departing.planning.plan import Plan
-from departing.policy.library import describe
 from departing.policy.protocol import Policy
-from departing.report.plans import branch_values
 from departing.serving.catalogue import allotments
 from departing.serving.databases import Database, connect
 from departing.serving.schema import SET
-from departing.serving.versions import Version
+from departing.serving.versions import Version, told_of
 from departing.simulation.visits import visits
 
 T = TypeVar("T")
 WAIT = 1.0  # seconds between two tries to be the one that trains
-DEPTH = 4  # steps of the decision graph
 PAUSE = 0.2  # seconds between two looks at the store
 DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
 NODES = 1_000_000  # counts that are followed to tell what a policy is worth
@@ -160,13 +156,10 @@ class Trainer:
 
     def _version(self, policy: Policy, named: Instance, best: Plan, learner: ServedBayes) -> Version:
         worth = evaluate(named, policy, 1e-3, NODES)
-        about: dict[str, Any] = {
-            "words": describe(policy, named),
+        about = told_of(policy, named) | {
             "lower": worth.lower,
             "upper": best.upper,
             "source": "tried to find out",
-            "instance": named.document(),
-            "graph": branch_values(outline(policy, named, DEPTH), named),
             "arrived": learner.arrived,
         }
         return Version(-1, time.time(), policy, named.n_categories, about)
@@ -181,8 +174,9 @@ def main(types: str, seed: str, server: str) -> None:
             time.sleep(WAIT)
         trainer = Trainer(database, int(types), int(seed))
         while os.getppid() == parent:
+            began = time.monotonic()
             if not trainer.step():
-                time.sleep(PAUSE)
+                time.sleep(max(PAUSE, 20 * (time.monotonic() - began)))
 
 
 if __name__ == "__main__":

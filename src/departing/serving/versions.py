@@ -10,12 +10,15 @@ import numpy as np
 
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
+from departing.planning.outline import outline
 from departing.policy.files import to_document
-from departing.policy.library import policy_from
+from departing.policy.library import describe, policy_from
 from departing.policy.protocol import Policy, recommended
+from departing.report.plans import branch_values
 
 GIVEN = "the instance"  # the source of such a version
-MEMORY = 100_000  # different counts whose category is remembered, for each version
+MEMORY = 4_000_000  # bytes of different counts whose category is remembered, for each version
+DEPTH = 4  # steps of the decision graph
 
 
 class Version:
@@ -59,7 +62,7 @@ class Version:
         found = self._said.get(key)
         if found is None:
             found = int(recommended(self.policy, own[None])[0])
-            if len(self._said) < MEMORY:
+            if len(self._said) * len(key) < MEMORY:
                 self._said[key] = found
         return found
 
@@ -111,6 +114,15 @@ def choose(
     shown = rng.choice(allowed) if explore > 0 and rng.random() < explore else best
     chance = explore / len(allowed) + (1 - explore if shown == best else 0.0)
     return shown, chance, best
+
+
+def told_of(policy: Policy, instance: Instance) -> dict[str, Any]:
+    """What is told about a policy for an instance: in words, and its first steps."""
+    return {
+        "words": describe(policy, instance),
+        "instance": instance.document(),
+        "graph": branch_values(outline(policy, instance, DEPTH), instance),
+    }
 
 
 def types_of(instance: Instance, belief: Floats) -> dict[str, float]:
