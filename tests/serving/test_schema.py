@@ -96,7 +96,7 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
         found = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
         assert found == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
         assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
-        assert service.here == 2
+        assert service.store.here == 2
         ann, bob = run(service.known("ann")), run(service.known("bob"))
         assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (True, [2, 1, 0, 0], [0, 0, 0, 1])
         assert [past.event for past in bob.history] == ["bob 7", "e-6", "e-5"]
@@ -118,7 +118,7 @@ def test_it_goes_on_where_it_was(old):
         shown = [run(service.recommend(m.Ask(name))) for name in ("ann", "eve", "new")]
         assert [row.event for row in shown] == ["e-1000", "e-1001", "e-1002"]
         assert [row.version for row in shown] == [1, 0, 1]
-        assert service.here == 3
+        assert service.store.here == 3
     told = {
         "ann 1": (True, None),
         "e-2": (True, False),

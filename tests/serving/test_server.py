@@ -22,9 +22,9 @@ def server(tmp_path_factory):
         yield running
 
 
-def raw(server, path, body=None, method=None, key=None):
+def raw(server, path, body=None, method=None, key=None, more=None):
     """The status and the text of an answer."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = (more or {}) | ({"authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(server.url + path, body, headers, method=method)
     try:
         with urllib.request.urlopen(request) as answer:
@@ -211,6 +211,20 @@ def test_keys_are_needed_where_there_are_keys(tmp_path):
         assert raw(server, "/health")[0] == 200
         assert 429 in {raw(server, "/v1/categories", key="for clients")[0] for _ in range(80)}
         assert "for admins" not in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"host": "[::1"}, 403),
+    ],
+)
+def test_pages_of_strangers_are_refused(server, headers, status):
+    assert raw(server, "/v1/recommend", b'{"user": "zoe"}', more=headers)[0] == status
 
 
 def test_others_are_not_served_without_a_key(tmp_path):
