@@ -67,7 +67,9 @@ def refuses(server, words):
     if status != 503:
         return False
     assert words in told["error"]
-    assert ask(server.port, "GET", "/health") == (503, {"done": False})
+    status, told = ask(server.port, "GET", "/health")
+    assert (status, told["done"]) == (503, False)
+    assert words in told["why"]
     assert ask(server.port, "GET", "/ready")[0] == 503
     return True
 

@@ -206,7 +206,7 @@ def test_keys_are_needed_where_there_are_keys(tmp_path):
         assert raw(server, "/v1/recommend", ask)[0] == 401
         assert raw(server, "/v1/recommend", ask, key="guess")[0] == 401
         assert raw(server, "/v1/recommend", ask, key="for clients")[0] == 200
-        assert raw(server, "/v1/policy", key="for clients")[0] == 401
+        assert raw(server, "/v1/policy", key="for clients")[0] == 403
         assert raw(server, "/v1/policy", key="for admins")[0] == 200
         assert raw(server, "/health")[0] == 200
         assert 429 in {raw(server, "/v1/categories", key="for clients")[0] for _ in range(80)}

@@ -266,7 +266,6 @@ def test_one_process_serves_a_file_and_several_a_database(address):
             run(other.refresh())
             assert run(other.categories()).categories[-1].retired
             ask(other, "bob")
-            run(other.keep_counters())
             assert run(found.totals())["recommended"] == 3
 
 

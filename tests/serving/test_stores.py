@@ -189,7 +189,7 @@ def test_a_departed_user_who_is_renamed_is_not_lost_from_memory_too_soon(tmp_pat
             await found.recommend(m.Ask("ann"))
             await found.depart("ann")
             await found.settled()
-            real, store._writer._commit = store._writer._commit, lambda batch: time.sleep(0.5) or real(batch)
+            real, store._writer._commit = store._writer._commit, lambda *batch: time.sleep(0.5) or real(*batch)
             forgetting = asyncio.create_task(found.forget("ann"))
             await asyncio.sleep(0.1)
             store.trim()

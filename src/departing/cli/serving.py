@@ -86,10 +86,16 @@ def serve(
     settings = Settings(silence, explore, unanswered, shadow, most_users=most_users)
     if workers > 1 and not one_of:
         open_service(store, names, found, settings, seed).store.close()  # what is wrong is told here, and once
+        print(f"Serving on http://{host}:{port}/ with {workers} workers (Ctrl-C stops them).", flush=True)
         asyncio.run(supervise(workers))
         return
     drawn = None if seed is None else seed + int(number or 0)
     service = open_service(store, names, found, settings, drawn)
+    if found is None and not learn and service.catalogue.current.about.get("uniform"):
+        service.store.close()
+        raise InputError("There is nothing to serve by; give --instance FILE, or --learn.")
+    if not one_of:
+        print(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C stops it).", flush=True)
     train = (types, seed or 0) if learn and number in ("", "0") else None
     asyncio.run(run(service, host, port, keys, train, learn))
 

@@ -143,7 +143,7 @@ class Fit:
         70% of users: love sports, leave after economics
         30% of users: love economics, leave after sports
         """
-        return [_describe(self.instance, x) for x in range(self.instance.n_types)]
+        return [describe_type(self.instance, x) for x in range(self.instance.n_types)]
 
     def __repr__(self) -> str:
         inst = self.instance
@@ -327,7 +327,7 @@ def _instance(parameters: Parameters, like: Instance) -> Instance:
     )
 
 
-def _describe(instance: Instance, x: int) -> str:
+def describe_type(instance: Instance, x: int) -> str:
     """What to say of type x in a line: what it loves, and what makes it leave."""
     likes = np.argsort(-instance.click[:, x], kind="stable")
     names = instance.categories

@@ -41,10 +41,20 @@ class Client:
         self.close()
 
     def recommend(
-        self, user: str, allowed: Sequence[str] | None = None, shown: str | None = None, explain: bool = False
+        self,
+        user: str,
+        allowed: Sequence[str] | None = None,
+        shown: str | None = None,
+        explain: bool = False,
+        *,
+        propensity: float | None = None,
+        event: str | None = None,
     ) -> dict[str, Any]:
-        """What to show to a user: `event`, `category`, `propensity` and `version`, and with `explain` more."""
-        ask = {"user": user, "event": uuid4().hex, "explain": explain}
+        """What to show to a user: `event`, `category`, `propensity` and `version`, and with `explain` more.
+
+        In shadow mode `shown` is what you show, with which `propensity`. An `event` id is made unless you give one.
+        """
+        ask = {"user": user, "event": event or uuid4().hex, "explain": explain, "propensity": propensity}
         more = {"allowed": None if allowed is None else list(allowed), "shown": shown}
         found: dict[str, Any] = self.call("POST", "/v1/recommend", ask | more)
         return found

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import msgspec
 
-from departing.model.errors import InputError, MissingExtraError
+from departing.model.errors import InputError
 from departing.model.files import replacing
 from departing.serving.schema import IN_BULK, SCHEMA, migrate, tables
 
@@ -173,15 +173,13 @@ class PostgresDatabase(Database):
     """A connection to PostgreSQL."""
 
     def __init__(self, address: str) -> None:
-        try:
-            import psycopg
-        except ImportError as error:
-            raise MissingExtraError("PostgreSQL needs psycopg; install it with: pip install '.[postgres]'") from error
+        import psycopg
+
         try:
             self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **PATIENCE)
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
-            shown = re.sub(r"'[^']*@", "'", str(error).strip().splitlines()[-1].rstrip("."))  # a part of a password
+            shown = re.sub(r"'[^']*@", "'", " ".join(str(error).split()).rstrip("."))  # a part of a password
             raise UnreachableError(CANNOT.format("in PostgreSQL", shown)) from error
         self._psycopg, info = psycopg, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"

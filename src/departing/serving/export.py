@@ -14,14 +14,14 @@ from departing.serving.store import StoreError
 
 TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 QUERY = """
-SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, a.departed, p.number IS NOT NULL,
-       d.event = (SELECT max(event) FROM decisions l WHERE l.number = d.number)
+SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, d.key, a.departed,
+       p.number IS NOT NULL, d.event = (SELECT max(event) FROM decisions l WHERE l.number = d.number)
 FROM decisions d JOIN users u ON u.number = d.number LEFT JOIN answers a USING (event)
 LEFT JOIN departures p ON p.number = d.number {} ORDER BY d.event
 """
 COLUMNS = (
     "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
-    "propensity: 'DOUBLE', version: 'BIGINT', event: 'BIGINT'}"
+    "propensity: 'DOUBLE', version: 'BIGINT', event: 'VARCHAR'}"
 )
 
 
@@ -80,11 +80,11 @@ def _lines(store: str | Path, unanswered: str, shadow: bool) -> Iterator[bytes]:
                         "departed": bool(gone and last) if departed is None else bool(departed),
                         "propensity": propensity,
                         "version": version,
-                        "event": event,
+                        "event": key or f"e-{event}",
                     }
                 )
                 + b"\n"
-                for user, time, category, clicked, propensity, version, event, departed, gone, last in found
+                for user, time, category, clicked, propensity, version, event, key, departed, gone, last in found
             )
 
 

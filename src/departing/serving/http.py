@@ -35,7 +35,7 @@ from departing.serving.shadow import Shadow
 from departing.serving.store import StoreError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-LARGEST_BODY = 1 << 20
+LARGEST_BODY, SMALL_BODY = 1 << 20, 1 << 16
 KEPT = 600.0  # seconds that a log which was asked for is kept
 SLOWEST = 10.0  # seconds that a body may take
 log = logging.getLogger("departing")
@@ -125,8 +125,8 @@ class App:
             ("POST", "/v1/shadow"): Route(self._set_shadow, ADMIN, m.Shadow, m.ShadowReport),
             ("GET", "/v1/live"): Route(lambda _: self._watch.look(), ADMIN, None, m.Live),
             ("POST", "/v1/explore"): Route(self.explorer.explore, ADMIN, m.Explore, m.Explored),
-            ("GET", "/health"): Route(lambda _: m.Done(s.store.failure is None), OPEN, None, m.Done),
-            ("GET", "/ready"): Route(lambda _: m.Done(self.ready() and s.store.failure is None), OPEN, None, m.Done),
+            ("GET", "/health"): Route(lambda _: self._well(True), OPEN, None, m.Done),
+            ("GET", "/ready"): Route(lambda _: self._well(self.ready()), OPEN, None, m.Done),
         }
         self._document = json.dumps(openapi(self.routes)).encode()
 
@@ -134,6 +134,10 @@ class App:
         if isinstance(told, m.Feedback):
             return (await self.service.feedback([told]))[0]
         return await self.service.feedback(told)
+
+    def _well(self, ready: bool) -> m.Done:
+        failure = self.service.store.failure or (None if ready else "There is no policy yet.")
+        return m.Done(True) if failure is None else m.Done(False, failure)
 
     async def _set_shadow(self, told: m.Shadow) -> m.ShadowReport:
         await self.service.set_shadow(told.shadow)
@@ -187,6 +191,8 @@ class App:
         key = scope.headers.get("authorization")
         refused = None if route is None else self._refused(route.right, key)
         if refused is not None:
+            if 0 < int(scope.headers.get("content-length") or 0) <= SMALL_BODY:  # or else the connection would end
+                await _body(scope, protocol)
             return refused
         body = b""
         if method != "GET" and not self.keys.needed:
@@ -260,9 +266,12 @@ class App:
         if self.keys.idle:
             return None
         if not self.keys.allows(key, right):
+            if self.keys.allows(key, CLIENT):
+                return self._problem(403, "This key does not have the right; an admin's does.")
             return self._problem(401, "A key with this right is needed: Authorization: Bearer KEY.")
         if right != OPEN and not self.keys.in_time(key):
-            return self._problem(429, "Too many requests with this key; try again in a second.")
+            status, headers, words = self._problem(429, "Too many requests with this key; try again in a second.")
+            return status, [*headers, ("retry-after", "1")], words
         return None
 
     def _problem(self, status: int, sentence: str) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -7,6 +7,7 @@ from math import sqrt
 
 import msgspec
 
+from departing.fitting.fit import describe_type
 from departing.serving import messages as m
 from departing.serving.databases import Database, connect
 from departing.serving.service import PAST, Service, pasts
@@ -61,6 +62,8 @@ class Watch:
                 shown,
                 left,
                 None if instance is None else dict(zip(instance.types, instance.prior.tolist(), strict=True)),
+                [] if instance is None else [describe_type(instance, x) for x in range(instance.n_types)],
+                catalogue.shadow,
                 pasts(database.rows(f"{PAST} ORDER BY d.event DESC LIMIT ?", LATEST), names),
             )
 

@@ -56,10 +56,11 @@ class Leave(Struct, forbid_unknown_fields=True):
     user: Name
 
 
-class Done(Struct):
-    """It was done, or there was nothing to do."""
+class Done(Struct, omit_defaults=True):
+    """Whether it was done, or is as it should be; if not, perhaps why."""
 
     done: bool
+    why: str | UnsetType = UNSET
 
 
 class Past(Struct):
@@ -194,6 +195,8 @@ class Live(Struct):
     shown: list[int]
     left: list[int]
     types: dict[str, float] | None
+    words: list[str]
+    shadow: bool
     latest: list[Past]
 
 

@@ -10,6 +10,11 @@ HELP = {
     "departed": "Users who departed, told or by silence.",
     "returned": "Users who came back after they were taken for departed.",
     "repeated": "Answers that were told again.",
+    "forgotten": "Users who were forgotten on request.",
+    "refused_unknown": "Answers to events that nobody made.",
+    "refused_contradiction": "Answers that contradict what was told before.",
+    "refused_came_back": "Departures of users who came back after that event.",
+    "refused_closed": "Clicks on events that were closed since.",
 }
 
 
@@ -18,7 +23,7 @@ def metrics_text(totals: Mapping[str, int], version: int, failing: bool) -> str:
     lines = []
     for name in sorted({*HELP, *totals}):
         lines += [
-            f"# HELP departing_{name}_total {HELP.get(name, 'Events of this kind.')}",
+            f"# HELP departing_{name}_total {HELP.get(name, 'Requests answered with status ' + name[-3:] + '.')}",
             f"# TYPE departing_{name}_total counter",
             f"departing_{name}_total {totals.get(name, 0)}",
         ]

@@ -20,6 +20,7 @@ import psycopg
 from departing.model.errors import InputError
 from departing.serving.databases import CANNOT, PostgresDatabase
 from departing.serving.people import User
+from departing.serving.schema import SAVE_COUNTER
 from departing.serving.store import (
     ANSWER,
     DECISION,
@@ -180,6 +181,7 @@ class PostgresStore(Store):
                     self.undone()
                 self._prefetch([job.need for job in jobs])
                 done = [_run(job.call) for job in jobs]
+                self._count(before)
                 self._write_out()
         except Exception as error:
             self._since, self._known, self._stale, self.here = None, _Known(), True, here
@@ -241,6 +243,11 @@ class PostgresStore(Store):
         known.answers.update({row[0]: Answer.of_row(row[1:]) for row in answers})
         for name, rows in zip(known.numbers, given, strict=True):
             known.numbers[name] = [number for (number,) in rows][::-1]
+
+    def _count(self, before: Counter[str]) -> None:
+        """Write what was counted with what it counts."""
+        changed = [(name, value) for name, value in list(self.counters.items()) if value != before[name]]
+        self.write(*((SAVE_COUNTER, (self.worker, *each)) for each in changed))
 
     def _write_out(self) -> None:
         writes, self._known.writes = self._known.writes, []
@@ -351,10 +358,6 @@ class PostgresStore(Store):
             self._closing = True
             self._wake.notify()
         self._thread.join(3 * CLOSING)
-        if self.failure is None:
-            with suppress(psycopg.Error), self._database.transaction():
-                self.keep_counters()
-                self._write_out()
         self._database.close()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from granian.constants import Interfaces
 from granian.server.embed import Server
 
-from departing.model.errors import InputError
+from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed
@@ -40,9 +40,13 @@ log = logging.getLogger("departing")
 def open_store(address: str) -> Store:
     """The store at an address: a file, or a PostgreSQL database."""
     if is_postgres(address):
-        from departing.serving.postgres import PostgresStore
-
+        try:
+            from departing.serving.postgres import PostgresStore
+        except ImportError as error:
+            raise MissingExtraError("PostgreSQL needs psycopg; install it with: pip install '.[postgres]'") from error
         return PostgresStore(address)
+    if "://" in str(address):
+        raise InputError(f"store is {str(address)!r:.80}; expected a file, or postgresql://….")
     return SqliteStore(Path(address))
 
 
@@ -199,7 +203,6 @@ async def _look_after(service: Service) -> None:
                 while n and n % SWEPT == 0 and (more := await service.sweep()):
                     n += more
                 service.store.trim()
-                await service.keep_counters()
                 swept = time.monotonic()
                 if n:
                     tell("departed", users=n, why="silent")

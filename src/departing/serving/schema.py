@@ -46,6 +46,8 @@ SAVE_USER_END = (
 SAVE_USER = f"INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?){SAVE_USER_END}"
 SAVE_ANSWER_END = " ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"
 SAVE_ANSWER = f"INSERT INTO answers VALUES (?, ?, ?, ?){SAVE_ANSWER_END}"
+SAVE_COUNTER_END = " ON CONFLICT (worker, name) DO UPDATE SET value = excluded.value"
+SAVE_COUNTER = f"INSERT INTO counters VALUES (?, ?, ?){SAVE_COUNTER_END}"
 SET = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 UNSET = "DELETE FROM meta WHERE key = ?"
 FORGET_KEYS = "UPDATE decisions SET key = NULL WHERE number = ?"
@@ -62,6 +64,7 @@ IN_BULK = {
     INSERT_DECISION: _of_json("decisions", "int text int real int real int int int"),
     SAVE_USER: _of_json("users", "int text bytes bytes int real int int int", SAVE_USER_END),
     SAVE_ANSWER: _of_json("answers", "int real int int", SAVE_ANSWER_END),
+    SAVE_COUNTER: _of_json("counters", "text text int", SAVE_COUNTER_END),
 }
 Read = Callable[..., list[tuple[Any, ...]]]
 Many = Callable[[str, Sequence[tuple[Any, ...]]], None]

@@ -332,10 +332,6 @@ class Service:
         """Take up what a trainer has published, and other processes have changed; whether there is a new policy."""
         return await self.store.act(NOTHING, self.catalogue.refresh, durable=False)
 
-    async def keep_counters(self) -> None:
-        """Write the counters, so that they outlive this process."""
-        await self.store.act(NOTHING, self.store.keep_counters, durable=False)
-
     async def totals(self) -> dict[str, int]:
         """The counters of all processes that ever served from this store."""
         return dict(await self.store.act(NOTHING, self.store.totals, durable=False))

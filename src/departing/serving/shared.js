@@ -46,8 +46,13 @@ async function call(path, body) {
   const how = body === undefined ? {headers} : {method: "POST", headers, body: JSON.stringify(body)};
   let answer;
   try { answer = await fetch(path, how); } catch { throw new Error("The service does not answer; trying again."); }
-  $("login").hidden = answer.status !== 401;
-  if (answer.status === 401) return null;
+  const locked = answer.status === 401 || (answer.status === 403 && key);
+  $("login").hidden = !locked;
+  document.body.classList.toggle("locked", locked);
+  if (locked) {
+    trouble(key ? "This key does not open the page; an admin's key does." : "");
+    return null;
+  }
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error);
   return found;

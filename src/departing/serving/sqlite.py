@@ -16,7 +16,7 @@ from typing import IO, Any
 from departing.model.errors import InputError
 from departing.serving.databases import CANNOT, SqliteDatabase, try_lock
 from departing.serving.people import User
-from departing.serving.schema import FORGET_KEYS, SET
+from departing.serving.schema import FORGET_KEYS, SAVE_COUNTER, SET
 from departing.serving.store import (
     ANSWER,
     DECISION,
@@ -102,7 +102,7 @@ class SqliteStore(Store):
         finally:
             writes, self._pending = self._pending, None
             if writes:
-                self._writer.put(writes)
+                self._writer.put(writes, self.counters)
         if durable:
             await self.flushed()
         return done
@@ -207,7 +207,7 @@ class SqliteStore(Store):
     def _put(self, writes: list[Write]) -> int:
         """Have something written, all of a call together; the place of that among all that is written."""
         if self._pending is None:
-            return self._writer.put(writes)
+            return self._writer.put(writes, self.counters)
         self._pending += writes
         return self._writer.next
 
@@ -250,7 +250,6 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Write what is left, and close the file."""
         if self.failure is None:
-            self.keep_counters()
             self.write((SET, ("mark", str(self._next_event))))
         self._writer.close()
         self.failure = None
@@ -284,6 +283,7 @@ class _Writer:
     def __init__(self, path: Path, store: Store) -> None:
         self._database, self._store = SqliteDatabase(path), store
         self._batch: list[list[Write]] = []
+        self._counters: dict[str, int] = {}
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._busy, self._idle = False, False
         self._put = self.done = 0  # how many were put, and are on disk
@@ -293,10 +293,11 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put(self, writes: list[Write]) -> int:
-        """Put something to be written; its place among all that was put."""
+    def put(self, writes: list[Write], counters: Counter[str]) -> int:
+        """Put something to be written, and the counters that go with it; its place among all that was put."""
         with self._wake:
             self._batch.append(writes)
+            self._counters = dict(counters)
             self._put += 1
             if self._idle:
                 self._wake.notify()
@@ -335,12 +336,12 @@ class _Writer:
                 self._idle = False
                 if not self._futures and not self._closing:  # nobody waits: more may come meanwhile
                     self._wake.wait(LINGER)
-                batch, self._batch = self._batch, []
+                batch, self._batch, counters = self._batch, [], self._counters
                 futures, self._futures = self._futures, []
                 self._busy = True
                 if self._closing and not batch and not futures:
                     break
-            failure = self._commit(batch)
+            failure = self._commit(batch, counters)
             with self._wake:
                 self._store.failure = failure
                 if failure is None:
@@ -356,13 +357,14 @@ class _Writer:
                         break
         self._database.close()
 
-    def _commit(self, batch: list[list[Write]]) -> str | None:
+    def _commit(self, batch: list[list[Write]], counters: dict[str, int]) -> str | None:
         """Commit all of it or nothing; why it failed, if it did."""
         try:
             with self._database.transaction():
                 for query, rows in grouped(batch):
                     self._database.many(query, rows)
                     self.scrub = self.scrub or query == FORGET_KEYS
+                self._database.many(SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
             if self.scrub:
                 ((busy, *_),) = self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
                 self.scrub = bool(busy)

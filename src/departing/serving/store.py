@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from departing.serving.people import User, counts_to_learn_from
-from departing.serving.schema import FORGET_KEYS, INSERT_DECISION, SAVE_ANSWER, SAVE_USER
+from departing.serving.schema import FORGET_KEYS, INSERT_DECISION, SAVE_ANSWER, SAVE_COUNTER, SAVE_USER
 
 T = TypeVar("T")
 Write = tuple[str, tuple[Any, ...]]
@@ -79,7 +79,6 @@ class Store(ABC):
         self.failure: str | None = None  # why nothing can be written at present
         self.here = 0  # users who are, about
         self.undone: Callable[[], None] = lambda: None  # called when what calls did came to nothing
-        self._kept: Counter[str] = Counter()
 
     @abstractmethod
     async def act(self, need: Need, call: Callable[[], T], durable: bool = True) -> T:
@@ -165,16 +164,6 @@ class Store(ABC):
         rows = self.rows("SELECT name, retired FROM categories ORDER BY category")
         return [(name, retired is not None) for name, retired in rows]
 
-    def keep_counters(self) -> None:
-        """Write the counters of this process, if they changed."""
-        if self._kept == self.counters:
-            return
-        self._kept = Counter(self.counters)
-        query = (
-            "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT (worker, name) DO UPDATE SET value = excluded.value"
-        )
-        self.write(*((query, (self.worker, name, value)) for name, value in self.counters.items()))
-
     def totals(self) -> Counter[str]:
         """The counters of all processes there ever were."""
         query = "SELECT name, sum(value) FROM counters WHERE worker <> ? GROUP BY name"
@@ -206,10 +195,16 @@ def row_of_answer(event: int, answer: Answer, now: float) -> Write:
 def grouped(batch: Iterable[Sequence[Write]]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     """The same writes with those of one kind together, and of a user only the last; others keep their place."""
     decisions: list[tuple[Any, ...]] = []
+    counters: list[tuple[Any, ...]] = []
     answers, users = dict[int, tuple[Any, ...]](), dict[int, tuple[Any, ...]]()
 
     def so_far() -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-        kinds = {INSERT_DECISION: decisions, SAVE_ANSWER: [*answers.values()], SAVE_USER: [*users.values()]}
+        kinds = {
+            INSERT_DECISION: decisions,
+            SAVE_ANSWER: [*answers.values()],
+            SAVE_USER: [*users.values()],
+            SAVE_COUNTER: counters,
+        }
         yield from ((query, rows) for query, rows in kinds.items() if rows)
 
     for writes in batch:
@@ -218,11 +213,13 @@ def grouped(batch: Iterable[Sequence[Write]]) -> Iterator[tuple[str, list[tuple[
                 users[values[0]] = values
             elif query == INSERT_DECISION:
                 decisions.append(values)
+            elif query == SAVE_COUNTER:
+                counters.append(values)
             elif query == SAVE_ANSWER:
                 answers[values[0]] = (*answers.get(values[0], values)[:3], values[3])
             else:
                 yield from so_far()
-                decisions, answers, users = [], {}, {}
+                decisions, counters, answers, users = [], [], {}, {}
                 yield query, [values]
     yield from so_far()
 

@@ -16,6 +16,7 @@ from departing.fitting.likelihood import Evidence
 from departing.learning.bayes import Bayes, planned
 from departing.learning.files import alive, plain
 from departing.model.counts import Integers
+from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
@@ -82,6 +83,15 @@ def _together(
     return np.concatenate([counts, more_counts]), np.concatenate([users, more_users])
 
 
+def _in_order(instance: Instance, names: Sequence[str]) -> Instance:
+    """The instance with names, and types in the order of what they like best, so that each keeps its place."""
+    order = np.lexsort((-instance.prior, instance.click.argmax(axis=0)))
+    click, depart, on_click = (
+        field[:, order] for field in (instance.click, instance.depart, instance.depart_on_click)
+    )
+    return Instance(instance.prior[order], click, depart, on_click, names)
+
+
 class Trainer:
     """Looks at the store now and then, and publishes what is best by now."""
 
@@ -134,8 +144,7 @@ class Trainer:
         return self.learner
 
     def _publish(self, names: Sequence[str], parts: list[tuple[Policy, int]], learner: ServedBayes) -> None:
-        instance = learner.instance()
-        named = Instance(instance.prior, instance.click, instance.depart, instance.depart_on_click, names)
+        named = _in_order(learner.instance(), names)
         best = planned(named, learner.allowed)
         largest = max(range(len(parts)), key=lambda i: parts[i][1])
         made = [self._version(policy, named, best, learner) for policy, _ in parts]
@@ -167,12 +176,29 @@ class Trainer:
 
 def main(types: str, seed: str, server: str) -> None:
     """Train until the server, our parent, is gone; of several trainers of a store one does, the others wait."""
-    parent, address = int(server), os.environ["DEPARTING_STORE"]
     os.nice(19)  # recommending goes first
+    try:
+        _train(int(types), int(seed), int(server), os.environ["DEPARTING_STORE"])
+    except (InputError, OSError, RuntimeError) as error:
+        _end(error)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
+            raise
+        _end(error)
+
+
+def _end(error: Exception) -> None:
+    """Tell why training has ended, in a line; it is begun again."""
+    sys.exit(
+        json.dumps({"time": round(time.time(), 3), "event": "trainer ends", "error": " ".join(str(error).split())})
+    )
+
+
+def _train(types: int, seed: int, parent: int, address: str) -> None:
     with closing(connect(address)) as database:
         while os.getppid() == parent and not database.lead():
             time.sleep(WAIT)
-        trainer = Trainer(database, int(types), int(seed))
+        trainer = Trainer(database, types, seed)
         while os.getppid() == parent:
             began = time.monotonic()
             if not trainer.step():
