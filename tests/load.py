@@ -126,6 +126,13 @@ def check(address, acknowledged):
             "SELECT count(*) FROM users u WHERE steps <> (SELECT count(*) FROM decisions d WHERE d.number = u.number)"
         )
         counts, users = histogram(database, len(names))
+        counted = dict(database.rows("SELECT name, sum(value) FROM counters GROUP BY name"))
+        ((told, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM answers")
+        ((gone,),) = database.rows("SELECT count(*) FROM departures")
+        ((came,),) = database.rows("SELECT count(*) FROM users")
+    exact = {"arrived": came, "recommended": len(stored), "clicked": clicked, "departed": gone}
+    assert {name: int(counted.get(name, 0)) for name in exact} == exact
+    assert counted.get("answered", 0) >= told
     lost = [event for event, told in acknowledged.items() if event not in stored or not _agree(told, stored[event])]
     assert not lost, f"{len(lost)} of {len(acknowledged)} were lost"
     assert (twice, steps) == (0, [(0,)])

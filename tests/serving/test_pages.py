@@ -247,7 +247,7 @@ def test_a_link_restores_the_view(browser, server):
     with again as page:
         until(page, "found !== null && !busy")
         assert instance_of(page) == instance
-        assert value(page) == best
+        assert value(page) == pytest.approx(best, rel=1e-3)  # a plan that ends by the clock
         assert page.get_by_label("category 3, type 1: leaves after a click", exact=True).input_value() == "0.31"
     for bad in ("#nonsense", "#prior=1&click=2&depart=1&type=a&category=b", "#prior=0.5&type=a&type=b"):
         with Open(browser, server.url + "/explorer" + bad) as page:

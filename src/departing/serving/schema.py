@@ -104,6 +104,14 @@ def _to_2(read: Read, many: Many) -> None:
         rows = [(*_of_state(state), each) for each, state in found]
         many("UPDATE users SET version = ?, clicks = ?, steps = ? WHERE number = ?", rows)
         number = found[-1][0]
+    for name, counted in {
+        "arrived": "count(*) FROM users",
+        "recommended": "count(*) FROM decisions",
+        "answered": "count(*) FROM answers",
+        "clicked": "coalesce(sum(clicked), 0) FROM answers",
+        "departed": "count(*) FROM departures",
+    }.items():
+        read(f"INSERT INTO counters SELECT 'one', '{name}', {counted}")
     given = "SELECT about FROM policies WHERE json_extract(about, '$.source') = 'the instance' ORDER BY version DESC"
     for (about,) in read(f"{given} LIMIT 1"):
         read(SET, "instance", msgspec.json.encode(msgspec.json.decode(about)["instance"]).decode())
