@@ -245,7 +245,9 @@ def started(command: list[str]) -> Iterator[int]:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    process = subprocess.Popen([sys.executable, *command, str(port)], stderr=subprocess.DEVNULL, env=os.environ)
+    process = subprocess.Popen(
+        [sys.executable, *command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
     try:
         while True:
             with socket.socket() as trial:
