@@ -192,7 +192,8 @@ class App:
         refused = None if route is None else self._refused(route.right, key)
         if refused is not None:
             if 0 < int(scope.headers.get("content-length") or 0) <= SMALL_BODY:  # or else the connection would end
-                await _body(scope, protocol)
+                async with asyncio.timeout(SLOWEST):
+                    await _body(scope, protocol)
             return refused
         body = b""
         if method != "GET" and not self.keys.needed:
@@ -301,8 +302,8 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # somebody else's
+        pass
     return True
 
 
