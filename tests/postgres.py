@@ -9,9 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from servers import children, command_of
 
@@ -85,3 +87,15 @@ class Postgres:
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running():
+    """A server for as long as it is needed; without one, what needs it is skipped."""
+    if binaries() is None:
+        pytest.skip(MISSING)
+    server = Postgres()
+    try:
+        yield server
+    finally:
+        server.close()

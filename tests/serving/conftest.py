@@ -5,11 +5,8 @@ import postgres as pg
 
 @pytest.fixture(scope="session")
 def postgres():
-    if pg.binaries() is None:
-        pytest.skip(pg.MISSING)
-    server = pg.Postgres()
-    yield server
-    server.close()
+    with pg.running() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

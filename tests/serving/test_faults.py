@@ -31,11 +31,8 @@ YEAR = 365 * 86400.0
 @pytest.fixture
 def own_postgres():
     """A PostgreSQL that may be killed."""
-    if pg.binaries() is None:
-        pytest.skip(pg.MISSING)
-    server = pg.Postgres()
-    yield server
-    server.close()
+    with pg.running() as server:
+        yield server
 
 
 @pytest.fixture

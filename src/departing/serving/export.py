@@ -1,17 +1,23 @@
-"""The decision log, as `departing.read_log` reads it."""
+"""The decision log: as `departing.read_log` reads it, and what was last recommended."""
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import msgspec
 
 from departing.model.errors import InputError
+from departing.serving import messages as m
 from departing.serving.databases import connect
 from departing.serving.store import StoreError
 
+PAST = (
+    "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed "
+    "FROM decisions d LEFT JOIN answers a USING (event)"
+)
 TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 QUERY = """
 SELECT u.name, d.time, d.category, a.clicked, d.propensity, d.version, d.event, d.key, a.departed,
@@ -91,3 +97,15 @@ def _lines(store: str | Path, unanswered: str, shadow: bool) -> Iterator[bytes]:
 def _clicked(clicked: int | None, over: bool) -> bool | None:
     """Whether there was a click; None where nobody knows, unless that is `over` and was none."""
     return bool(clicked) if clicked is not None or over else None
+
+
+def pasts(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.Past]:
+    """Recommendations of the past, from their rows."""
+    return [
+        m.Past(key or f"e-{event}", at, names[category], _truth(clicked), _truth(departed))
+        for event, key, at, category, clicked, departed in rows
+    ]
+
+
+def _truth(value: int | None) -> bool | None:
+    return None if value is None else bool(value)

@@ -10,7 +10,8 @@ import msgspec
 from departing.fitting.fit import describe_type
 from departing.serving import messages as m
 from departing.serving.databases import Database, connect
-from departing.serving.service import PAST, Service, pasts
+from departing.serving.export import PAST, pasts
+from departing.serving.service import Service
 
 RECENT = 20_000  # users that the statistics are of
 STEPS = 20

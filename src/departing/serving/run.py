@@ -192,7 +192,7 @@ async def _orphaned() -> None:
 
 
 async def _look_after(service: Service) -> None:
-    """Take up new policies, find users who are silent, keep counters; say so if the clock was set."""
+    """Take up new policies, find users who are silent, count who is here; say so if the clock was set."""
     swept, counted, ahead = 0.0, 0.0, 0.0
     while True:
         try:

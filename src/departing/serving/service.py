@@ -1,11 +1,10 @@
 """The service itself, whatever speaks to it: recommends, is told what users do, and remembers."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from typing import Any
 from uuid import uuid4
 
 from departing.model.belief import belief as belief_after
@@ -16,6 +15,7 @@ from departing.serving import messages as m
 from departing.serving import people
 from departing.serving.catalogue import Catalogue, NotFoundError
 from departing.serving.clock import Clock
+from departing.serving.export import PAST, pasts
 from departing.serving.people import RefusedError, User
 from departing.serving.store import NOTHING, Answer, Decision, Need, Store, StoreError, Write, event_number
 from departing.serving.versions import Version, choose, types_of
@@ -29,10 +29,6 @@ WHY = {
 SWEEP = 1000  # users whose silence is looked at in one go
 HERE = "SELECT count(*) FROM users WHERE departed = 0"
 LIVES = 100  # times that a user began anew, as far as that is looked back
-PAST = (
-    "SELECT d.event, d.key, d.time, d.category, a.clicked, a.departed "
-    "FROM decisions d LEFT JOIN answers a USING (event)"
-)
 
 
 @dataclass(frozen=True)
@@ -388,15 +384,3 @@ class Service:
         """Show a category no more."""
         await self.store.act(NOTHING, lambda: self.catalogue.retire(name, self.now()))
         return await self.categories()
-
-
-def pasts(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.Past]:
-    """Recommendations of the past, from their rows."""
-    return [
-        m.Past(key or f"e-{event}", at, names[category], _truth(clicked), _truth(departed))
-        for event, key, at, category, clicked, departed in rows
-    ]
-
-
-def _truth(value: int | None) -> bool | None:
-    return None if value is None else bool(value)
