@@ -10,7 +10,7 @@ import numpy as np
 import departing as dp
 from benchmarks.common import Row, cpu_seconds
 from departing.fitting.likelihood import Parameters
-from departing.fitting.order import matched
+from departing.fitting.type_matching import matched
 
 USERS = 10**6
 LOGS, LOG_USERS = 25, 10**5  # for each of four sizes
@@ -30,7 +30,7 @@ def once_each(instance, users, seed):
     counts, here = np.zeros((users, k, 4), np.int64), np.arange(users)
     for step in range(k):
         category = order[here, step]
-        ends = instance.chances[category, :, types[here]].cumsum(axis=1)
+        ends = instance.outcome_probabilities[category, :, types[here]].cumsum(axis=1)
         outcome = (rng.random(len(here))[:, None] >= ends[:, :3]).sum(axis=1)
         counts[here, category, outcome] = 1
         here = here[outcome < 2]
@@ -116,7 +116,7 @@ def recovery():
         for categories in (3, 5):
             for seed in range(LOGS):
                 instance = drawn(types, categories, seed)
-                visits = dp.visits(instance, LOG_USERS, seed=seed, days=30)
+                visits = dp.sample_log(instance, LOG_USERS, seed=seed, days=30)
                 fit = dp.fit(visits.histories, types=range(1, types + 2))
                 logs += 1
                 right += fit.instance.n_types == types

@@ -8,7 +8,7 @@ import numpy as np
 import departing as dp
 from benchmarks.common import Row, cpu_seconds, wall_seconds
 from benchmarks.peers import PLAIN, gymnasium_loop, numpy_with_compaction
-from departing.evaluation.push import Frontier
+from departing.evaluation.forward import Frontier
 from departing.kernels.random import draws, stream
 from departing.policy.protocol import recommended
 
@@ -25,7 +25,7 @@ def greedy_table(instance, entries):
         frontier.counts, frontier.weights = frontier.counts[likely], frontier.weights[likely]
         counts.append(frontier.counts)
         categories.append(recommended(greedy, frontier.counts))
-        go = instance.chances[:, [0, 1]]
+        go = instance.outcome_probabilities[:, [0, 1]]
         frontier.advance(categories[-1], frontier.weights[:, None] * go[categories[-1]])
     best = int((instance.fixed_values @ instance.prior).argmax())
     return dp.Table(np.concatenate(counts)[:entries], np.concatenate(categories)[:entries], fallback=dp.Fixed(best))

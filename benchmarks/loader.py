@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from departing.serving.talk import Talk, converse, post
+from departing.loadtest.connection import Talk, converse, post
 
 CONNECTIONS = 64
 ROWS = 500

@@ -21,7 +21,7 @@ def log_of(users: int, days: float, stopping: float, seed: int) -> dp.Log:
     """A log of a site that shows categories at random, with logged departures."""
     import pandas as pd
 
-    seen = dp.visits(SITE, users, seed, days=days, gap=3.0)
+    seen = dp.sample_log(SITE, users, seed, days=days, gap=3.0)
     columns = {name: np.asarray(column) for name, column in seen.columns().items()}
     events = pd.DataFrame(columns | {"departed": (seen.outcome >= 2).astype(object)})
     if stopping:  # the click is seen, but not whether the user stayed, and nothing after it
@@ -38,7 +38,7 @@ def study(case: str, logs: int = LOGS, times: int = 200) -> dict[str, np.ndarray
     truth, found = dp.evaluate(SITE, policy).value, {name: [] for name in NAMES}
     for seed in range(logs):
         log = log_of(users, days, stopping, seed)
-        answer = dp.value_on_log(log, policy, fit=dp.fit(log, types=2, starts=4), times=times, seed=seed)
+        answer = dp.off_policy_value(log, policy, fit=dp.fit(log, types=2, starts=4), times=times, seed=seed)
         for name in NAMES:
             estimate = getattr(answer, name)
             found[name].append((estimate.value - truth, estimate.stderr, truth in estimate))

@@ -20,14 +20,14 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 import departing as dp
-import postgres
 from benchmarks.common import Row
 from departing.learning.bayes import Bayes
 from departing.model.examples import magazine
-from departing.serving.databases import SqliteDatabase
-from departing.serving.people import User
-from departing.serving.store import row_of
-from departing.serving.trainer import Trainer
+from departing.service.store.base import row_of
+from departing.service.store.connection import SqliteDatabase
+from departing.service.user import User
+from departing.service.workers.trainer import Trainer
+from helpers import postgres
 
 CROWD = int(os.environ.get("CROWD", "100000"))  # users
 PACE = 400  # of them a second
@@ -176,7 +176,9 @@ def play(port: int, instance: Path, users: int, pace: float) -> dict[str, float]
     """Let a crowd visit."""
     url = f"http://127.0.0.1:{port}"
     options = ["--url", url, "--users", str(users), "--pace", str(pace), "--json"]
-    done = subprocess.run([*DEPARTING, "crowd", str(instance), *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*DEPARTING, "loadtest", str(instance), *options], capture_output=True, text=True, check=True
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -268,7 +270,7 @@ async def echo(port: int) -> None:
     from granian.constants import Interfaces
     from granian.server.embed import Server
 
-    from departing.serving import messages as m
+    from departing.service.api import messages as m
 
     decode, encode = msgspec.json.Decoder(m.Ask).decode, msgspec.json.Encoder().encode
 

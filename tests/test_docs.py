@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import departing
-from commands import check_block
+from helpers.commands import check_block
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

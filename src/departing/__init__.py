@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from departing.data.log import Log, read_log
     from departing.data.movielens import movielens
     from departing.data.oulad import oulad
-    from departing.evaluation.bracket import Bracket
+    from departing.evaluation.bounds import Bounds
     from departing.evaluation.evaluate import Distribution, Evaluation, evaluate
     from departing.fitting.fit import Fit, fit
     from departing.learning.bayes import Bayes
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from departing.model.families import random_instance
     from departing.model.histories import Histories
     from departing.model.instance import Instance
-    from departing.offpolicy.value import ValueOnLog, value_on_log
+    from departing.offpolicy.off_policy_value import OffPolicyValue, off_policy_value
     from departing.planning.plan import Plan, plan
     from departing.policy.alpha import Alpha
     from departing.policy.greedy import Greedy
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from departing.policy.table import Table
     from departing.simulation.compare import Comparison, compare
     from departing.simulation.run import Run
+    from departing.simulation.sample_log import SampleLog, sample_log
     from departing.simulation.simulate import simulate
-    from departing.simulation.visits import Visits, visits
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Alpha": "policy.alpha",
     "Bayes": "learning.bayes",
-    "Bracket": "evaluation.bracket",
+    "Bounds": "evaluation.bounds",
     "Comparison": "simulation.compare",
     "Distribution": "evaluation.evaluate",
     "Evaluation": "evaluation.evaluate",
@@ -62,8 +62,8 @@ _HOME = {
     "Table": "policy.table",
     "Threshold": "policy.schedule",
     "UCBHybrid": "learning.ucb",
-    "ValueOnLog": "offpolicy.value",
-    "Visits": "simulation.visits",
+    "OffPolicyValue": "offpolicy.off_policy_value",
+    "SampleLog": "simulation.sample_log",
     "Walk": "policy.schedule",
     "belief": "model.belief",
     "compare": "simulation.compare",
@@ -78,14 +78,14 @@ _HOME = {
     "random_instance": "model.families",
     "read_log": "data.log",
     "simulate": "simulation.simulate",
-    "value_on_log": "offpolicy.value",
-    "visits": "simulation.visits",
+    "off_policy_value": "offpolicy.off_policy_value",
+    "sample_log": "simulation.sample_log",
 }
 
 __all__ = [
     "Alpha",
     "Bayes",
-    "Bracket",
+    "Bounds",
     "Comparison",
     "Distribution",
     "Evaluation",
@@ -99,14 +99,14 @@ __all__ = [
     "LatticeUCB",
     "Learner",
     "Log",
+    "OffPolicyValue",
     "Plan",
     "Policy",
     "Run",
+    "SampleLog",
     "Table",
     "Threshold",
     "UCBHybrid",
-    "ValueOnLog",
-    "Visits",
     "Walk",
     "belief",
     "compare",
@@ -115,14 +115,14 @@ __all__ = [
     "load_learner",
     "load_policy",
     "movielens",
+    "off_policy_value",
     "oulad",
     "plan",
     "predict",
     "random_instance",
     "read_log",
+    "sample_log",
     "simulate",
-    "value_on_log",
-    "visits",
 ]
 
 

@@ -241,7 +241,7 @@ def test_a_state_goes_on_alike(name):
     shown, teller.answers = dict(teller.shown), []
     expected = teller.tell(events[50:])
     for _ in range(2):  # a state is not changed by the learners that go on from it
-        other = Teller(type(teller.learner).of_state(state))
+        other = Teller(type(teller.learner).from_state(state))
         other.shown = dict(shown)
         assert other.tell(events[50:]) == expected
 

@@ -117,5 +117,5 @@ class TestPolicy:
 def test_words_of_schedules():
     names = blog().categories
     assert dp.Fixed(1).words(names) == "always sports"
-    assert dp.Threshold(first=1, steps=6, then=0).words(names) == "sports × 6, then economics"
-    assert dp.Threshold(first=1, steps=0, then=0).words(names) == "always economics"
+    assert dp.Threshold(first=1, steps=6, then=0).describe(names) == "sports × 6, then economics"
+    assert dp.Threshold(first=1, steps=0, then=0).describe(names) == "always economics"

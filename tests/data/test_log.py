@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
-from logs import as_slow, read_slowly, steps_of
+from helpers.logs import as_slow, read_slowly, steps_of
 
 FIELDS = ["user", "time", "category", "clicked", "departed", "propensity", "item"]
 CLICKS = ["1", "0", "1.0", "0e0", "true", "FALSE", " yes", "No", "click", "no click", "", "maybe"]
@@ -43,7 +43,7 @@ def dirty_rows(seed, times):
 
 def test_departures_found_by_silence_are_not_biased(tmp_path):
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8], [0.5, 0.5]], [[0.2, 0.7], [0.4, 0.6], [0.3, 0.8]])
-    dp.visits(site, users=20000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
+    dp.sample_log(site, users=20000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
     log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
     found = dp.fit(log, types=2)
     z = (found.instance.depart - site.depart) / found.errors.depart  # types are in the order of their shares

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import departing as dp
-from commands import check_block
-from data.releases import draw, write, zipped
 from departing.data.clusters import _settle, clusters
 from departing.data.movielens import DominantGenreWarning, MovieLens, _half
 from departing.model.instance import CLICK, DEPART, STAY
+from helpers.commands import check_block
+from helpers.releases import draw, write, zipped
 
 SMALL = Path(__file__).parents[3] / "shared" / "data" / "ml-latest-small"
 real = pytest.mark.skipif(not SMALL.exists(), reason="MovieLens is not redistributed; put it into ../shared/data")

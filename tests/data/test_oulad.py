@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from commands import call, values
+from helpers.commands import call, values
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT.parent / "shared" / "data" / "oulad" / "episodes_derived.csv"

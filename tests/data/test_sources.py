@@ -11,7 +11,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from logs import as_slow, steps_of
+from helpers.logs import as_slow, steps_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import polars
 import pytest
 
 import departing as dp
-from logs import as_slow, steps_of
+from helpers.logs import as_slow, steps_of
 
 ibis = pytest.importorskip("ibis")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages below

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.fitting.fit import Fit
 from departing.fitting.likelihood import Evidence, Parameters
-from departing.fitting.order import matched, ordered, reordered
 from departing.fitting.resampling import Design, redrawn
+from departing.fitting.type_matching import matched, ordered, reordered
 
 SITE = dp.Instance(
     [0.6, 0.4],
@@ -88,7 +88,7 @@ def plain_em(histories, start, rounds):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_plain_em_comes_higher(seed):
-    histories = dp.visits(SITE, users=3000, seed=seed).histories
+    histories = dp.sample_log(SITE, users=3000, seed=seed).histories
     fit = dp.fit(histories, types=2)
     rng = np.random.default_rng(seed)
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_every_family_is_found_again(family):
     size = {"types": 2, "categories": 2 if family in ("row", "column", "diagonal") else 3}
     for seed in range(3):
         instance = dp.random_instance(family, **size, seed=seed)
-        fit = dp.fit(dp.visits(instance, users=30_000, seed=seed, days=60).histories, types=2)
+        fit = dp.fit(dp.sample_log(instance, users=30_000, seed=seed, days=60).histories, types=2)
         assert np.abs(z_scores(instance, fit)).max(initial=0) < 4.5
         evidence, d = fit.evidence, fit.evidence.n_parameters
         less = fit.log_likelihood - evidence.value(evidence.pack(truth_for(instance, fit))[None], 0.0)[0]
@@ -111,7 +111,7 @@ def test_every_family_is_found_again(family):
 
 def test_the_number_of_types_is_found():
     for instance in (dp.Instance([1.0], [[0.6], [0.4]], 0.5), SITE, dp.random_instance("specialists", 3, 3, seed=1)):
-        fit = dp.fit(dp.visits(instance, users=20_000, seed=5).histories, types=range(1, 5))
+        fit = dp.fit(dp.sample_log(instance, users=20_000, seed=5).histories, types=range(1, 5))
         assert fit.instance.n_types == instance.n_types
         values = [row.log_likelihood for row in fit.criteria]
         assert values == sorted(values)
@@ -120,7 +120,7 @@ def test_the_number_of_types_is_found():
 
 
 def test_held_out_likelihood_is_that_of_users_set_aside():
-    histories = dp.visits(SITE, users=20_000, seed=5).histories
+    histories = dp.sample_log(SITE, users=20_000, seed=5).histories
     fit = dp.fit(histories, types=[1, 2], criterion="held-out")
     assert fit.instance.n_types == 2
     one, two = (row.held_out for row in fit.criteria)
@@ -130,7 +130,7 @@ def test_held_out_likelihood_is_that_of_users_set_aside():
 
 def test_a_boundary_between_departed_and_censored_matters():
     """Who takes censored users for departed finds departures too likely."""
-    histories = dp.visits(SITE, users=30_000, seed=2, days=6).histories
+    histories = dp.sample_log(SITE, users=30_000, seed=2, days=6).histories
     wrong = np.array(histories.counts)
     rows = np.flatnonzero(histories.censored & (wrong[..., 1].sum(axis=1) > 0))
     for row in rows:
@@ -145,7 +145,7 @@ def test_a_boundary_between_departed_and_censored_matters():
 
 @pytest.mark.parametrize("kind", ["parametric", "resample"])
 def test_bootstrap_and_information_agree_about_errors(kind):
-    fit = dp.fit(dp.visits(SITE, users=20_000, seed=3, days=60).histories, types=2)
+    fit = dp.fit(dp.sample_log(SITE, users=20_000, seed=3, days=60).histories, types=2)
     again = fit.bootstrap(60, kind, seed=1)
     for name in ("prior", "click", "depart"):
         spread = np.std([getattr(one, name) for one in again], axis=0)
@@ -157,7 +157,7 @@ def test_bootstrap_and_information_agree_about_errors(kind):
 
 
 def test_intervals_hold_the_estimate_and_stay_between_0_and_1():
-    fit = dp.fit(dp.visits(SITE, users=300, seed=3).histories, types=2)
+    fit = dp.fit(dp.sample_log(SITE, users=300, seed=3).histories, types=2)
     for level in (0.5, 0.95, 0.999):
         low, high = fit.intervals(level)
         for name in ("prior", "click", "depart", "depart_on_click"):
@@ -168,7 +168,7 @@ def test_intervals_hold_the_estimate_and_stay_between_0_and_1():
 
 
 def test_types_are_ordered_and_a_seed_fixes_everything():
-    histories = dp.visits(SITE, users=5000, seed=3).histories
+    histories = dp.sample_log(SITE, users=5000, seed=3).histories
     one, two = dp.fit(histories, types=2, seed=4), dp.fit(histories, types=2, seed=4)
     other = dp.fit(histories, types=2, seed=5)
     assert one.instance.click.tolist() == two.instance.click.tolist()
@@ -190,14 +190,14 @@ def test_many_types_are_matched_one_to_one():
 @given(st.integers(0, 10**6))
 @settings(max_examples=20, deadline=None)
 def test_beliefs_are_those_of_the_model(seed):
-    histories = dp.visits(SITE, users=50, seed=seed, days=20).histories
+    histories = dp.sample_log(SITE, users=50, seed=seed, days=20).histories
     evidence = Evidence.of(histories.counts, histories.multiplicity, 2, np.arange(3))
     eta = evidence.pack(Parameters(SITE.prior, SITE.click, SITE.depart, SITE.depart_on_click))
     assert evidence.beliefs(eta) == pytest.approx(dp.belief(SITE, histories.counts), abs=1e-9)
 
 
 def test_a_design_is_drawn_as_it_was():
-    histories = dp.visits(SITE, users=40_000, seed=1, days=10, shares=[0.5, 0.3, 0.2]).histories
+    histories = dp.sample_log(SITE, users=40_000, seed=1, days=10, shares=[0.5, 0.3, 0.2]).histories
     again = Design.of(histories).draw(SITE, np.random.default_rng(1))
     assert again.users == histories.users
     for one in (histories, again):
@@ -211,7 +211,7 @@ def test_a_design_is_drawn_as_it_was():
 
 
 def test_users_are_redrawn_from_the_users():
-    histories = dp.visits(SITE, users=500, seed=1).histories
+    histories = dp.sample_log(SITE, users=500, seed=1).histories
     again = redrawn(histories, np.random.default_rng(1))
     assert again.users == 500
     known = {row.tobytes() for row in histories.counts}
@@ -220,7 +220,7 @@ def test_users_are_redrawn_from_the_users():
 
 def test_what_cannot_be_told_is_said():
     twins = dp.Instance([0.5, 0.5], [[0.5, 0.5], [0.4, 0.4]], 0.5)
-    fit = dp.fit(dp.visits(twins, users=3000, seed=1).histories, types=2)
+    fit = dp.fit(dp.sample_log(twins, users=3000, seed=1).histories, types=2)
     assert any("cannot be told apart" in sentence for sentence in fit.warnings) or not fit.identified.click.all()
     short = dp.fit(dp.Histories([[[0, 0, 1, 0]], [[0, 0, 0, 1]]], [500, 500]), types=2)
     assert any("Histories are short" in sentence for sentence in short.warnings)
@@ -276,7 +276,7 @@ def test_bad_input_gets_one_clear_sentence(change, sentence):
 
 
 def test_bad_questions_to_a_fit_get_one_clear_sentence():
-    fit = dp.fit(dp.visits(SITE, users=300, seed=3).histories, types=1)
+    fit = dp.fit(dp.sample_log(SITE, users=300, seed=3).histories, types=1)
     with pytest.raises(dp.InputError, match="kind is 'jackknife'; allowed are parametric, resample"):
         fit.bootstrap(3, "jackknife")
     with pytest.raises(dp.InputError, match="confidence is 1"):

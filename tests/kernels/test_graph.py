@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from departing.kernels.graph import expand, gather
+from departing.kernels.evaluation.count_graph import expand, gather
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 60))

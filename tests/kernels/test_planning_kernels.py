@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import departing as dp
-from departing.kernels.choose import best_vectors
-from departing.kernels.controller import solve, visits
-from departing.kernels.heap import heap_pop, heap_push
-from departing.kernels.sizes import COLUMNS, NODES
+from departing.kernels.planning.controller import solve, visits
+from departing.kernels.planning.heap import heap_pop, heap_push
+from departing.kernels.planning.sizes import COLUMNS, NODES
+from departing.kernels.policy.alpha import best_vectors
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search, edge_grid
 

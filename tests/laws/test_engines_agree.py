@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import chi2
 
 import departing as dp
-from exact import final_counts
-from strategies import Opaque
+from helpers.exact import final_counts
+from helpers.strategies import Opaque
 
 USERS = 20_000
 SMALLEST_P = 1e-4  # with fixed seeds: about 240 tests below

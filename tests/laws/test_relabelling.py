@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import departing as dp
-from strategies import ORDINARY, counts, instances, schedules
+from helpers.strategies import ORDINARY, counts, instances, schedules
 
 
 @st.composite
@@ -60,7 +60,7 @@ def test_greedy_is_permuted(seed):
 def test_a_zero_depart_on_click_changes_nothing(instance):
     other = dp.Instance(instance.prior, instance.click, instance.depart, np.zeros_like(instance.click))
     assert instance == other
-    assert not instance.chances[:, 3].any()
+    assert not instance.outcome_probabilities[:, 3].any()
     for engine in ("step", "lanes", "aggregate"):
         one = dp.simulate(instance, dp.Fixed(0), users=500, seed=1, engine=engine)
         two = dp.simulate(other, dp.Fixed(0), users=500, seed=1, engine=engine)

@@ -12,14 +12,14 @@ from scipy.stats import chisquare
 import departing as dp
 from departing.learning.baselines import ULCB, Thompson, Uniform
 from departing.learning.blocks import Frozen
-from departing.learning.pair import Pair
+from departing.learning.last_outcome import LastOutcomePolicy
 from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
-from departing.simulation.pairs import aggregate_pair
-from departing.simulation.run import quiet, run_of
-from exact import outcome_chances
-from strategies import ORDINARY, instances
+from departing.simulation.last_outcome import aggregate_last_outcome
+from departing.simulation.run import quiet, run_from_histories
+from helpers.exact import outcome_chances
+from helpers.strategies import ORDINARY, instances
 
 SOFT = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=[[0.5, 0.6], [0.7, 0.3]], depart_on_click=0.1)
 
@@ -36,7 +36,7 @@ class TestPair:
         # One type. Liked: click 1/2, depart after none 1/2. Missed: click 1/4, depart after none always.
         # w = 1/4 (1 + v) and v = 1/2 (1 + v) + 1/4 w, so 7 v = 9 and w = 4/7.
         instance = dp.Instance([1.0], [[0.5], [0.25]], depart=[[0.5], [1.0]])
-        assert Pair(0, 1).brings(instance) == pytest.approx(9 / 7, rel=1e-14)
+        assert LastOutcomePolicy(0, 1).brings(instance) == pytest.approx(9 / 7, rel=1e-14)
 
     @given(instance=instances(ORDINARY, most=3), data=st.data())
     @settings(max_examples=50, deadline=None)
@@ -51,21 +51,23 @@ class TestPair:
             total += (
                 Fraction(float(share)) * ((click + last) * (1 - stay_b) + stay * (click_b + last_b)) / determinant
             )
-        assert Pair(a, b).brings(instance) == pytest.approx(float(total), rel=1e-12)
+        assert LastOutcomePolicy(a, b).brings(instance) == pytest.approx(float(total), rel=1e-12)
 
     def test_of_one_category_it_is_fixed(self):
         for a in range(2):
-            assert Pair(a, a).brings(SOFT) == pytest.approx(dp.evaluate(SOFT, dp.Fixed(a)).value, rel=1e-12)
+            assert LastOutcomePolicy(a, a).brings(SOFT) == pytest.approx(
+                dp.evaluate(SOFT, dp.Fixed(a)).value, rel=1e-12
+            )
 
-    @pytest.mark.parametrize("pair", [Pair(0, 1), Pair(1, 0), Pair(1, 1)])
+    @pytest.mark.parametrize("pair", [LastOutcomePolicy(0, 1), LastOutcomePolicy(1, 0), LastOutcomePolicy(1, 1)])
     def test_crowds(self, pair):
         seen = np.zeros((2, 4), np.int64)
 
         def tell(counts, categories, outcomes):
             np.add.at(seen, categories, outcomes)
 
-        histories = aggregate_pair(SOFT, pair, 10**6, np.random.default_rng(1), 10**6, quiet, tell)
-        run = run_of(histories, "blocks", 1)
+        histories = aggregate_last_outcome(SOFT, pair, 10**6, np.random.default_rng(1), 10**6, quiet, tell)
+        run = run_from_histories(histories, "blocks", 1)
         assert run.users == 10**6
         assert run.truncated == 0
         assert abs(run.mean - pair.brings(SOFT)) < 4 * run.stderr
@@ -76,15 +78,20 @@ class TestPair:
             assert set(turns.tolist()) <= {0, 1}
 
     def test_too_many_counts(self):
-        assert aggregate_pair(SOFT, Pair(0, 1), 10**6, np.random.default_rng(1), 50, quiet, lambda *_: None) is None
+        assert (
+            aggregate_last_outcome(
+                SOFT, LastOutcomePolicy(0, 1), 10**6, np.random.default_rng(1), 50, quiet, lambda *_: None
+            )
+            is None
+        )
 
     def test_errors(self):
         with pytest.raises(InputError, match="liked is -1; a category is a whole number from 0"):
-            Pair(-1, 0)
-        with pytest.raises(InputError, match="Pair recommends category 2, but the instance has 2"):
-            Pair(0, 2).brings(SOFT)
+            LastOutcomePolicy(-1, 0)
+        with pytest.raises(InputError, match="LastOutcomePolicy recommends category 2, but the instance has 2"):
+            LastOutcomePolicy(0, 2).brings(SOFT)
         with pytest.raises(InputError, match="last outcome"):
-            Pair(0, 1).recommend(np.zeros((2, 4)))
+            LastOutcomePolicy(0, 1).recommend(np.zeros((2, 4)))
 
 
 class TestUniform:
@@ -158,7 +165,7 @@ class TestULCB:
         assert lower == pytest.approx([0.75 - 0.360507, 0.5 - 0.721014, -inf], abs=1e-6)
         assert upper == pytest.approx([0.75 + 0.360507, 0.5 + 0.721014, inf], abs=1e-6)
         # The last is not known: first for who liked the last, never for who did not.
-        assert learner._deal(4) == [(Pair(2, 0), 4)]
+        assert learner._deal(4) == [(LastOutcomePolicy(2, 0), 4)]
 
     @given(
         clicks=st.lists(st.integers(0, 30), min_size=1, max_size=4),
@@ -213,8 +220,8 @@ class TestULCB:
             pair = told(ULCB(2, growth=1.0), [[5000, 5000, 0, 0], [1, 1, 0, 0]])
             pair.arrived = 3000
             run[engine] = dp.simulate(SOFT, pair, users=3000, seed=1, engine=engine)
-            assert {piece.policy for piece in run[engine].course.pieces} == {Pair(1, 0)}
-            assert abs(run[engine].mean - Pair(1, 0).brings(SOFT)) < 4 * run[engine].stderr
+            assert {piece.policy for piece in run[engine].course.pieces} == {LastOutcomePolicy(1, 0)}
+            assert abs(run[engine].mean - LastOutcomePolicy(1, 0).brings(SOFT)) < 4 * run[engine].stderr
         assert run["blocks"].regret[-1] == pytest.approx(run["step"].regret[-1])
 
     def test_kl_must_be_true_or_false(self):

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.fitting.likelihood import Evidence
 from departing.learning.bayes import Bayes, ExploreThenCommit, RefittedGreedy
+from departing.learning.information_gain import (
+    PURSE,
+    Lesson,
+    Memory,
+    Outlook,
+    Prospects,
+    _positive_part,
+    looks,
+    priced,
+)
 from departing.learning.posterior import PSEUDO, Posterior
-from departing.learning.pricing import PURSE, Lesson, Memory, Outlook, Prospects, _positive_part, looks, priced
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
 
@@ -152,7 +161,7 @@ def test_hopes_are_averages_over_blocks_until_another_policy_is_greedy():
     for policy, (many, hope) in memory.hopes.items():
         assert hope == pytest.approx(once[policy][1])
         assert many > once[policy][0]
-    assert Memory.of_state(memory.state()).hopes == memory.hopes
+    assert Memory.from_state(memory.state()).hopes == memory.hopes
     memory.greedy = None
     memory.meet(prospects)
     assert memory.hopes == {}

@@ -22,7 +22,7 @@ def true_chances(instance, nodes):
     counts = np.zeros((len(nodes), instance.n_categories, 4), np.int64)
     counts[..., :2] = nodes
     belief = dp.belief(instance, counts)
-    chances = np.einsum("kox,nx->nko", instance.chances, belief)
+    chances = np.einsum("kox,nx->nko", instance.outcome_probabilities, belief)
     click = chances[..., CLICK] + chances[..., CLICK_DEPART]
     return click, chances[..., DEPART] / (1 - click), chances[..., CLICK_DEPART] / click
 

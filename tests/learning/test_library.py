@@ -3,7 +3,7 @@ import re
 import pytest
 
 from departing.learning.blocks import Frozen, Oracle
-from departing.learning.library import OPTIONS, check_spec, learner_from, load_learner, parse_learner, short_form
+from departing.learning.library import OPTIONS, check_spec, learner_from_dict, load_learner, parse_learner, short_form
 from departing.model.errors import InputError
 from departing.model.examples import blog, magazine
 from departing.policy.schedule import Fixed
@@ -17,7 +17,7 @@ SHORT += ["ucb-hybrid:policies=fixed,scale=estimated", "ucb-hybrid:horizon=3,eps
 def test_every_learner_is_made_runs_and_comes_back_from_its_file(text, tmp_path):
     spec = parse_learner(text)
     assert short_form(spec) == text
-    learner = learner_from(spec, blog(), users=50, seed=1)
+    learner = learner_from_dict(spec, blog(), users=50, seed=1)
     run = simulate(blog(), learner, users=50, seed=1, optimum=0.65)
     assert run.users == 50
     assert len(run.regret) == len(run.checkpoints)
@@ -28,12 +28,12 @@ def test_every_learner_is_made_runs_and_comes_back_from_its_file(text, tmp_path)
 
 
 def test_what_is_not_told_comes_from_the_instance():
-    assert learner_from({"kind": "bayes"}, magazine(), 100, 0).n_types == 3
-    assert learner_from({"kind": "bayes", "types": 2}, magazine(), 100, 0).n_types == 2
-    told = learner_from({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
-    assert learner_from({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == told.tau
-    assert isinstance(learner_from({"kind": "oracle"}, blog(), 100, 0), Oracle)
-    sports = learner_from({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
+    assert learner_from_dict({"kind": "bayes"}, magazine(), 100, 0).n_types == 3
+    assert learner_from_dict({"kind": "bayes", "types": 2}, magazine(), 100, 0).n_types == 2
+    told = learner_from_dict({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
+    assert learner_from_dict({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == told.tau
+    assert isinstance(learner_from_dict({"kind": "oracle"}, blog(), 100, 0), Oracle)
+    sports = learner_from_dict({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
     assert isinstance(sports, Frozen)
     assert sports.recommend([1]) == [1]
 
@@ -67,9 +67,9 @@ def test_a_learner_that_does_not_fit_is_told(tmp_path):
     with pytest.raises(InputError, match="has the kind \\['bayes'\\]"):
         check_spec({"kind": ["bayes"]})
     with pytest.raises(InputError, match="with thresholds is for 2 categories, not 3"):
-        learner_from({"kind": "ucb-hybrid"}, magazine(), 100, 0)
+        learner_from_dict({"kind": "ucb-hybrid"}, magazine(), 100, 0)
     with pytest.raises(InputError, match="horizon is for ucb-hybrid with policies = 'thresholds'"):
-        learner_from({"kind": "ucb-hybrid", "policies": "fixed", "horizon": 3}, magazine(), 100, 0)
+        learner_from_dict({"kind": "ucb-hybrid", "policies": "fixed", "horizon": 3}, magazine(), 100, 0)
     Fixed(0).save(tmp_path / "policy.json")
     with pytest.raises(InputError, match="has format 'departing-policy'"):
         load_learner(tmp_path / "policy.json")

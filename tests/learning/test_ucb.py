@@ -11,7 +11,7 @@ import departing as dp
 from departing.learning.ucb import UCBHybrid
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, DEPART
-from strategies import Opaque
+from helpers.strategies import Opaque
 
 TWO = [dp.Fixed(0), dp.Fixed(1)]
 

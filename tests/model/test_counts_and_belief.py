@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.model.counts import as_counts, clicks, gone, merge, steps
 from departing.model.examples import blog
-from exact import posterior
-from strategies import counts, instances
+from helpers.exact import posterior
+from helpers.strategies import counts, instances
 
 
 @given(st.data())

@@ -8,14 +8,14 @@ from rich.console import Console
 
 import departing as dp
 from departing.model.examples import blog
-from strategies import instances
+from helpers.strategies import instances
 
 
 def test_scalars_broadcast_and_arrays_are_frozen():
     instance = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=0.5, depart_on_click=0.1)
     assert instance.depart.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert instance.depart_on_click.shape == (2, 2)
-    for array in (instance.prior, instance.click, instance.depart, instance.chances, instance.leave):
+    for array in (instance.prior, instance.click, instance.depart, instance.outcome_probabilities, instance.leave):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
     with pytest.raises(AttributeError):
@@ -31,10 +31,12 @@ def test_it_does_not_keep_hold_of_what_it_was_given():
 
 @given(instances())
 def test_outcomes_sum_to_one_and_logarithms_agree(instance):
-    np.testing.assert_allclose(instance.chances.sum(axis=1), 1, rtol=1e-15)
+    np.testing.assert_allclose(instance.outcome_probabilities.sum(axis=1), 1, rtol=1e-15)
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(np.exp(instance.log_chances), instance.chances, rtol=1e-12, atol=1e-300)
-    np.testing.assert_allclose(instance.chances[:, 2:].sum(axis=1), instance.leave, rtol=1e-14)
+        np.testing.assert_allclose(
+            np.exp(instance.log_outcome_probabilities), instance.outcome_probabilities, rtol=1e-12, atol=1e-300
+        )
+    np.testing.assert_allclose(instance.outcome_probabilities[:, 2:].sum(axis=1), instance.leave, rtol=1e-14)
 
 
 @given(instances())

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 
 import departing as dp
-import exact
 from departing.model.examples import blog
 from departing.planning.closed_form import two_by_two
-from strategies import CHANCES, instances
+from helpers import exact
+from helpers.strategies import CHANCES, instances
 
 
 @given(instances(CHANCES))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.kernels.sizes import POINTS
+from departing.kernels.planning.sizes import POINTS
 from departing.model.examples import blog, magazine
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search

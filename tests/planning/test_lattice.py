@@ -6,9 +6,9 @@ from benchmarks.recorded import sure
 from hypothesis import assume, given
 
 import departing as dp
-import exact
 from departing.planning.problem import Problem
-from strategies import CHANCES, instances
+from helpers import exact
+from helpers.strategies import CHANCES, instances
 
 PRIOR = [Fraction(73, 100), Fraction(27, 100)]
 CLICK = [[Fraction(n, 100) for n in row] for row in ([52, 73], [35, 82], [42, 80])]

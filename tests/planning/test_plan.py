@@ -7,8 +7,8 @@ import pytest
 import departing as dp
 from departing.kernels import compiling
 from departing.model.examples import blog, magazine
-from departing.planning.myopia import rivals
-from departing.planning.outline import outline
+from departing.planning.baselines import rivals
+from departing.planning.policy_text import outline
 from departing.planning.sensitivity import worth
 
 COUNTER = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
@@ -167,7 +167,7 @@ class TestUnderstanding:
         greedy, fixed = rivals(plan)
         for rival in (greedy, fixed):
             value = dp.evaluate(magazine(), rival.policy).value
-            assert plan.value - value in dp.Bracket(rival.loss.lower - 1e-6, rival.loss.upper + 1e-6)
+            assert plan.value - value in dp.Bounds(rival.loss.lower - 1e-6, rival.loss.upper + 1e-6)
         assert fixed.policy == dp.Fixed(0)
         masked = dp.plan(magazine(), allowed=["sport", "music"])
         assert rivals(masked)[1].policy == dp.Fixed(2)
@@ -183,7 +183,7 @@ class TestUnderstanding:
             for then in branch.then:
                 after = counts.copy()
                 after[branch.category, then.outcome] += 1
-                check(then, after, weights * instance.chances[branch.category, then.outcome])
+                check(then, after, weights * instance.outcome_probabilities[branch.category, then.outcome])
 
         check(first, np.zeros((3, 4), int), instance.prior)
         assert [len(then.then) for then in first.then] == [2, 2]

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given, settings
 
 import departing as dp
-import exact
-from departing.kernels.sizes import VECTORS
+from departing.kernels.planning.sizes import VECTORS
 from departing.model.examples import magazine
 from departing.planning.problem import Clock, Problem
 from departing.planning.search import Search
-from strategies import CHANCES, ORDINARY, instances
+from helpers import exact
+from helpers.strategies import CHANCES, ORDINARY, instances
 
 
 def small_instance(rng):
@@ -120,7 +120,7 @@ def test_vectors_are_what_their_controller_brings():
         matrix = np.eye(n)
         for state, (a, after) in enumerate(zip(controller.categories, controller.after, strict=True)):
             for outcome in (0, 1):
-                matrix[state, after[outcome]] -= instance.chances[a, outcome, x]
+                matrix[state, after[outcome]] -= instance.outcome_probabilities[a, outcome, x]
         solved = np.linalg.solve(matrix, instance.click[controller.categories, x])
         np.testing.assert_allclose(controller.vectors[:, x], solved, rtol=1e-12)
     assert plan.proof.search.size[VECTORS] >= n

@@ -7,7 +7,7 @@ import departing as dp
 from departing.model.examples import blog, magazine
 from departing.policy.library import describe, parse_policy
 from departing.policy.protocol import recommended
-from strategies import Opaque
+from helpers.strategies import Opaque
 
 
 def at(*pairs):

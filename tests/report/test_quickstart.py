@@ -5,12 +5,12 @@ import pytest
 from rich.console import Console
 
 import departing as dp
-from commands import told, values
-from departing.figures import render
+from departing.plotting.figures import render
 from departing.report.numbers import bracket, number, significant
-from departing.report.pictures import switching_values
+from departing.report.plot import switching_values
 from departing.report.quickstart import write_page
-from departing.report.story import tell
+from departing.report.quickstart_demo import tell
+from helpers.commands import told, values
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def story():
 
 
 def test_the_command_writes_its_page(story, tmp_path, monkeypatch):
-    monkeypatch.setattr("departing.report.story.tell", lambda _: story)  # told once for all tests of it
+    monkeypatch.setattr("departing.report.quickstart_demo.tell", lambda _: story)  # told once for all tests of it
     assert values("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert "page.html" in told("quickstart", "-o", tmp_path / "page.html")
@@ -109,7 +109,7 @@ def test_other_endings_are_refused(story, tmp_path):
 
 def test_pictures_are_the_same_every_time():
     from departing.model.examples import blog
-    from departing.report.pictures import draw_switching
+    from departing.report.plot import draw_switching
 
     assert render(draw_switching(blog(), 1, 0), "png")[:8] == b"\x89PNG\r\n\x1a\n"
     assert switching_values(blog(), 1, 0, 12).argmax() == 6

@@ -15,7 +15,7 @@ from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.simulation.arms import Arms
-from strategies import ORDINARY, Opaque, instances, schedules
+from helpers.strategies import ORDINARY, Opaque, instances, schedules
 
 WORD = 2**64 - 1
 
@@ -53,7 +53,7 @@ def one_user(instance, policy, generator):
     counts = np.zeros((instance.n_categories, 4), np.int64)
     while True:
         a = int(policy.recommend(counts))
-        chances = [Fraction(float(chance)) for chance in instance.chances[a, :, x]]
+        chances = [Fraction(float(chance)) for chance in instance.outcome_probabilities[a, :, x]]
         u = generator.draw()
         if u < chances[CLICK]:
             counts[a, CLICK] += 1

@@ -8,7 +8,7 @@ from departing.learning.baselines import Uniform
 from departing.learning.blocks import Oracle
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
-from departing.simulation.course import checkpoints_of, slope, split
+from departing.simulation.regret_curve import checkpoints_of, slope, split
 
 UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.4]])
 

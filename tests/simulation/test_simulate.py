@@ -6,7 +6,7 @@ import pytest
 import departing as dp
 from departing.model.examples import blog, magazine
 from departing.simulation import automaton, lanes
-from strategies import Opaque
+from helpers.strategies import Opaque
 
 ENGINES = ["step", "lanes", "aggregate"]
 

@@ -7,7 +7,7 @@ from departing.model.errors import InputError
 from departing.model.examples import blog, hard
 from departing.model.files import write_document
 from departing.planning.plan import plan
-from departing.studies.definition import load_study, study_from
+from departing.studies.definition import load_study, study_from_dict
 
 FIXED = {"kind": "fixed", "category": 0}
 BLOG = {"example": "blog"}
@@ -16,7 +16,7 @@ DRAWN = {"name": "k3m2-sure", "types": 2, "categories": 3, "prior_concentration"
 
 def study(folder=None, **fields):
     document = {"users": 100, "instances": [BLOG], "learners": [FIXED]} | fields
-    return study_from(
+    return study_from_dict(
         {name: value for name, value in document.items() if value is not ...}, folder, "trial", "'a.toml'"
     )
 
@@ -48,7 +48,7 @@ def test_a_study_has_every_instance_learner_and_seed(tmp_path):
 
 def test_a_study_that_is_written_out_is_the_same_study(tmp_path):
     found = study(instances=[BLOG, DRAWN], seeds=2, delay=5)
-    write_document(tmp_path / "study.json", "study", found.document())
+    write_document(tmp_path / "study.json", "study", found.to_dict())
     assert load_study(tmp_path / "study.json") == found
     assert [job.key for job in load_study(tmp_path / "study.json").jobs] == [job.key for job in found.jobs]
 

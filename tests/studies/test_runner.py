@@ -16,7 +16,7 @@ import pytest
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.studies.definition import load_study
-from departing.studies.picture import band, spread, write_pictures
+from departing.studies.plot import band, spread, write_plots
 from departing.studies.results import Curves
 from departing.studies.runner import run_study
 
@@ -261,11 +261,11 @@ def test_a_study_runs_on_a_dask_cluster(tmp_path):
 
 def test_every_group_gets_its_picture(tmp_path):
     results = run(study(tmp_path), tmp_path / "out")
-    names = write_pictures(results, tmp_path / "out")
+    names = write_plots(results, tmp_path / "out")
     assert names == ["regret-hard.svg", "regret-hard.png", "regret-drawn.svg", "regret-drawn.png"]
     drawn = {name: (tmp_path / "out" / name).read_bytes() for name in names}
     assert all(len(picture) > 10_000 for picture in drawn.values())
-    write_pictures(results, tmp_path / "out")
+    write_plots(results, tmp_path / "out")
     assert {name: (tmp_path / "out" / name).read_bytes() for name in names} == drawn
 
 

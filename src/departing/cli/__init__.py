@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.data import fit, movielens, value, visits
+from departing.cli.common import told
+from departing.cli.data import fit, movielens, ope, sample_log
 from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
 from departing.cli.quickstart import quickstart
-from departing.cli.serving import backup, crowd, serve
-from departing.cli.shared import told
+from departing.cli.service import backup, loadtest, serve
 
 app = typer.Typer(
     name="departing",
@@ -30,13 +30,13 @@ _COMMANDS = (
     plan,
     learn,
     study,
-    visits,
+    sample_log,
     fit,
-    value,
+    ope,
     movielens,
     serve,
     backup,
-    crowd,
+    loadtest,
     paper,
     quickstart,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from departing.cli.shared import (
+from departing.cli.common import (
     POLICY_HELP,
     InstanceArgument,
     Json,
@@ -21,8 +21,8 @@ from departing.model.errors import InputError
 
 if TYPE_CHECKING:
     from departing.data.log import Log
-    from departing.fitting.check import Check
     from departing.fitting.fit import Fit
+    from departing.fitting.goodness_of_fit import Check
 
 LogArgument = Annotated[
     str,
@@ -47,7 +47,7 @@ Rejects = Annotated[
 ]
 
 
-def visits(
+def sample_log(
     file: InstanceArgument,
     out: Annotated[Path, typer.Option("--save", "-o", help="The log to write (.parquet or .csv).")],
     users: Annotated[str, typer.Option(metavar="N", help="How many users come.")] = "1e5",
@@ -57,8 +57,8 @@ def visits(
     as_json: Json = False,
 ) -> None:
     """Write the log of a site that shows categories at random, to fit and to learn from."""
-    from departing.simulation.log import format_of
-    from departing.simulation.visits import visits as draw
+    from departing.simulation.event_log import format_of
+    from departing.simulation.sample_log import sample_log as draw
 
     format_of(out)
     with progress("visiting", None, as_json):
@@ -94,13 +94,13 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
-    from departing import figures
     from departing.fitting.fit import fit as estimate
-    from departing.model.arguments import as_whole
     from departing.model.files import ENDINGS, check_target
+    from departing.model.validation import check_int
+    from departing.plotting import figures
     from departing.report import fitting as report
 
-    numbers, times = _numbers("types", types), as_whole("bootstrap", times, 0, 10**5)
+    numbers, times = _numbers("types", types), check_int("bootstrap", times, 0, 10**5)
     if 0 < times < report.FEWEST:
         raise InputError(f"bootstrap is {times}; expected at least {report.FEWEST} draws, or 0 for none.")
     for path, endings in ((save, ENDINGS), (picture, figures.ENDINGS)):
@@ -122,7 +122,7 @@ def fit(
     if save is not None:
         found.instance.save(save)
     if picture is not None:
-        report.write_picture(found, checked, picture)
+        report.write_plot(found, checked, picture)
     if not as_json:
         _print_fit(read, found, checked)
     worth = None
@@ -142,7 +142,7 @@ def fit(
         print(f"Saved to {path}")
 
 
-def value(
+def ope(
     log: LogArgument,
     policies: Annotated[list[str], typer.Argument(metavar="POLICY…", help=POLICY_HELP)],
     user: User = "user",
@@ -166,14 +166,14 @@ def value(
 ) -> None:
     """Tell what policies would have earned with the users of an event log: expected clicks of one user."""
     from departing.fitting.fit import fit as estimate
-    from departing.model.arguments import as_number, as_whole
-    from departing.offpolicy.value import value_on_log
+    from departing.model.validation import check_float, check_int
+    from departing.offpolicy.off_policy_value import off_policy_value
     from departing.policy.library import describe, parse_policy
     from departing.report import offpolicy as report
     from departing.report.fitting import log_values
 
-    numbers, times = _numbers("types", types), as_whole("bootstrap", times, 2, 10**5)
-    confidence = as_number("confidence", confidence, 0.0, 1 - 1e-9)
+    numbers, times = _numbers("types", types), check_int("bootstrap", times, 2, 10**5)
+    confidence = check_float("confidence", confidence, 0.0, 1 - 1e-9)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     columns["propensity"] = propensity
     read = _read(log, columns, inactive_after, categories, table, memory_limit, rejects, as_json)
@@ -183,7 +183,7 @@ def value(
     words = [labelled(text, describe(policy, model.instance)) for text, policy in zip(policies, chosen, strict=True)]
     with progress("weighing", times * len(chosen), as_json) as advance:
         found = [
-            value_on_log(
+            off_policy_value(
                 read, policy, fit=model, confidence=confidence, times=times, seed=seed, progress=lambda *_: advance(1)
             )
             for policy in chosen
@@ -288,9 +288,9 @@ def movielens(
     as_json: Json = False,
 ) -> None:
     """Make an instance of film ratings: types of users, or a replay of the real ones."""
-    from departing import figures
     from departing.data.movielens import MovieLens
     from departing.model.files import ENDINGS, check_target
+    from departing.plotting import figures
     from departing.report import movielens as report
 
     if replay and (types is not None or seed is not None):
@@ -315,7 +315,7 @@ def movielens(
     if save is not None:
         made.instance.save(save)
     if picture is not None:
-        report.write_picture(made, replay, picture)
+        report.write_plot(made, replay, picture)
     files = {"saved": save, "picture": picture}
     if as_json:
         values = report.movielens_values(read, made, replay)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from departing.cli.shared import (
+from departing.cli.common import (
     InstanceArgument,
     Json,
     Seed,
@@ -46,20 +46,20 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Let a learner recommend to users of whom it knows nothing, and tell what that costs."""
-    from departing.figures import ENDINGS
-    from departing.learning.committed import Committed
-    from departing.learning.library import learner_from, load_learner, parse_learner
-    from departing.model.arguments import MOST_USERS, as_seed, as_whole
+    from departing.learning.base import LearnerBase
+    from departing.learning.library import learner_from_dict, load_learner, parse_learner
     from departing.model.files import check_target
+    from departing.model.validation import MOST_USERS, check_int, check_seed
+    from departing.plotting.figures import ENDINGS
     from departing.report import learning as report
-    from departing.studies.picture import write_picture
+    from departing.studies.plot import write_plot
     from departing.studies.results import curves_of
     from departing.studies.runner import most_played, optimum_record, play
 
     if (learner is None) == (load is None):
         raise InputError("Give either a learner, or --load with the file of one.")
-    found, n_users = load_instance(file), as_whole("users", whole("users", users), most=MOST_USERS)
-    seed, runs, late = as_seed(seed), as_whole("runs", runs, 1, 10**5), whole("delay", delay)
+    found, n_users = load_instance(file), check_int("users", whole("users", users), most=MOST_USERS)
+    seed, runs, late = check_seed(seed), check_int("runs", runs, 1, 10**5), whole("delay", delay)
     if runs > 1 and (save is not None or load is not None):
         raise InputError(f"runs is {runs}; a learner is saved and loaded for one run only.")
     if save is not None:
@@ -71,7 +71,9 @@ def learn(
     with progress("learning", n_users * runs, as_json) as advance:
         optimum = optimum_record(found, n_users)
         for number in range(seed, seed + runs):
-            student: Committed = load_learner(load) if load else learner_from(spec or {}, found, n_users, number)
+            student: LearnerBase = (
+                load_learner(load) if load else learner_from_dict(spec or {}, found, n_users, number)
+            )
             run, record = play(student, found, n_users, number, optimum, open_users, late, advance)
             records.append(record)
     curves = curves_of(learner or str(load), records, [file] * runs)
@@ -79,7 +81,7 @@ def learn(
     if save is not None:
         student.save(save)
     if picture is not None:
-        write_picture(f"{curves.learner} on {Path(file).stem}", [curves], picture)
+        write_plot(f"{curves.learner} on {Path(file).stem}", [curves], picture)
     rows = report.course_rows(records)
     files = {"saved": save, "picture": picture}
     if as_json:
@@ -111,7 +113,7 @@ def study(
     """Run every learner of a study on every instance with every seed; go on where it was left."""
     from departing.report.learning import study_tables
     from departing.studies.definition import load_study
-    from departing.studies.picture import write_pictures
+    from departing.studies.plot import write_plots
     from departing.studies.runner import run_study
 
     found = load_study(file)
@@ -131,7 +133,7 @@ def study(
         if not interrupted(error):
             raise
         stop(f"Interrupted; finished runs are kept in {str(folder)!r}, and the same command goes on from there.")
-    pictures = write_pictures(results, folder)
+    pictures = write_plots(results, folder)
     rows = results.summary()
     if as_json:
         print_json({"title": found.title, "folder": str(folder), "summary": rows, "pictures": pictures})

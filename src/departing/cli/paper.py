@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.shared import Json, interrupted, new_console, print_json, progress, stop
+from departing.cli.common import Json, interrupted, new_console, print_json, progress, stop
 
 
 def paper(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from departing.cli.shared import (
+from departing.cli.common import (
     INSTANCE_HELP,
     POLICY_HELP,
     InstanceArgument,
@@ -53,7 +53,7 @@ def instance(
     if save is not None:
         found.save(save)
     if as_json:
-        print_json(found.document() | ({"saved": str(save)} if save else {}))
+        print_json(found.to_dict() | ({"saved": str(save)} if save else {}))
     else:
         new_console().print(found)
         if save is not None:
@@ -186,23 +186,23 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
-    from departing.model.arguments import as_share, as_whole
     from departing.model.files import ENDINGS, check_target
-    from departing.planning.myopia import rivals
-    from departing.planning.outline import is_plain
+    from departing.model.validation import check_int, check_share
+    from departing.planning.baselines import rivals
     from departing.planning.plan import plan as plan_policy
+    from departing.planning.policy_text import is_plain
     from departing.report import plans
 
     found = load_instance(file)
     names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
     only = None if allowed is None else [found.category(name.strip()) for name in names]
-    depth = as_whole("depth", depth, 1, 10)
+    depth = check_int("depth", depth, 1, 10)
     if sensitivity is not None:
-        sensitivity = as_share("sensitivity", sensitivity)
+        sensitivity = check_share("sensitivity", sensitivity)
     if save is not None:  # a wrong ending is told before the work, not after
         check_target(save, ENDINGS)
     if picture is not None:
-        from departing import figures
+        from departing.plotting import figures
 
         check_target(picture, figures.ENDINGS)
     with _bracket_progress(as_json) as progress:

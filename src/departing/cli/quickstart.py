@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.shared import Json, new_console, print_json, progress
+from departing.cli.common import Json, new_console, print_json, progress
 
 
 def quickstart(
@@ -15,7 +15,7 @@ def quickstart(
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
     from departing.model.files import check_target
     from departing.report.quickstart import write_page
-    from departing.report.story import tell
+    from departing.report.quickstart_demo import tell
 
     check_target(out, (".html", ".htm"))
     with progress("working it out", 5, as_json) as advance:

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.data.columns import as_bytes, as_categories, as_columns
-from departing.data.found import LOGGED, PENDING, SILENT, Asked, Found
+from departing.data.quality import LogReport, notes_on
 from departing.data.query import Query
-from departing.data.report import Report, notes_on
 from departing.data.sources import described, opened
-from departing.model.arguments import as_whole
+from departing.data.spec import LOGGED, PENDING, SILENT, LogSpec, LogSummary
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import replacing, suffix_of
 from departing.model.histories import Histories
 from departing.model.instance import Floats
+from departing.model.validation import check_int
 
 if TYPE_CHECKING:
     from departing.data.warehouse import Warehouse
@@ -52,7 +52,7 @@ class _Origin:
 
     source: Any
     table: str | None
-    asked: Asked
+    asked: LogSpec
     memory: int
 
     @contextmanager
@@ -72,10 +72,10 @@ class _Origin:
 class Log(Histories):
     """The histories in an event log, with a `report` of what was found and decided while it was read."""
 
-    report: Report
+    report: LogReport
     _origin: _Origin
 
-    def __init__(self, found: Found, origin: _Origin) -> None:
+    def __init__(self, found: LogSummary, origin: _Origin) -> None:
         counts, pending = found.counts()
         rows = Histories(counts, found.users, pending=pending, categories=found.names).distinct
         super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=found.names)
@@ -89,7 +89,7 @@ class Log(Histories):
 
         Users come in the order of the user column, and their steps by time.
         """
-        users = as_whole("users", users)
+        users = check_int("users", users)
         with self._origin.opened() as query:
             for part in query.episodes(users):
                 category, outcome = part["category"].astype(np.int64), part["outcome"].astype(np.int64)
@@ -144,7 +144,7 @@ def read_log(
     )
     if duplicates not in ("drop", "keep"):
         raise InputError(f"duplicates is {duplicates!r:.80}; expected 'drop' or 'keep'.")
-    asked = Asked(columns, inactive_after, as_categories(categories), duplicates == "keep")
+    asked = LogSpec(columns, inactive_after, as_categories(categories), duplicates == "keep")
     memory = as_bytes(memory_limit)
     origin = _Origin(source, table, asked, memory)
     if rejects is not None:
@@ -157,12 +157,12 @@ def read_log(
     return Log(found, origin)
 
 
-def _report(found: Found, source: str) -> Report:
+def _report(found: LogSummary, source: str) -> LogReport:
     def users(*ends: int) -> int:
         return int(found.users[np.isin(found.ends, ends)].sum())
 
     total, left = int(found.users.sum()), users(LOGGED, SILENT)
-    return Report(
+    return LogReport(
         source=source,
         events=found.events,
         used=found.events - sum(each.count for each in found.irregularities if each.rejected),

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.data.clusters import clusters
-from departing.data.releases import AnyPath, Flags, Grades, Indices, read_films, read_ratings, release
+from departing.data.movielens_files import AnyPath, Flags, Grades, Indices, read_films, read_ratings, release
 from departing.data.sources import guess
-from departing.model.arguments import as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
+from departing.model.validation import check_int, check_seed
 
 MOST_RATED = 3  # genres, unless the caller names some
 CLICKS = ("stars", "paper")
@@ -175,7 +175,7 @@ class MovieLens:
         chance, one for every genre `[K]`, or `[K, M]`. `click` is `stars`, the normalised rating r, or `paper`, what
         the paper writes: 1 − r, so that the films users like are those they do not click.
         """
-        chosen, types, rng = self._chosen(genres), as_whole("types", types), np.random.default_rng(as_seed(seed))
+        chosen, types, rng = self._chosen(genres), check_int("types", types), np.random.default_rng(check_seed(seed))
         table = self._click_table(click)
         some: Flags = np.asarray(self.member[:, chosen].any(axis=1))[self.films]
         users, films, grades = self.users[some], self.films[some], self.grades[some]

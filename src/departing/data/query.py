@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from departing.data.columns import CLICKED, DEPARTED, as_span, check_number_of_categories, in_order
-from departing.data.found import (
+from departing.data.quality import EXAMPLES, Irregularity
+from departing.data.sources import Opened, literal, quoted
+from departing.data.spec import (
     BAD_DEPARTED,
     BAD_PROPENSITY,
     DUPLICATE,
@@ -29,15 +31,13 @@ from departing.data.found import (
     SEEN_LATER,
     SILENT,
     TIES,
-    Asked,
-    Found,
+    LogSpec,
+    LogSummary,
     check_size,
     check_something_is_used,
     nobody_flagged,
     not_a_flag,
 )
-from departing.data.report import EXAMPLES, Irregularity
-from departing.data.sources import Opened, literal, quoted
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -68,7 +68,7 @@ class Clock:
 class Query:
     """The views and tables of one reading, made in steps: `raw`, `checked`, `events`, `groups` and so on."""
 
-    def __init__(self, opened: Opened, asked: Asked) -> None:
+    def __init__(self, opened: Opened, asked: LogSpec) -> None:
         self.opened, self.asked = opened, asked
         self.fields = asked.fields(opened.columns, opened.name)
         self.types = {field: opened.columns[name] for field, name in self.fields.items()}
@@ -374,7 +374,7 @@ class Query:
             examples = tuple(f"user {user}, at {self.clock.shown(t)}" for user, t in rows)
             self.irregularities.append(Irregularity(*SEEN_LATER, count, examples))
 
-    def histogram(self, most_bytes: int) -> Found:
+    def histogram(self, most_bytes: int) -> LogSummary:
         """The distinct histories of the log, in a table of at most so many bytes."""
         k = len(self.names)
         self._run(
@@ -392,7 +392,7 @@ class Query:
         )
         steps = np.zeros((rows, 4 * k), np.int64)
         steps[cells["row"], cells["code"]] = cells["n"]
-        return Found(
+        return LogSummary(
             names=self.names,
             steps=steps.reshape(rows, 2, k, 2),
             ends=chosen["ends"],

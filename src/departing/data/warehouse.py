@@ -9,7 +9,9 @@ import ibis
 import numpy as np
 
 from departing.data.columns import CLICKED, DEPARTED, as_span, check_number_of_categories, in_order
-from departing.data.found import (
+from departing.data.quality import EXAMPLES, Irregularity
+from departing.data.sources import described
+from departing.data.spec import (
     BAD_DEPARTED,
     BAD_PROPENSITY,
     DUPLICATE,
@@ -24,15 +26,13 @@ from departing.data.found import (
     SEEN_LATER,
     SILENT,
     TIES,
-    Asked,
-    Found,
+    LogSpec,
+    LogSummary,
     check_size,
     check_something_is_used,
     nobody_flagged,
     not_a_flag,
 )
-from departing.data.report import EXAMPLES, Irregularity
-from departing.data.sources import described
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -40,7 +40,7 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 class Warehouse:
     """A log in a database: the expressions of its checked rows, its steps in order and its histogram."""
 
-    def __init__(self, table: Any, asked: Asked) -> None:
+    def __init__(self, table: Any, asked: LogSpec) -> None:
         self.asked, self.name = asked, described(table)
         self.types = dict(table.schema().items())
         self.fields = asked.fields(self.types, self.name)
@@ -276,7 +276,7 @@ class Warehouse:
         people = steps.group_by("u").aggregate(**counts, ends=steps.ends.max(), last=last.max())
         return people.group_by([*counts, "ends", "last"]).aggregate(users=people.count())
 
-    def histogram(self, most_bytes: int) -> Found:
+    def histogram(self, most_bytes: int) -> LogSummary:
         """The distinct histories of the log, in a table of at most so many bytes."""
         expression, k = self.expression(), len(self.names)
         rows = expression.to_pyarrow()
@@ -284,7 +284,7 @@ class Warehouse:
         steps = np.zeros((rows.num_rows, 4 * k), np.int64)
         for code in range(2 * k if self.span is None else 4 * k):
             steps[:, code] = rows[f"n{code}"].to_numpy()
-        return Found(
+        return LogSummary(
             names=self.names,
             steps=steps.reshape(-1, 2, k, 2),
             ends=rows["ends"].to_numpy().astype(np.int64),

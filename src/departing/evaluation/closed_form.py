@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from departing.evaluation.bracket import ROUNDING, UNDERFLOW
+from departing.evaluation.bounds import ROUNDING, UNDERFLOW
 from departing.model.instance import Floats, Instance
 from departing.policy.protocol import check_range
 from departing.policy.schedule import Schedule
@@ -37,6 +37,6 @@ def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tup
 
 def log_here(instance: Instance) -> Floats:
     """The logarithm of the chance to be still here after one step, `[K, M]`, accurate at both ends."""
-    go = instance.chances[:, 0] + instance.chances[:, 1]
+    go = instance.outcome_probabilities[:, 0] + instance.outcome_probabilities[:, 1]
     with np.errstate(divide="ignore"):
         return np.where(instance.leave < 0.5, np.log1p(-np.minimum(instance.leave, 0.5)), np.log(go))

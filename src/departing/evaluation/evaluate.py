@@ -6,11 +6,11 @@ from itertools import count
 
 import numpy as np
 
-from departing.evaluation.bracket import UNDERFLOW, Bracket
+from departing.evaluation.bounds import UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
-from departing.evaluation.push import Leavers, follow, push
-from departing.model.arguments import as_number, as_whole, check_instance
+from departing.evaluation.forward import Leavers, follow, forward_pass
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
+from departing.model.validation import check_float, check_instance, check_int
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
 
@@ -48,10 +48,10 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class Evaluation(Bracket):
+class Evaluation(Bounds):
     """The expected clicks of one user under a policy, with the split by type and the distribution."""
 
-    by_type: tuple[Bracket, ...]
+    by_type: tuple[Bounds, ...]
     instance: Instance = field(repr=False)
     policy: Policy = field(repr=False)
     tolerance: float = field(repr=False)
@@ -88,13 +88,13 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     """
     check_instance(instance)
     check_policy(policy, instance.categories)
-    tolerance = as_number("tolerance", tolerance, 0.0, np.inf)
-    nodes = NODES // instance.n_categories + 1 if nodes is None else as_whole("nodes", nodes)
+    tolerance = check_float("tolerance", tolerance, 0.0, np.inf)
+    nodes = NODES // instance.n_categories + 1 if nodes is None else check_int("nodes", nodes)
     if isinstance(policy, Schedule):
         lower, upper = schedule_values(instance, policy)
     else:
-        lower, upper = push(instance, policy, tolerance, nodes)
-    by_type = tuple(Bracket(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
+        lower, upper = forward_pass(instance, policy, tolerance, nodes)
+    by_type = tuple(Bounds(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
     shares = instance.shares
     low, high = float(shares @ lower), float(shares @ upper)
     sums = (instance.n_types + 2) * 2.0**-52
@@ -113,7 +113,7 @@ def _follow_schedule(instance: Instance, policy: Schedule, tolerance: float, nod
         left = float(instance.prior @ leavers.survival[-1])
         if left <= tolerance or expanded >= nodes:
             break
-        chances = instance.chances[policy.shown[np.searchsorted(ends, step, side="right")]]
+        chances = instance.outcome_probabilities[policy.shown[np.searchsorted(ends, step, side="right")]]
         leavers.add(np.arange(len(here)), here * chances[DEPART], here * chances[CLICK_DEPART])
         expanded += len(here)
         moved = np.zeros((len(here) + 1, instance.n_types))

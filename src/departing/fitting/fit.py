@@ -9,17 +9,17 @@ from statistics import NormalDist
 
 import numpy as np
 
-from departing.fitting.check import Check, check
-from departing.fitting.doubts import doubts
+from departing.fitting.goodness_of_fit import Check, check
+from departing.fitting.identifiability import doubts
 from departing.fitting.likelihood import Evidence, Parameters
 from departing.fitting.maximum import Solution, maximise
-from departing.fitting.order import matched, ordered
 from departing.fitting.resampling import Design, redrawn
-from departing.model.arguments import as_number, as_seed, as_whole
+from departing.fitting.type_matching import matched, ordered
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
+from departing.model.validation import check_float, check_int, check_seed
 
 MOST_TYPES = 64
 CRITERIA = ("bic", "held-out")
@@ -67,7 +67,7 @@ class Fit:
 
     def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
         """The ends of confidence intervals, made for log-odds, so that they stay between 0 and 1."""
-        z = NormalDist().inv_cdf(0.5 + as_number("confidence", confidence, 0.0, 1 - 1e-9) / 2)
+        z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
         ends = [self._spread(lambda chance, error, s=s: _moved(chance, s * error), own=True) for s in (-z, z)]
         return ends[0], ends[1]
 
@@ -104,8 +104,8 @@ class Fit:
         """
         if kind not in ("parametric", "resample"):
             raise InputError(f"kind is {kind!r}; allowed are parametric, resample.")
-        rng = np.random.default_rng([as_seed(seed), 5])
-        times, design = as_whole("times", times), Design.of(self.histories.known)
+        rng = np.random.default_rng([check_seed(seed), 5])
+        times, design = check_int("times", times), Design.of(self.histories.known)
         found = []
         for done in range(times):
             again = design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories.known, rng)
@@ -126,7 +126,7 @@ class Fit:
             raise InputError(
                 "The order of steps is not known from histories alone; fit what read_log gives to check."
             )
-        parts = islice(episodes(CHECKED), ceil(as_whole("users", users) / CHECKED))
+        parts = islice(episodes(CHECKED), ceil(check_int("users", users) / CHECKED))
         return check(self.instance, parts)
 
     def _same_questions(self, histories: Histories) -> Evidence:
@@ -137,9 +137,9 @@ class Fit:
     def words(self) -> list[str]:
         """What to say of every type in a line.
 
-        >>> from departing.simulation.visits import visits
+        >>> from departing.simulation.sample_log import sample_log
         >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], 0.3, categories=["sports", "economics"])
-        >>> print("\\n".join(fit(visits(site, users=20000, seed=1).histories, types=2).words()))
+        >>> print("\\n".join(fit(sample_log(site, users=20000, seed=1).histories, types=2).words()))
         70% of users: love sports, leave after economics
         30% of users: love economics, leave after sports
         """
@@ -174,8 +174,8 @@ def fit(
     ordered by their share, the largest first.
 
     >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], depart=1.0)
-    >>> from departing.simulation.visits import visits
-    >>> found = fit(visits(site, users=20000, seed=1).histories, types=[1, 2, 3])
+    >>> from departing.simulation.sample_log import sample_log
+    >>> found = fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2, 3])
     >>> found
     <Fit of 20000 users: 2 types (70%, 30%), 2 categories>
     >>> found.instance.click.round(1)
@@ -187,8 +187,8 @@ def fit(
     numbers = _numbers(types, histories)
     if criterion not in CRITERIA:
         raise InputError(f"criterion is {criterion!r}; allowed are {', '.join(CRITERIA)}.")
-    pseudo = as_number("pseudo", pseudo, 1e-6, 1e6)
-    starts, rng = as_whole("starts", starts), np.random.default_rng([as_seed(seed), 6])
+    pseudo = check_float("pseudo", pseudo, 1e-6, 1e6)
+    starts, rng = check_int("starts", starts), np.random.default_rng([check_seed(seed), 6])
     questions, notes = _questions(histories.known, depart, depart_on_click)
     seen = histories.known
     aside = rng.binomial(seen.multiplicity, HELD_OUT)
@@ -214,7 +214,7 @@ def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
             )
         raise InputError("histories hold no user with a step; there is nothing to fit.")
     asked = list(types) if isinstance(types, Iterable) else [types]
-    numbers = sorted({as_whole("types", m, 1, MOST_TYPES) for m in asked})
+    numbers = sorted({check_int("types", m, 1, MOST_TYPES) for m in asked})
     if not numbers:
         raise InputError("types is empty; expected a number of types, or several to choose from.")
     distinct = len(histories.known)

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from departing.kernels.mixture import expect_and_maximise, log_posterior
+from departing.kernels.fitting.mixture import expect_and_maximise, log_posterior
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 

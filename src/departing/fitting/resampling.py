@@ -59,7 +59,7 @@ class Design:
 
 def outcomes(instance: Instance, categories: Integers, types: Integers, rng: np.random.Generator) -> Integers:
     """What comes of showing `categories[n]` to users of `types[n]`, 0 to 3 each."""
-    ends = instance.chances.cumsum(axis=1)[categories, :, types]
+    ends = instance.outcome_probabilities.cumsum(axis=1)[categories, :, types]
     luck = rng.random(len(types)) * ends[:, -1]
     return np.asarray(np.minimum((luck[:, None] >= ends).sum(axis=1), CLICK_DEPART))
 

@@ -5,13 +5,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from departing.kernels.kl import kl_end
+from departing.kernels.learning.kl import kl_end
 from departing.learning.blocks import BlockLearner, next_block
-from departing.learning.pair import Pair
-from departing.model.arguments import as_number, as_seed
+from departing.learning.last_outcome import LastOutcomePolicy
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats
+from departing.model.validation import check_float, check_seed
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
 
@@ -19,13 +19,13 @@ GROWTH = 0.01
 DRAWS = 1000
 
 
-class Dealer(BlockLearner):
+class RandomisedBlocks(BlockLearner):
     """A learner that deals policies to a block of users, a share `growth` of those who have come."""
 
     def __init__(self, categories: int, seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories)
-        self.growth = as_number("growth", growth, 0.0, 1.0)
-        self._rng = np.random.default_rng(as_seed(seed))
+        self.growth = check_float("growth", growth, 0.0, 1.0)
+        self._rng = np.random.default_rng(check_seed(seed))
 
     @abstractmethod
     def _deal(self, users: int) -> list[tuple[Policy, int]]:
@@ -44,14 +44,14 @@ class Dealer(BlockLearner):
         self._rng.bit_generator.state = state["random"]
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> Self:
         """A learner that goes on from a `state`."""
         learner = cls(state["categories"], growth=state["growth"])
         learner.restore(state)
         return learner
 
 
-class Uniform(Dealer):
+class Uniform(RandomisedBlocks):
     """A learner that never learns: every user gets one category, drawn uniformly at random, for ever.
 
     >>> set(Uniform(categories=3, seed=1).recommend(range(100)).tolist())
@@ -65,7 +65,7 @@ class Uniform(Dealer):
         return _fixed(self._rng.multinomial(users, np.full(self.n_categories, 1 / self.n_categories)), self._rng)
 
 
-class Tally(Dealer):
+class CategoryStats(RandomisedBlocks):
     """A learner that counts what came of each category, as if all users were of one type."""
 
     def __init__(self, categories: int, seed: int = 0, growth: float = GROWTH) -> None:
@@ -90,7 +90,7 @@ class Tally(Dealer):
         self._seen = state["seen"].copy()
 
 
-class Thompson(Tally):
+class Thompson(CategoryStats):
     """Thompson sampling over fixed categories, as if all users were of one type.
 
     The chances of a click, of departing after none and of departing after one have uniform priors, category by
@@ -114,7 +114,7 @@ class Thompson(Tally):
         return np.asarray(click / np.maximum((1 - click) * depart + click * last, np.finfo(float).tiny))
 
 
-class ULCB(Tally):
+class ULCB(CategoryStats):
     """ULCB, or KL-ULCB with `kl`: optimistic with users who liked the last recommendation, cautious with the others.
 
     After Yang, Liu and Ying, "Exploration, Exploitation, and Engagement in Multi-Armed Bandits with Abandonment". On
@@ -152,11 +152,15 @@ class ULCB(Tally):
     def _deal(self, users: int) -> list[tuple[Policy, int]]:
         lower, upper = self.bounds()
         liked, missed = int(upper.argmax()), int(lower.argmax())
-        return [(Fixed(liked) if liked == missed else Pair(liked, missed), users)]
+        return [(Fixed(liked) if liked == missed else LastOutcomePolicy(liked, missed), users)]
 
     def _recommend(self, version: int, rows: Integers) -> Integers:
         policy = self.policy(version)
-        return policy.at(self._liked[rows]) if isinstance(policy, Pair) else super()._recommend(version, rows)
+        return (
+            policy.at(self._liked[rows])
+            if isinstance(policy, LastOutcomePolicy)
+            else super()._recommend(version, rows)
+        )
 
     def _note(self, rows: Integers, outcomes: Integers) -> None:
         self._liked[rows] = outcomes != STAY  # who departed leaves the row to one who is new
@@ -168,17 +172,21 @@ class ULCB(Tally):
     def state(self) -> dict[str, Any]:
         """All that it takes to go on from here."""
         held = super().state()
-        policies = [[each.liked, each.missed] if isinstance(each, Pair) else each for each in held["policies"]]
+        policies = [
+            [each.liked, each.missed] if isinstance(each, LastOutcomePolicy) else each for each in held["policies"]
+        ]
         return held | {"kl": self.kl, "liked": self._liked.copy(), "policies": policies}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a `state`."""
-        policies = [Pair(*policy) if isinstance(policy, list) else policy for policy in state["policies"]]
+        policies = [
+            LastOutcomePolicy(*policy) if isinstance(policy, list) else policy for policy in state["policies"]
+        ]
         super().restore(state | {"policies": policies})
         self._liked = state["liked"].copy()
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> Self:
+    def from_state(cls, state: dict[str, Any]) -> Self:
         """A learner that goes on from a `state`."""
         learner = cls(state["categories"], state["kl"], growth=state["growth"])
         learner.restore(state)

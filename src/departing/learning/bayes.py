@@ -7,13 +7,13 @@ import numpy as np
 
 from departing.fitting.likelihood import Evidence, Parameters
 from departing.learning.blocks import BlockLearner, next_block
-from departing.learning.ledger import Ledger
+from departing.learning.information_gain import Memory, Prospects, priced
 from departing.learning.posterior import Draws, Posterior
-from departing.learning.pricing import Memory, Prospects, priced
-from departing.model.arguments import MOST_USERS, as_number, as_seed, as_whole
+from departing.learning.transition_counts import TransitionCounts
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Instance
+from departing.model.validation import MOST_USERS, check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed, Policy
@@ -43,11 +43,11 @@ class Model(BlockLearner):
 
     def __init__(self, types: int, categories: int, seed: int = 0, growth: float = 0.1) -> None:
         super().__init__(categories)
-        self.n_types = as_whole("types", types, 1, 64)
-        self.seed = as_seed(seed)
-        self.growth = as_number("growth", growth, 1e-3, 10.0)
+        self.n_types = check_int("types", types, 1, 64)
+        self.seed = check_seed(seed)
+        self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.rng = np.random.default_rng([self.seed, 3])
-        self.ledger = Ledger(self.n_categories, DEPTH)
+        self.ledger = TransitionCounts(self.n_categories, DEPTH)
         self.posterior = Posterior(self.n_categories, self.n_types, self.rng)
 
     def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
@@ -84,7 +84,7 @@ class Model(BlockLearner):
         """Go on from a `state`."""
         super().restore(state)
         self.rng.bit_generator.state = state["rng"]
-        self.ledger = Ledger.of_state(self.n_categories, state["ledger"])
+        self.ledger = TransitionCounts.from_state(self.n_categories, state["ledger"])
         self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]
 
 
@@ -118,7 +118,7 @@ class Bayes(Model):
             raise InputError(f"explore is {explore!r}; allowed are {', '.join(RULES)}.")
         super().__init__(types, categories, seed, growth)
         self.explore = explore
-        self.users = None if users is None else as_whole("users", users, 1, MOST_USERS)
+        self.users = None if users is None else check_int("users", users, 1, MOST_USERS)
         self.allowed: tuple[int, ...] | None = None  # categories that may be shown; all unless told
         self.loss: float | None = None  # clicks that a user of the best policy by now is expected to lose
         self._tried: list[Schedule] = []
@@ -163,13 +163,13 @@ class Bayes(Model):
         return super().state() | own
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "Bayes":
+    def from_state(cls, state: dict[str, Any]) -> "Bayes":
         """A learner that goes on from a `state`."""
         options = {"users": state["of_users"], "growth": state["growth"]}
         learner = cls(state["types"], state["categories"], state["seed"], state["explore"], **options)
         learner.restore(state)
         learner._tried = state["tried"]
-        learner._memory = Memory.of_state(state["memory"])
+        learner._memory = Memory.from_state(state["memory"])
         return learner
 
 
@@ -185,7 +185,7 @@ class RefittedGreedy(Model):
         return [(Greedy(self.instance()), next_block(self.arrived, self.growth))]
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "RefittedGreedy":
+    def from_state(cls, state: dict[str, Any]) -> "RefittedGreedy":
         """A learner that goes on from a `state`."""
         learner = cls(state["types"], state["categories"], state["seed"], state["growth"])
         learner.restore(state)
@@ -205,9 +205,9 @@ class ExploreThenCommit(Model):
         self, types: int, categories: int, users: int, seed: int = 0, explore_users: int | None = None
     ) -> None:
         super().__init__(types, categories, seed)
-        self.users = as_whole("users", users, 1, MOST_USERS)
+        self.users = check_int("users", users, 1, MOST_USERS)
         self.explore_users = (
-            ceil(self.users ** (2 / 3)) if explore_users is None else as_whole("explore_users", explore_users)
+            ceil(self.users ** (2 / 3)) if explore_users is None else check_int("explore_users", explore_users)
         )
 
     def _block(self) -> list[tuple[Policy, int]]:
@@ -228,7 +228,7 @@ class ExploreThenCommit(Model):
         return super().state() | {"of_users": self.users, "explore_users": self.explore_users}
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "ExploreThenCommit":
+    def from_state(cls, state: dict[str, Any]) -> "ExploreThenCommit":
         """A learner that goes on from a `state`."""
         learner = cls(state["types"], state["categories"], state["of_users"], state["seed"], state["explore_users"])
         learner.restore(state)

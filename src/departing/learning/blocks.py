@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from departing.learning.committed import Committed
-from departing.model.arguments import check_instance
+from departing.learning.base import LearnerBase
 from departing.model.counts import Integers
 from departing.model.instance import Instance
+from departing.model.validation import check_instance
 from departing.policy.protocol import Policy, check_policy
 
 
-class BlockLearner(Committed):
+class BlockLearner(LearnerBase):
     """A learner that decides for a block of users at a time: so many get this policy, so many that one.
 
     `depth` is how many steps of a user it wants to be told of, None for all.
@@ -127,7 +127,7 @@ class Frozen(BlockLearner):
         return super().state() | {"frozen": self._frozen}
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "Frozen":
+    def from_state(cls, state: dict[str, Any]) -> "Frozen":
         """A learner that goes on from a `state`."""
         learner = cls(state["frozen"], state["categories"])
         learner.restore(state)
@@ -146,7 +146,7 @@ class Oracle(Frozen):
         super().__init__(plan(instance).policy, instance.n_categories)
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "Oracle":
+    def from_state(cls, state: dict[str, Any]) -> "Oracle":
         """A learner that goes on from a `state`."""
         learner = cls.__new__(cls)
         Frozen.__init__(learner, state["frozen"], state["categories"])

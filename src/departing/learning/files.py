@@ -8,8 +8,8 @@ import numpy as np
 
 from departing.model.errors import InputError
 from departing.model.files import read_document, replacing, suffix_of
-from departing.policy.files import Saved, to_document
-from departing.policy.library import policy_from
+from departing.policy.files import Saved, policy_to_dict
+from departing.policy.library import policy_from_dict
 
 
 def write_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Saved):
-        return {"policy": to_document(value)}
+        return {"policy": policy_to_dict(value)}
     if isinstance(value, dict):
         return {"fields": {str(name): plain(part) for name, part in value.items()}}
     if isinstance(value, list | tuple):
@@ -66,6 +66,6 @@ def alive(value: Any) -> Any:
         if "array" in value:
             return np.array(value["values"], np.dtype(value["array"])).reshape(value["shape"])
         if "policy" in value:
-            return policy_from(value["policy"], "the learner's policy")
+            return policy_from_dict(value["policy"], "the learner's policy")
         return {name: alive(part) for name, part in value["fields"].items()}
     return value

@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from departing.kernels.kl import kl_end
-from departing.kernels.optimism import look_ahead
+from departing.kernels.learning.kl import kl_end
+from departing.kernels.learning.optimism import look_ahead
 from departing.learning.blocks import BlockLearner, next_block
-from departing.learning.ledger import Ledger
-from departing.model.arguments import MOST_USERS, as_number, as_seed, as_whole
+from departing.learning.transition_counts import TransitionCounts
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
+from departing.model.validation import MOST_USERS, check_float, check_int, check_seed
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
 from departing.policy.table import Table
@@ -53,20 +53,20 @@ class LatticeUCB(BlockLearner):
         super().__init__(categories)
         if users is None:
             raise InputError("users is missing; the lattice learner needs to know about how many users will come.")
-        self.users = as_whole("users", users, 1, MOST_USERS)
-        self.seed = as_seed(seed)
-        self.epsilon = as_number("epsilon", epsilon, 1e-6, 1 - 1e-6)
+        self.users = check_int("users", users, 1, MOST_USERS)
+        self.seed = check_seed(seed)
+        self.epsilon = check_float("epsilon", epsilon, 1e-6, 1 - 1e-6)
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}; allowed are {', '.join(SCALES)}.")
         self.scale = scale
         whole = ceil(log(self.users + 1) / log(1 / (1 - self.epsilon)))
         usual = whole if scale == "proved" else min(whole, HORIZON)
-        self.horizon = usual if horizon is None else as_whole("horizon", horizon)
+        self.horizon = usual if horizon is None else check_int("horizon", horizon)
         proved = 3 * log(self.users + 1) + log(6 * self.n_categories * self.horizon)
         self.room = proved if scale == "proved" else PRACTICAL
-        self.growth = as_number("growth", growth, 1e-3, 10.0)
+        self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.depth = self.horizon
-        self.ledger = Ledger(self.n_categories, self.horizon)
+        self.ledger = TransitionCounts(self.n_categories, self.horizon)
 
     def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         self.ledger.book(counts, categories, outcomes)
@@ -134,10 +134,10 @@ class LatticeUCB(BlockLearner):
         }
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "LatticeUCB":
+    def from_state(cls, state: dict[str, Any]) -> "LatticeUCB":
         """A learner that goes on from a `state`."""
         options = {name: state[name] for name in ("seed", "epsilon", "horizon", "scale", "growth")}
         learner = cls(state["categories"], state["of_users"], **options)
         learner.restore(state)
-        learner.ledger = Ledger.of_state(learner.n_categories, state["ledger"])
+        learner.ledger = TransitionCounts.from_state(learner.n_categories, state["ledger"])
         return learner

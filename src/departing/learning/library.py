@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from departing.learning.committed import Committed
+from departing.learning.base import LearnerBase
 from departing.learning.files import kind_of
-from departing.model.arguments import as_positive, as_share, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Instance
+from departing.model.validation import check_int, check_positive, check_share
 
 Spec = dict[str, Any]  # the kind of a learner and its options
 
@@ -72,23 +72,23 @@ def _check_option(kind: str, name: str, value: Any, where: str) -> None:
         raise InputError(f"{where}: {name} is {value!r:.40}; allowed are {', '.join(words)}.")
     try:
         if name in ("types", "horizon", "explore_users"):
-            as_whole(name, value)
+            check_int(name, value)
         if name == "epsilon":
-            as_share(name, value)
+            check_share(name, value)
         if name in ("tau", "eta"):
-            as_positive(name, value)
+            check_positive(name, value)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 
 
-def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Committed:
+def learner_from_dict(spec: Spec, instance: Instance, users: int, seed: int) -> LearnerBase:
     """The learner that `spec` tells of, for `users` users of `instance`.
 
     `types` is the instance's number of types unless told, and `epsilon`, which the proved scale of UCB-Hybrid needs,
     its least chance of leaving at any step.
 
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
-    >>> learner_from({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
+    >>> learner_from_dict({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
     array([1, 1])
     """
     kind = check_spec(spec)["kind"]
@@ -118,7 +118,7 @@ def learner_from(spec: Spec, instance: Instance, users: int, seed: int) -> Commi
     return _make({"thompson": "baselines.Thompson", "uniform": "baselines.Uniform"}[kind], k, seed=seed)
 
 
-def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> Committed:
+def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> LearnerBase:
     """UCB-Hybrid over thresholds of two categories, or over fixed categories."""
     over = options.pop("policies", "thresholds")
     if options.get("scale", "proved") == "proved" and "tau" not in options:
@@ -135,9 +135,9 @@ def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> Committed:
     return _make("ucb.UCBHybrid.fixed", instance.n_categories, users=users, **options)
 
 
-def _make(home: str, *arguments: Any, **options: Any) -> Committed:
+def _make(home: str, *arguments: Any, **options: Any) -> LearnerBase:
     made = _found(home)(*arguments, **options)
-    assert isinstance(made, Committed)
+    assert isinstance(made, LearnerBase)
     return made
 
 
@@ -189,11 +189,11 @@ def short_form(spec: Spec) -> str:
     return f"{spec['kind']}:{options}" if options else str(spec["kind"])
 
 
-def load_learner(path: str | os.PathLike[str]) -> Committed:
+def load_learner(path: str | os.PathLike[str]) -> LearnerBase:
     """Read a learner from the file its `save` wrote."""
     kind = kind_of(path)
     if kind not in _HOME:
         raise InputError(f"{str(path)!r} holds a learner of kind {kind!r}; known are {', '.join(_HOME)}.")
     loaded = _found(_HOME[kind]).load(path)
-    assert isinstance(loaded, Committed)
+    assert isinstance(loaded, LearnerBase)
     return loaded

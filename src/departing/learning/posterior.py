@@ -221,7 +221,7 @@ def _mirrored(half: Floats, n: int) -> Floats:
 def stacked(instances: Sequence[Instance]) -> tuple[Floats, Floats]:
     """Priors `[n, M]` and chances `[n, K, 4, M]`."""
     return np.array([instance.prior for instance in instances]), np.array(
-        [instance.chances for instance in instances]
+        [instance.outcome_probabilities for instance in instances]
     )
 
 

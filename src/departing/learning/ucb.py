@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from departing.kernels.arms import estimated_scale, learn, radius
-from departing.learning.committed import Committed
-from departing.model.arguments import MOST_USERS, as_positive, as_share, as_whole
+from departing.kernels.learning.arms import estimated_scale, learn, radius
+from departing.learning.base import LearnerBase
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
+from departing.model.validation import MOST_USERS, check_int, check_positive, check_share
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -40,7 +40,7 @@ class Knowledge:
         return replace(self, pulls=self.pulls.copy(), sums=self.sums.copy(), totals=self.totals.copy())
 
 
-class UCBHybrid(Committed):
+class UCBHybrid(LearnerBase):
     """Algorithm 2 of the paper over a finite set of policies, for `users` users.
 
     Every user gets the first policy with the largest bound U. After n of its users departed it is
@@ -78,7 +78,7 @@ class UCBHybrid(Committed):
         self.policies = _as_policies(policies)
         super().__init__(_as_enough(self.policies, categories))
         self.users = _as_users(users)
-        self.eta = as_positive("eta", eta, LARGEST)
+        self.eta = check_positive("eta", eta, LARGEST)
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}; allowed are {', '.join(SCALES)}.")
         self.scale = scale
@@ -98,7 +98,7 @@ class UCBHybrid(Committed):
         scale: str = "proved",
     ) -> "UCBHybrid":
         """UCB-Hybrid over all fixed categories: the paper's learner for one type."""
-        policies = [Fixed(a) for a in range(as_whole("categories", categories, 1, 2**20))]
+        policies = [Fixed(a) for a in range(check_int("categories", categories, 1, 2**20))]
         return cls(policies, users, tau, eta, epsilon, scale)
 
     @classmethod
@@ -120,7 +120,7 @@ class UCBHybrid(Committed):
         >>> len(UCBHybrid.thresholds(users=10**6, epsilon=0.5).policies)
         30
         """
-        steps = ceil(log(_as_users(users))) if horizon is None else as_whole("horizon", horizon, 0, 2**20)
+        steps = ceil(log(_as_users(users))) if horizon is None else check_int("horizon", horizon, 0, 2**20)
         policies = [Threshold(first=a, steps=h, then=1 - a) for a in (0, 1) for h in range(steps + 1)]
         return cls(policies, users, tau, eta, epsilon, scale, categories=2)
 
@@ -194,7 +194,7 @@ class UCBHybrid(Committed):
         self._pulls, self._sums, self._totals = (state[name].copy() for name in ("pulls", "sums", "totals"))
 
     @classmethod
-    def of_state(cls, state: dict[str, Any]) -> "UCBHybrid":
+    def from_state(cls, state: dict[str, Any]) -> "UCBHybrid":
         """A learner that goes on from a `state`."""
         learner = cls(
             state["policies"],
@@ -214,7 +214,7 @@ def proved_tau(epsilon: float) -> float:
     >>> round(proved_tau(0.5), 3)
     31.373
     """
-    return -8 * e / log1p(-as_share("epsilon", epsilon))
+    return -8 * e / log1p(-check_share("epsilon", epsilon))
 
 
 def _as_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
@@ -236,7 +236,7 @@ def _as_enough(policies: Sequence[Policy], categories: int | None) -> int:
         elif categories is None:
             name = type(policy).__name__
             raise InputError(f"categories is missing; a policy of type {name} does not tell how many there are.")
-    if categories is not None and as_whole("categories", categories) < needed:
+    if categories is not None and check_int("categories", categories) < needed:
         raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
     return needed if categories is None else categories
 
@@ -244,7 +244,7 @@ def _as_enough(policies: Sequence[Policy], categories: int | None) -> int:
 def _as_users(users: int | None) -> int:
     if users is None:
         raise InputError("users is missing; UCB-Hybrid needs the number of users who will come.")
-    return as_whole("users", users, 1, MOST_USERS)
+    return check_int("users", users, 1, MOST_USERS)
 
 
 def _told_scale(tau: float | None, epsilon: float | None, scale: str) -> float | None:
@@ -256,4 +256,6 @@ def _told_scale(tau: float | None, epsilon: float | None, scale: str) -> float |
     if (tau is None) == (epsilon is None):
         many = "both tau and epsilon are set" if tau is not None else "neither tau nor epsilon is set"
         raise InputError(f"scale is 'proved', but {many}; expected one of them.")
-    return proved_tau(epsilon) if epsilon is not None else as_positive("tau", tau if tau is not None else 0, LARGEST)
+    return (
+        proved_tau(epsilon) if epsilon is not None else check_positive("tau", tau if tau is not None else 0, LARGEST)
+    )

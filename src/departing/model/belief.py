@@ -15,7 +15,7 @@ def log_rates(instance: Instance) -> tuple[Floats, Floats]:
     """The logarithms of the prior, `[M]`, and of the chances, `[4 K, M]`, finite also where they are of 0."""
     with np.errstate(divide="ignore"):
         prior = np.maximum(np.log(instance.prior), _FLOOR)
-    return prior, np.maximum(instance.log_chances, _FLOOR).reshape(-1, instance.n_types)
+    return prior, np.maximum(instance.log_outcome_probabilities, _FLOOR).reshape(-1, instance.n_types)
 
 
 def log_weights(instance: Instance, counts: Integers) -> Floats:
@@ -68,4 +68,4 @@ def predict(instance: Instance, counts: npt.ArrayLike) -> Floats:
     >>> predict(shop, [[0, 0, 0, 0], [0, 0, 0, 0]])[:, 0].round(3)
     array([0.368, 0.394])
     """
-    return np.asarray(np.einsum("...x,aox->...ao", belief(instance, counts), instance.chances))
+    return np.asarray(np.einsum("...x,aox->...ao", belief(instance, counts), instance.outcome_probabilities))

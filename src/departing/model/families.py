@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.arguments import as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
+from departing.model.validation import check_int, check_seed
 
 LARGEST = 10**7
 FAMILIES = ("uniform", "specialists", "sticky", "row", "column", "diagonal")
@@ -31,12 +31,12 @@ def random_instance(
     array([[0.42, 0.21],
            [0.31, 0.26]])
     """
-    types, categories = as_whole("types", types), as_whole("categories", categories)
+    types, categories = check_int("types", types), check_int("categories", categories)
     if types * categories > LARGEST:
         raise InputError(
             f"{categories} categories and {types} types are too many; at most {LARGEST} pairs are drawn."
         )
-    rng = np.random.default_rng(as_seed(seed))
+    rng = np.random.default_rng(check_seed(seed))
     shape = (categories, types)
     if family == "uniform":
         click, leave, alpha = rng.uniform(0.1, 0.9, shape), rng.uniform(0.2, 0.9, shape), 1.0

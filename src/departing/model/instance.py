@@ -96,18 +96,18 @@ class Instance:
         return int(self.click.shape[1])
 
     @cached_property
-    def chances(self) -> Floats:
+    def outcome_probabilities(self) -> Floats:
         """The chance of every outcome, `[K, 4, M]`: click, stay, depart, click and depart.
 
         >>> shop = Instance(prior=[1.0], click=[[0.5]], depart=0.2)
-        >>> shop.chances[0, :, 0]
+        >>> shop.outcome_probabilities[0, :, 0]
         array([0.5, 0.4, 0.1, 0. ])
         """
         p, dep, last = self.click, self.depart, self.depart_on_click
         return _frozen(np.stack([p * (1 - last), (1 - p) * (1 - dep), (1 - p) * dep, p * last], axis=1))
 
     @cached_property
-    def log_chances(self) -> Floats:
+    def log_outcome_probabilities(self) -> Floats:
         """Logarithms of `chances`, right also where a chance is near 0 or 1; minus infinity where it is 0."""
         with np.errstate(divide="ignore"):
             hit, miss = np.log(self.click), np.log1p(-self.click)
@@ -196,7 +196,7 @@ class Instance:
         return hash(self._key)
 
     def __repr__(self) -> str:
-        fields = self.document()
+        fields = self.to_dict()
         if fields["categories"] == default_names("category", self.n_categories):
             del fields["categories"]
         if fields["types"] == default_names("type", self.n_types):
@@ -232,7 +232,7 @@ class Instance:
                 table.add_row(f"  {escape(name)}", *(f"{row[x]:.4g}" for x in shown))
         return table
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, as they stand in a file."""
         fields: dict[str, Any] = {
             "prior": self.prior.tolist(),
@@ -244,7 +244,7 @@ class Instance:
         return fields | {"categories": list(self.categories), "types": list(self.types)}
 
     @classmethod
-    def from_document(cls, document: dict[str, Any], where: str = "The instance") -> Self:
+    def from_dict(cls, document: dict[str, Any], where: str = "The instance") -> Self:
         """An instance from the fields of `document`."""
         optional = {"depart", "depart_on_click", "categories", "types"}
         check_fields(document, {"prior", "click"}, optional, where)
@@ -256,11 +256,11 @@ class Instance:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read an instance from a TOML or JSON file."""
-        return cls.from_document(read_document(path, "instance"), where=repr(str(path)))
+        return cls.from_dict(read_document(path, "instance"), where=repr(str(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the instance to a TOML or JSON file, by the ending of `path`."""
-        write_document(path, "instance", self.document())
+        write_document(path, "instance", self.to_dict())
 
 
 STRUCTURES = ("row", "column", "diagonal")

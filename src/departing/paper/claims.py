@@ -1,6 +1,6 @@
 """All claims in the order of the paper, and the statements that no computation can check."""
 
-from departing.paper import beyond, learning, planning, protocol, returns
+from departing.paper import extensions, learning, planning, returns, setting
 from departing.paper.claim import Claim
 
 ORDER = (
@@ -46,8 +46,8 @@ ORDER = (
     "myopia",
     "after-clicks",  # section 6 and beyond
 )
-BEYOND = tuple(claim.key for claim in beyond.CLAIMS)
-_ALL = {claim.key: claim for module in (protocol, returns, planning, learning, beyond) for claim in module.CLAIMS}
+BEYOND = tuple(claim.key for claim in extensions.CLAIMS)
+_ALL = {claim.key: claim for module in (setting, returns, planning, learning, extensions) for claim in module.CLAIMS}
 CLAIMS: tuple[Claim, ...] = tuple(_ALL[key] for key in ORDER)
 NOT_CHECKED = (
     (

@@ -5,15 +5,15 @@ from math import inf, log, sqrt
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.figures import svg
 from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, DEPART, Floats, Instance
 from departing.paper.claim import Claim, Finding, Scale
-from departing.paper.pictures import draw_bound
+from departing.paper.plot import draw_bound
 from departing.planning.plan import plan
-from departing.simulation.course import slope
+from departing.plotting.figures import svg
+from departing.simulation.regret_curve import slope
 from departing.simulation.simulate import simulate
 
 TAU = 0.3  # for learners that are to make up their minds in a check
@@ -64,7 +64,7 @@ def _runs(learner: UCBHybrid, instance: Instance, users: int, runs: int) -> tupl
     optimum = plan(instance, 1e-9)
     found = []
     for seed in range(runs):
-        state = UCBHybrid.of_state(learner.state())
+        state = UCBHybrid.from_state(learner.state())
         run = simulate(instance, state, users, seed, optimum=optimum)
         found.append(run.regret)
     return run.checkpoints.astype(float), np.array(found)

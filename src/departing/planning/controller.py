@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from departing.kernels.controller import solve, visits
+from departing.kernels.planning.controller import solve, visits
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.problem import Problem
@@ -62,7 +62,12 @@ class Controller:
     def rates(self, instance: Instance) -> tuple[Floats, Floats, Floats, Floats]:
         """Reward, and the chances of going on after a click, after a stay, and of leaving, by state: `[n, M]`."""
         a = self.categories
-        return instance.click[a], instance.chances[a, CLICK], instance.chances[a, STAY], instance.leave[a]
+        return (
+            instance.click[a],
+            instance.outcome_probabilities[a, CLICK],
+            instance.outcome_probabilities[a, STAY],
+            instance.leave[a],
+        )
 
     def solve(self, instance: Instance) -> Self:
         """With the vectors that its states have if users behave as `instance` says."""

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from departing.evaluation.bracket import ROUNDING
-from departing.kernels import lattice as kernels
-from departing.kernels.keys import refill
-from departing.kernels.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
+from departing.evaluation.bounds import ROUNDING
+from departing.kernels.planning import lattice as kernels
+from departing.kernels.planning.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
+from departing.kernels.planning.node_table import refill
 from departing.planning.memory import MEMORY, grown, key_table, nbytes
 from departing.planning.problem import Clock, Problem, Progress
 from departing.policy.schedule import Fixed, Schedule, Threshold, Walk

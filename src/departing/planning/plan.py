@@ -9,23 +9,29 @@ from functools import cache
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING
 
-from departing.evaluation.bracket import Bracket
+from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
 from departing.kernels.compiling import is_compiled, say_if_compiling
-from departing.kernels.lattice import walk
-from departing.kernels.search import rounds
-from departing.model.arguments import as_positive, check_instance
+from departing.kernels.planning.lattice import walk
+from departing.kernels.planning.search import rounds
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
+from departing.model.validation import check_instance, check_positive
+from departing.planning.certificate import (
+    Certificate,
+    ClosedFormCertificate,
+    LatticeCertificate,
+    SearchCertificate,
+    Verification,
+)
 from departing.planning.closed_form import best_for_all, two_by_two
 from departing.planning.controller import Controller
 from departing.planning.lattice import Lattice
 from departing.planning.problem import Clock, Problem, Progress
-from departing.planning.proof import LatticeProof, Proof, SearchProof, TheoremProof, Verification
 from departing.planning.search import Search
 from departing.policy.alpha import Alpha
-from departing.policy.files import to_document
+from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy
 from departing.policy.schedule import Fixed
@@ -39,7 +45,7 @@ WIDER = 1.05  # times the gap there is: what a short policy may make of it, if t
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Bracket):
+class Plan(Bounds):
     """A policy with a proof of how good it is.
 
     `lower` is what this policy guarantees, `upper` what no policy can surpass: expected clicks of one user, rounding
@@ -52,7 +58,7 @@ class Plan(Bracket):
     seconds: float
     instance: Instance = field(repr=False)
     allowed: tuple[int, ...] = field(repr=False)
-    proof: Proof = field(repr=False)
+    proof: Certificate = field(repr=False)
 
     def verify(self) -> Verification:
         """Check the bracket again, from what was kept of the search and without searching."""
@@ -60,7 +66,7 @@ class Plan(Bracket):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy, with the names of the categories, to a TOML or JSON file; `load_policy` reads it."""
-        write_document(path, "policy", to_document(self.policy) | {"names": list(self.instance.categories)})
+        write_document(path, "policy", policy_to_dict(self.policy) | {"names": list(self.instance.categories)})
 
     def words(self) -> str:
         """The policy in words, with the instance's names."""
@@ -74,9 +80,9 @@ class Plan(Bracket):
 
     def picture(self, path: str | os.PathLike[str]) -> None:
         """Draw the plan to a file (.svg, .png or .pdf): its first steps, and for two or three types the beliefs."""
-        from departing.planning.picture import write_picture
+        from departing.planning.plot.plan_plot import write_plot
 
-        write_picture(self, path)
+        write_plot(self, path)
 
 
 def plan(
@@ -108,7 +114,7 @@ def plan(
     (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
     """
     check_instance(instance)
-    gap, seconds = as_positive("gap", gap), as_positive("seconds", seconds)
+    gap, seconds = check_positive("gap", gap), check_positive("seconds", seconds)
     problem = Problem.of(instance, allowed)
     if method not in METHODS:
         raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.")
@@ -124,7 +130,7 @@ def plan(
     return Plan(lower, upper, policy, method, reason, clock.passed, instance, problem.allowed, proof)
 
 
-Solution = tuple[Policy, float, float, str, Proof]
+Solution = tuple[Policy, float, float, str, Certificate]
 
 
 def _solve(method: str, problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
@@ -184,7 +190,7 @@ def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress 
         found = evaluate(instance, Fixed(category))
         name = instance.categories[category]
         reason = f"{name} for ever is the best for every type, so knowing the type would not help."
-        return Fixed(category), found.lower, found.upper, reason, TheoremProof(problem)
+        return Fixed(category), found.lower, found.upper, reason, ClosedFormCertificate(problem)
     solved = two_by_two(instance)
     policy, value = solved.best
     reason = f"The chances have a dominant {solved.structure}"
@@ -192,7 +198,7 @@ def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress 
         reason += f" with N* = {solved.n_star:.4g}"
     reason += f"; {len(solved.candidates)} candidates were compared."
     upper = max(candidate.upper for _, candidate in solved.candidates)
-    return policy, value.lower, upper, reason, TheoremProof(problem)
+    return policy, value.lower, upper, reason, ClosedFormCertificate(problem)
 
 
 def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
@@ -202,7 +208,7 @@ def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | No
     found = evaluate(problem.instance, policy)
     upper = max(lattice.upper, found.upper)
     reason = f"Counts of clicks looked at: {lattice.made:,}."
-    return policy, found.lower, upper, reason, LatticeProof(lattice)
+    return policy, found.lower, upper, reason, LatticeCertificate(lattice)
 
 
 def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
@@ -228,4 +234,4 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
     else:
         policy = Alpha(problem.instance, controller.vectors, controller.categories)
     reason = f"Counts expanded: {search.expanded:,}; ways of going on kept: {n:,}."
-    return policy, lower, max(upper, lower), reason, SearchProof(search, controller)
+    return policy, lower, max(upper, lower), reason, SearchCertificate(search, controller)

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from departing.evaluation.bracket import ROUNDING
+from departing.evaluation.bounds import ROUNDING
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Allowed, as_allowed
@@ -39,7 +39,7 @@ class Problem:
     def categories(self) -> Integers:
         """The categories left when the dominated ones are dropped."""
         allowed = np.array(self.allowed)
-        chances = self.instance.chances
+        chances = self.instance.outcome_probabilities
         # The chance of leaving tells categories apart where the others round to 1.
         compared = [self.instance.click, chances[:, CLICK], chances[:, STAY], -self.instance.leave]
         rates = np.stack(compared, axis=1)[allowed]
@@ -59,12 +59,12 @@ class Problem:
     @cached_property
     def click(self) -> Floats:
         """The chance of going on after a click, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.chances[self.categories, CLICK])
+        return np.ascontiguousarray(self.instance.outcome_probabilities[self.categories, CLICK])
 
     @cached_property
     def stay(self) -> Floats:
         """The chance of going on without a click, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.chances[self.categories, STAY])
+        return np.ascontiguousarray(self.instance.outcome_probabilities[self.categories, STAY])
 
     @cached_property
     def leave(self) -> Floats:

@@ -3,12 +3,12 @@
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels import search as kernels
-from departing.kernels.ceiling import RANGES, SHORT, Bench, Points, edge
-from departing.kernels.floors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, Floors
-from departing.kernels.keys import refill
-from departing.kernels.practice import practise
-from departing.kernels.sizes import COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, SIZES, VECTORS
+from departing.kernels.planning import search as kernels
+from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, Floors
+from departing.kernels.planning.node_table import refill
+from departing.kernels.planning.sizes import COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, SIZES, VECTORS
+from departing.kernels.planning.trial_backups import practise
+from departing.kernels.planning.upper_bound import RANGES, SHORT, Bench, Points, edge
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.planning.controller import Controller

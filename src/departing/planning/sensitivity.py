@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.model.arguments import as_share
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.planning.proof import SearchProof
+from departing.model.validation import check_share
+from departing.planning.certificate import SearchCertificate
 from departing.policy.protocol import recommended
 from departing.policy.schedule import Schedule
 
@@ -64,7 +64,7 @@ def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sen
     """
     from departing.planning.plan import plan as plan_again
 
-    by, rng = as_share("by", by), np.random.default_rng(0)
+    by, rng = check_share("by", by), np.random.default_rng(0)
     gap = max(plan.gap, 1e-3 * plan.upper, 1e-300) if gap is None else gap
     shifts = []
     for field in FIELDS:
@@ -78,7 +78,7 @@ def worth(plan: "Plan", instance: Instance) -> float:
     """What the plan brings if users behave as `instance` says; of vectors, what they were built to do."""
     if isinstance(plan.policy, Schedule):
         return evaluate(instance, plan.policy).value
-    assert isinstance(plan.proof, SearchProof)
+    assert isinstance(plan.proof, SearchCertificate)
     prior = instance.shares
     return float(plan.proof.controller.solve(instance).vectors[plan.proof.controller.start] @ prior)
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.choose import best_by_counts, best_vectors
-from departing.model.arguments import check_instance
+from departing.kernels.policy.alpha import best_by_counts, best_vectors
 from departing.model.belief import IMPOSSIBLE, log_rates, log_weights, posterior
 from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.model.validation import check_instance
 from departing.policy.files import Saved
 from departing.policy.protocol import Allowed, Mask, as_categories, check_range, choose_allowed
 from departing.policy.settling import HOPELESS, change_bounds
@@ -59,8 +59,10 @@ class Alpha(Saved):
     def _choose(self, counts: Integers) -> Integers:
         flat = flat_rows(counts)
         rows = np.ascontiguousarray(flat.reshape(-1, flat.shape[-1]))
-        log_prior, log_chances = log_rates(self.instance)
-        best = best_by_counts(rows, log_chances, log_prior, self.instance.prior, IMPOSSIBLE, self.vectors)
+        log_prior, log_outcome_probabilities = log_rates(self.instance)
+        best = best_by_counts(
+            rows, log_outcome_probabilities, log_prior, self.instance.prior, IMPOSSIBLE, self.vectors
+        )
         return np.asarray(self.categories[best].reshape(counts.shape[:-2]))
 
     def _believe(self, counts: Integers) -> Floats:
@@ -77,7 +79,7 @@ class Alpha(Saved):
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
         """One step of every allowed category, then the best vectors."""
-        beliefs, chances = self._believe(counts), self.instance.chances
+        beliefs, chances = self._believe(counts), self.instance.outcome_probabilities
         values = np.full(mask.shape, -np.inf)
         for a in np.flatnonzero(mask.any(axis=0)):
             rows = beliefs[mask[:, a]]
@@ -115,15 +117,15 @@ class Alpha(Saved):
                     rivalry[a, x] = (gain / loss[:, None]).max(axis=0, initial=0.0)
         return rivalry
 
-    def words(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str]) -> str:
         """The policy in words."""
         first = int(self.recommend(np.zeros((self.instance.n_categories, 4), np.int64)))
         return f"start with {names[first]}, then go by what the user does ({len(self.vectors)} ways)"
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The instance, the vectors and their categories as plain values."""
         return {
-            "instance": self.instance.document(),
+            "instance": self.instance.to_dict(),
             "vectors": self.vectors.tolist(),
             "categories": self.categories.tolist(),
         }

@@ -15,16 +15,16 @@ class Saved(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The constructor's arguments as plain values."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a TOML or JSON file, by the ending of `path`."""
-        write_document(path, "policy", to_document(self))
+        write_document(path, "policy", policy_to_dict(self))
 
 
-def to_document(policy: Policy | Saved) -> dict[str, Any]:
+def policy_to_dict(policy: Policy | Saved) -> dict[str, Any]:
     """The plain values of `policy`, with its kind."""
     if not isinstance(policy, Saved):
         raise InputError(f"A policy of type {type(policy).__name__} cannot be saved; it has no document().")
-    return {"kind": policy.kind, **policy.document()}
+    return {"kind": policy.kind, **policy.to_dict()}

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.arguments import check_instance
 from departing.model.belief import log_weights, posterior, row_max
 from departing.model.counts import Integers, as_counts
 from departing.model.instance import Floats, Instance
+from departing.model.validation import check_instance
 from departing.policy.files import Saved
 from departing.policy.protocol import Allowed, Mask, choose_allowed
 from departing.policy.settling import HOPELESS, change_bounds
@@ -78,10 +78,10 @@ class Greedy(Saved):
             rivalry[a] = np.where((loss > 0).all(axis=0)[:, None], ratio.max(axis=0, initial=0.0), HOPELESS)
         return rivalry
 
-    def words(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str]) -> str:
         """The policy in words."""
         return "greedy"
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The instance as plain values."""
-        return {"instance": self.instance.document()}
+        return {"instance": self.instance.to_dict()}

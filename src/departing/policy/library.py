@@ -27,7 +27,7 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
     """
     document = read_document(path, "policy")
     names = document.pop("names", None)
-    policy = policy_from(document, repr(str(path)))
+    policy = policy_from_dict(document, repr(str(path)))
     if names is None:
         names = getattr(getattr(policy, "instance", None), "categories", None)
     if categories is not None and isinstance(names, Sequence):
@@ -38,7 +38,7 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
     return policy
 
 
-def policy_from(document: dict[str, Any], where: str) -> Policy:
+def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
     """The policy of a document; errors say `where` it stands."""
     fields = dict(document)
     kind = fields.pop("kind", None)
@@ -47,10 +47,10 @@ def policy_from(document: dict[str, Any], where: str) -> Policy:
     parameters = inspect.signature(KINDS[kind]).parameters
     check_fields(fields, set(parameters), set(), where)
     if "fallback" in fields:
-        fields["fallback"] = policy_from(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
+        fields["fallback"] = policy_from_dict(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
     if "instance" in fields:
         instance = _mapping(fields["instance"], "instance", where)
-        fields["instance"] = Instance.from_document(instance, f"{where}, instance")
+        fields["instance"] = Instance.from_dict(instance, f"{where}, instance")
     try:
         policy = KINDS[kind](**fields)
     except (InputError, TypeError) as error:
@@ -99,7 +99,7 @@ def parse_policy(text: str, instance: Instance) -> Policy:
 
 def describe(policy: Policy, instance: Instance) -> str:
     """`policy` in words, with the instance's names."""
-    words = getattr(policy, "words", None)
+    words = getattr(policy, "describe", None)
     try:
         return str(words(instance.categories)) if words else type(policy).__name__
     except IndexError:

@@ -57,7 +57,7 @@ class Schedule(Saved, ABC):
         last = self._ends[-1] if len(self._ends) else 0
         return np.repeat((steps(counts) < last).astype(np.float64)[:, None], instance.n_types, axis=1)
 
-    def words(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str]) -> str:
         """The policy in words."""
         parts = [f"{names[a]} × {n}" for a, n in self.segments]
         return ", ".join([*parts, f"then {names[self.then]}"]) if parts else f"always {names[self.then]}"
@@ -83,7 +83,7 @@ class Fixed(Schedule):
         """The category."""
         return self.category
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields as plain values."""
         return {"category": self.category}
 
@@ -92,7 +92,7 @@ class Fixed(Schedule):
 class Threshold(Schedule):
     """One category for a number of steps, then another for ever: the paper's (a, h)-threshold policy.
 
-    >>> Threshold(first=1, steps=6, then=0).words(["economics", "sports"])
+    >>> Threshold(first=1, steps=6, then=0).describe(["economics", "sports"])
     'sports × 6, then economics'
     """
 
@@ -115,7 +115,7 @@ class Threshold(Schedule):
         """The first category, unless it has no steps."""
         return ((self.first, self.steps),) if self.steps else ()
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields as plain values."""
         return {"first": self.first, "steps": self.steps, "then": self.then}
 
@@ -124,7 +124,7 @@ class Threshold(Schedule):
 class Walk(Schedule):
     """A sequence of categories, then one for ever: the paper's belief-category walk.
 
-    >>> Walk([0, 2, 2], then=1).words(["news", "sport", "music"])
+    >>> Walk([0, 2, 2], then=1).describe(["news", "sport", "music"])
     'news × 1, music × 2, then sport'
     """
 
@@ -141,6 +141,6 @@ class Walk(Schedule):
         """The runs of equal categories."""
         return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields as plain values."""
         return {"categories": list(self.categories), "then": self.then}

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.lookup import enter, look_up
+from departing.kernels.policy.table import enter, look_up
 from departing.model.counts import Integers, as_counts, flat_rows, gone, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.policy.files import Saved, to_document
+from departing.policy.files import Saved, policy_to_dict
 from departing.policy.protocol import Allowed, Policy, as_categories, choose_allowed, recommended, unsettled
 
 
@@ -93,18 +93,18 @@ class Table(Saved):
         bounds[deep] = unsettled(self.fallback, counts[deep], instance)
         return bounds
 
-    def words(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str]) -> str:
         """The policy in words."""
-        words = getattr(self.fallback, "words", None)
+        words = getattr(self.fallback, "describe", None)
         rest = words(names) if words else type(self.fallback).__name__
         return f"a table of {len(self.counts)} counts of up to {max(self.depth, 0)} steps, else {rest}"
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The entries and the fallback as plain values."""
         return {
             "counts": self.counts.tolist(),
             "categories": self.categories.tolist(),
-            "fallback": to_document(self.fallback),
+            "fallback": policy_to_dict(self.fallback),
         }
 
     def __eq__(self, other: object) -> bool:

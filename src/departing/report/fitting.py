@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from departing.data.report import Report
+from departing.data.quality import LogReport
 from departing.evaluation.evaluate import evaluate
-from departing.figures import BLUE, INK, ORANGE, save, shorten, tidy
-from departing.fitting.check import Check
 from departing.fitting.fit import Fit
+from departing.fitting.goodness_of_fit import Check
 from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan, plan
+from departing.plotting.figures import BLUE, INK, ORANGE, save, shorten, tidy
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
@@ -150,7 +150,7 @@ def _clicks(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
-def log_values(report: Report) -> dict[str, Any]:
+def log_values(report: LogReport) -> dict[str, Any]:
     """The report of a log as plain values."""
     irregular = [vars(each) | {"examples": list(each.examples)} for each in report.irregularities]
     return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
@@ -165,7 +165,7 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
         "types": fit.instance.n_types,
         "words": fit.words(),
-        "instance": fit.instance.document(),
+        "instance": fit.instance.to_dict(),
         "errors": {name: getattr(fit.errors, name).tolist() for name in fields},
         "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
         "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
@@ -187,7 +187,7 @@ def fit_values(fit: Fit, check: Check | None, found: Gains | None) -> dict[str, 
     return values
 
 
-def write_picture(fit: Fit, check: Check | None, path: str | os.PathLike[str]) -> None:
+def write_plot(fit: Fit, check: Check | None, path: str | os.PathLike[str]) -> None:
     """Draw a fit to a file that ends in .svg, .png or .pdf."""
     save(draw(fit, check), path, 130)
 

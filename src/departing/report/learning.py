@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from departing.model.instance import Floats
 from departing.report.numbers import clicks, finite, share, significant
-from departing.simulation.course import Slope
+from departing.simulation.regret_curve import Slope
 from departing.studies.results import NOTHING, Curves, Record
 
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.data.movielens import MovieLens, SemiSynthetic
-from departing.figures import PALETTE, panels, save
+from departing.plotting.figures import PALETTE, panels, save
 
 
 def genre_table(read: MovieLens, made: SemiSynthetic) -> RichTable:
@@ -69,10 +69,10 @@ def movielens_values(read: MovieLens, made: SemiSynthetic, replay: bool) -> dict
         "dropped": {"lacking": made.lacking, "thin": made.thin},
         "dominant": made.dominant,
         "favourites": favourites(made),
-    } | ({} if replay else {"instance": made.instance.document()})
+    } | ({} if replay else {"instance": made.instance.to_dict()})
 
 
-def write_picture(made: SemiSynthetic, replay: bool, path: str | os.PathLike[str]) -> None:
+def write_plot(made: SemiSynthetic, replay: bool, path: str | os.PathLike[str]) -> None:
     """Draw types, or the users of a replay, to a file that ends in .svg, .png or .pdf."""
     save(draw_replay(made) if replay else draw_types(made), path, 130)
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from departing.offpolicy.value import Estimate, ValueOnLog
+from departing.offpolicy.off_policy_value import Estimate, OffPolicyValue
 from departing.report.numbers import number
 
 SHOWN = 8  # steps of the overlap that are shown
@@ -17,7 +17,7 @@ MEANING = {
 }
 
 
-def value_table(words: str, found: ValueOnLog) -> RichTable:
+def value_table(words: str, found: OffPolicyValue) -> RichTable:
     """The estimates, one a row."""
     table = RichTable(title=escape(f"Clicks per user of {words}"), title_justify="left")
     table.add_column("estimate")
@@ -35,7 +35,7 @@ def value_table(words: str, found: ValueOnLog) -> RichTable:
     return table
 
 
-def overlap_table(found: ValueOnLog) -> RichTable:
+def overlap_table(found: OffPolicyValue) -> RichTable:
     """How many users were shown what the policy shows, by step."""
     table = RichTable(title="Users who were shown what the policy shows", title_justify="left")
     for name in ("up to step", "users", "worth", "of its clicks"):
@@ -47,7 +47,7 @@ def overlap_table(found: ValueOnLog) -> RichTable:
     return table
 
 
-def ranking_table(words: Sequence[str], found: Sequence[ValueOnLog], seen: float | None) -> RichTable:
+def ranking_table(words: Sequence[str], found: Sequence[OffPolicyValue], seen: float | None) -> RichTable:
     """The best estimate of every policy, best first, beside what the log did, `seen`."""
     table = RichTable(title="Side by side", title_justify="left")
     table.add_column("policy")
@@ -65,7 +65,7 @@ def ranking_table(words: Sequence[str], found: Sequence[ValueOnLog], seen: float
     return table
 
 
-def value_values(words: str, found: ValueOnLog) -> dict[str, Any]:
+def value_values(words: str, found: OffPolicyValue) -> dict[str, Any]:
     """The same as plain values."""
     return {
         "policy": words,
@@ -80,6 +80,6 @@ def value_values(words: str, found: ValueOnLog) -> dict[str, Any]:
     }
 
 
-def _estimates(found: ValueOnLog) -> dict[str, Estimate]:
+def _estimates(found: OffPolicyValue) -> dict[str, Estimate]:
     named = {"model": found.model, "weighted": found.weighted, "doubly robust": found.robust}
     return {name: estimate for name, estimate in named.items() if estimate is not None}

@@ -12,7 +12,7 @@ from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding
 from departing.paper.claims import BEYOND, NOT_CHECKED
 from departing.report.page import figure, page, table
 
-Found = Sequence[tuple[Claim, Finding]]
+LogSummary = Sequence[tuple[Claim, Finding]]
 STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
 MORE = """
 .claim { border-top: 1px solid var(--line); padding: 0.9rem 0; }
@@ -26,7 +26,7 @@ MORE = """
 CLASSES = {HOLDS: "holds", FAILS: "fails", SEEN: "seen", SKIPPED: "skipped"}
 
 
-def paper_page(found: Found, quick: bool) -> str:
+def paper_page(found: LogSummary, quick: bool) -> str:
     """The whole report as a page that needs no network."""
     own = [(claim, finding) for claim, finding in found if claim.key not in BEYOND]
     beyond = [(claim, finding) for claim, finding in found if claim.key in BEYOND]
@@ -45,7 +45,7 @@ def paper_page(found: Found, quick: bool) -> str:
     return page("The paper, checked", f"<style>{MORE}</style>" + "\n".join(body))
 
 
-def summary(found: Found, quick: bool) -> str:
+def summary(found: LogSummary, quick: bool) -> str:
     """How many claims came out how."""
     counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in STYLES}
     words = {HOLDS: "hold", FAILS: "do not hold", SEEN: "measured", SKIPPED: "skipped"}
@@ -71,7 +71,7 @@ def _claim(claim: Claim, finding: Finding) -> str:
     return "".join(parts)
 
 
-def paper_table(found: Found) -> RichTable:
+def paper_table(found: LogSummary) -> RichTable:
     """One row for each claim."""
     shown = RichTable(title="The paper, checked", title_justify="left", show_lines=True)
     for name in ("where", "claim", "found"):
@@ -83,7 +83,7 @@ def paper_table(found: Found) -> RichTable:
     return shown
 
 
-def paper_values(found: Found) -> list[dict[str, Any]]:
+def paper_values(found: LogSummary) -> list[dict[str, Any]]:
     """All of it as plain values."""
     return [
         {"key": claim.key, "where": claim.where, "claim": claim.claim, "how": claim.how} | finding.values()

@@ -7,17 +7,17 @@ from rich.table import Table as RichTable
 from rich.tree import Tree as RichTree
 
 from departing.model.instance import CLICK, STAY, Instance
-from departing.planning.myopia import Rival
-from departing.planning.outline import Branch, outline
+from departing.planning.baselines import Baseline
+from departing.planning.certificate import Verification
 from departing.planning.plan import Plan
-from departing.planning.proof import Verification
+from departing.planning.policy_text import Branch, outline
 from departing.planning.sensitivity import FIELDS, Sensitivity, Shift
 from departing.policy.library import describe
 from departing.report.numbers import bracket, number, significant
 from departing.report.tables import pairs
 
 
-def plan_table(plan: Plan, held: tuple[Rival, ...]) -> RichTable:
+def plan_table(plan: Plan, held: tuple[Baseline, ...]) -> RichTable:
     """A plan, line by line, and what simpler policies lose against it."""
     table = pairs("Plan")
     table.add_row("clicks per user", bracket(plan.lower, plan.upper))
@@ -34,7 +34,7 @@ def plan_table(plan: Plan, held: tuple[Rival, ...]) -> RichTable:
     return table
 
 
-def _loss(rival: Rival, plan: Plan) -> str:
+def _loss(rival: Baseline, plan: Plan) -> str:
     """A loss with its share of the plan's value, as far as the bounds tell."""
     loss = rival.loss
     if rival.found.lower > plan.lower + 1e-9 * plan.upper:
@@ -73,7 +73,7 @@ def plan_tree(plan: Plan, depth: int = 4) -> RichTree:
     return tree
 
 
-def plan_values(plan: Plan, held: tuple[Rival, ...], depth: int) -> dict[str, Any]:
+def plan_values(plan: Plan, held: tuple[Baseline, ...], depth: int) -> dict[str, Any]:
     """A plan as plain values."""
     return {
         "policy": plan.words(),

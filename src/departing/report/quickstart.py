@@ -7,21 +7,30 @@ from string import Template
 
 import numpy as np
 
-from departing.figures import svg
 from departing.fitting.likelihood import Parameters
-from departing.fitting.order import matched
+from departing.fitting.type_matching import matched
 from departing.model.files import replacing, suffix_of
 from departing.model.instance import Floats, Instance
-from departing.planning.picture import draw as draw_plan
+from departing.planning.plot.plan_plot import draw as draw_plan
+from departing.plotting.figures import svg
 from departing.policy.library import describe
-from departing.report import pictures
+from departing.report import plot as pictures
 from departing.report.fitting import Gains
 from departing.report.fitting import draw as draw_fit
 from departing.report.numbers import bracket, number, significant
 from departing.report.page import figure, page, table
-from departing.report.story import CONFIDENCE, LEARNING_USERS, SILENCE, SITE_DAYS, SITE_USERS, Act, Site, Story
+from departing.report.quickstart_demo import (
+    CONFIDENCE,
+    LEARNING_USERS,
+    SILENCE,
+    SITE_DAYS,
+    SITE_USERS,
+    Act,
+    Site,
+    Story,
+)
 from departing.report.tables import BY_TYPE, ranked
-from departing.studies.picture import draw_regret
+from departing.studies.plot import draw_regret
 
 NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four"}
 BELIEFS = (

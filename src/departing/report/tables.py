@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from departing.evaluation.bracket import Bracket
+from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import Evaluation
 from departing.model.instance import Instance
 from departing.report.numbers import bracket, finite, number, significant
@@ -23,10 +23,10 @@ def ranked(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: -row[1].lower)
 
 
-def behind(found: Bracket, others: list[Bracket], best: Bracket | None) -> str:
+def behind(found: Bounds, others: list[Bounds], best: Bounds | None) -> str:
     """How far a policy is behind the best of the `others`, as far as the bounds tell; None for the best itself.
 
-    >>> one, two, wide = Bracket(1.0, 1.0), Bracket(1.5, 1.5), Bracket(1.2, 1.6)
+    >>> one, two, wide = Bounds(1.0, 1.0), Bounds(1.5, 1.5), Bounds(1.2, 1.6)
     >>> behind(one, [two], two), behind(two, [one], None), behind(two, [wide], None), behind(wide, [two], two)
     ('-0.500000', 'best', 'undecided', 'undecided')
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from departing.evaluation.push import Frontier
+from departing.evaluation.forward import Frontier
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
@@ -68,7 +68,7 @@ def aggregate(
     """
     frontier = Frontier(instance, deal_types(instance, users, rng))
     gone, visited, step = Gone(), 0, 0
-    sure = (instance.chances[:, STAY] == 0).all(axis=1)
+    sure = (instance.outcome_probabilities[:, STAY] == 0).all(axis=1)
     here = users
     while True:
         visited += len(frontier)
@@ -124,7 +124,7 @@ def _play_chains(
     counts, users, categories = frontier.counts[chain], frontier.weights[chain], categories[chain]
     frontier.keep(~chain)
     while len(users):
-        here = np.where(users > 0, instance.chances[categories, CLICK], 0.0)
+        here = np.where(users > 0, instance.outcome_probabilities[categories, CLICK], 0.0)
         n_steps = int(np.clip(np.log(TAIL) / np.log(max(here.max(), TAIL)), 1, 1000))
         cells += users.size * n_steps
         if cells > nodes:
@@ -133,7 +133,7 @@ def _play_chains(
         leaving = survival[..., :-1] * (1 - here[..., None])
         # Backwards: the last cell takes what is left after rounding, so it must not be a rare one.
         drawn = rng.multinomial(users, np.concatenate([survival[..., -1:], leaving[..., ::-1]], axis=-1))[..., ::-1]
-        ratio = instance.chances[categories, CLICK_DEPART] / instance.leave[categories]
+        ratio = instance.outcome_probabilities[categories, CLICK_DEPART] / instance.leave[categories]
         last = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
         final = np.repeat(counts, n_steps, axis=0)
         shown = np.repeat(categories, n_steps)

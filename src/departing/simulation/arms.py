@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.arms import LOW, learn, run_arms
+from departing.kernels.learning.arms import LOW, learn, run_arms
 from departing.kernels.random import stream
 from departing.learning.ucb import Knowledge, UCBHybrid
 from departing.model.counts import Integers, clicks, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Floats, Instance
 from departing.simulation.automaton import automaton, counts_like
-from departing.simulation.course import Course, Piece, checkpoints_of
 from departing.simulation.reference import Finished, Users, play
+from departing.simulation.regret_curve import Piece, RegretCurve, checkpoints_of
 from departing.simulation.run import Progress, Run, add_up, total
 
 BLOCK = 2**16  # users at a time
@@ -46,7 +46,7 @@ class Graphs:
         self.table = np.concatenate([part.table(instance) for part in parts])
         self.shown = np.repeat(category, m)  # by state
         self.starts = 4 * m * (lengths.cumsum() - lengths)
-        chance = instance.chances[:, CLICK_DEPART] / instance.leave
+        chance = instance.outcome_probabilities[:, CLICK_DEPART] / instance.leave
         self.last: Floats = np.where(category[:, None] < 0, 0.0, chance[category]).reshape(-1)
         self.counts = np.concatenate([part.counts for part in parts])  # by node
         order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one
@@ -90,7 +90,7 @@ class Arms:
             returns=values,
             returns_users=often,
             _replay=self.histories,
-            course=Course(self.instance, self.marks, gained.cumsum(), pieces),
+            course=RegretCurve(self.instance, self.marks, gained.cumsum(), pieces),
         )
 
     def histories(self) -> Histories:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from departing.evaluation.push import Frontier
+from departing.evaluation.forward import Frontier
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, STAY, Instance
 from departing.policy.protocol import Policy, recommended, unsettled
@@ -44,7 +44,7 @@ def _thresholds(instance: Instance) -> npt.NDArray[np.uint64]:
 
     The second comes from the chance of leaving, so that this chance is right however small it is.
     """
-    click, stay = instance.chances[:, CLICK], instance.chances[:, STAY]
+    click, stay = instance.outcome_probabilities[:, CLICK], instance.outcome_probabilities[:, STAY]
     leaving = np.maximum(np.minimum(instance.leave, 1 - 2.0**-53) * 2.0**64, 1.0).astype(np.uint64)
     goes_on = np.where(instance.leave < 1, ~leaving + np.uint64(1), np.uint64(0))
     clicks = (np.minimum(click, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
@@ -99,7 +99,7 @@ def _graph(instance: Instance, policy: Policy, rarest: float, max_steps: int | N
     Settled nodes loop. A graph that becomes too large ends there, and what is open is left.
     """
     frontier, most = Frontier(instance, instance.prior), most_nodes(instance)
-    go = instance.chances[:, [CLICK, STAY]]
+    go = instance.outcome_probabilities[:, [CLICK, STAY]]
     categories: list[Integers] = []
     followings: list[Integers] = []
     counts: list[Integers] = []

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_instance, check_stays
 from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
+from departing.model.validation import MOST_USERS, check_instance, check_int, check_seed, check_stays
 from departing.policy.protocol import Policy, check_policy, recommended
 from departing.simulation.reference import draw_outcomes, draw_types
 from departing.simulation.run import Progress, add_up, normal_interval, standard_error, total
@@ -53,7 +53,7 @@ def compare(
     True
     """
     check_instance(instance)
-    users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
+    users, seed = check_int("users", users, most=MOST_USERS), check_seed(seed)
     max_steps = check_stays(instance, max_steps)
     for policy in (first, second):
         check_policy(policy, instance.categories)
@@ -80,7 +80,7 @@ def _play_pair(
     max_steps: int | None,
 ) -> Integers:
     """The clicks `[2, n]` of n users under either policy, one uniform number a user and step for both."""
-    cumulative = instance.chances.cumsum(axis=1)[:, :3]
+    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
     types = draw_types(instance, n, rng)
     counts = np.zeros((2, n, instance.n_categories, 4), np.int64)
     here = np.ones((2, n), bool)

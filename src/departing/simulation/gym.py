@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.arguments import as_whole
 from departing.model.counts import Integers, steps
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.validation import check_int
 from departing.simulation.reference import draw_outcomes, draw_types
 
 try:
@@ -42,8 +42,8 @@ class _Crowd:
 
     def __init__(self, instance: Instance | str | os.PathLike[str], max_steps: int | None, n: int) -> None:
         self.instance = instance if isinstance(instance, Instance) else Instance.load(instance)
-        self.max_steps = None if max_steps is None else as_whole("max_steps", max_steps)
-        self.cumulative = self.instance.chances.cumsum(axis=1)[:, :3]
+        self.max_steps = None if max_steps is None else check_int("max_steps", max_steps)
+        self.cumulative = self.instance.outcome_probabilities.cumsum(axis=1)[:, :3]
         self.types = np.zeros(n, np.int64)
         self.counts = np.zeros((n, self.instance.n_categories, 4), np.int64)
 
@@ -132,7 +132,7 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
         max_steps: int | None = None,
         reveal_type: bool = False,
     ) -> None:
-        self.num_envs = as_whole("num_envs", num_envs)
+        self.num_envs = check_int("num_envs", num_envs)
         self._crowd = _Crowd(instance, max_steps, self.num_envs)
         self._reveal, self._over = reveal_type, np.ones(self.num_envs, bool)
         self.single_observation_space, self.single_action_space = self._crowd.spaces()

@@ -11,14 +11,14 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.lanes import LOW, enqueue, run_lanes, tally_clicks
+from departing.kernels.simulation.lanes import LOW, enqueue, run_lanes, tally_clicks
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, DEPART, Instance
 from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
 from departing.simulation.reference import Finished, Users, deal_types, play
-from departing.simulation.run import Progress, Run, add_up, quiet, run_of, total
+from departing.simulation.run import Progress, Run, add_up, quiet, run_from_histories, total
 
 BLOCK = 2**18  # users a block: fixed, so that the number of threads does not change what happens
 CAP = 2**10
@@ -85,7 +85,7 @@ class Lanes:
                 many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
             if len(block.types):
                 before += int(steps(block.counts).sum())
-        rest = run_of(parked.histories(self.instance.n_categories), "lanes", self.seed)
+        rest = run_from_histories(parked.histories(self.instance.n_categories), "lanes", self.seed)
         returns, users = add_up([np.arange(CAP), many, rest.returns], [histogram, many_users, rest.returns_users])
         return Run(
             users=self.users,
@@ -157,7 +157,7 @@ class Lanes:
         """Who clicked when leaving; the lanes do not tell, as it changes nothing before."""
         if not self.instance.depart_on_click.any():
             return None
-        chance = self.instance.chances[:, CLICK_DEPART] / self.instance.leave  # [K, M]
+        chance = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.leave  # [K, M]
         by_state = np.where(self.shown < 0, 0.0, chance[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
         return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])

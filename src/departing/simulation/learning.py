@@ -5,18 +5,18 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from departing.learning.base import LearnerBase
 from departing.learning.blocks import BlockLearner
-from departing.learning.committed import Committed
-from departing.learning.pair import Pair
+from departing.learning.last_outcome import LastOutcomePolicy
 from departing.learning.protocol import Learner
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
 from departing.simulation.aggregate import aggregate
-from departing.simulation.course import Course, Piece, checkpoints_of, split
-from departing.simulation.pairs import aggregate_pair
+from departing.simulation.last_outcome import aggregate_last_outcome
 from departing.simulation.reference import Finished, Users, draw_outcomes, new_users
-from departing.simulation.run import Progress, Run, run_of, total
+from departing.simulation.regret_curve import Piece, RegretCurve, checkpoints_of, split
+from departing.simulation.run import Progress, Run, run_from_histories, total
 
 MOST_COUNTS = 10**8
 
@@ -30,8 +30,8 @@ def run_blocks(
     come, stretch = 0, 0
     while come < users:
         policy, n = learner.admit(int(marks[stretch]) - come)
-        if isinstance(policy, Pair):
-            histories = aggregate_pair(instance, policy, n, rng, MOST_COUNTS, progress, learner.learn)
+        if isinstance(policy, LastOutcomePolicy):
+            histories = aggregate_last_outcome(instance, policy, n, rng, MOST_COUNTS, progress, learner.learn)
         else:
             histories = aggregate(
                 instance, policy, n, rng, None, MOST_COUNTS, np.inf, progress, learner.learn, learner.depth
@@ -43,8 +43,8 @@ def run_blocks(
         pieces.append(Piece(stretch, policy, n))
         come += n
         stretch += int(come == marks[stretch])
-    course = Course(instance, marks, gained.cumsum(), pieces)
-    return run_of(finished.histories(instance.n_categories), "blocks", seed, course)
+    course = RegretCurve(instance, marks, gained.cumsum(), pieces)
+    return run_from_histories(finished.histories(instance.n_categories), "blocks", seed, course)
 
 
 def run_steps(
@@ -62,10 +62,10 @@ def run_steps(
     With a `delay` a learner is told what a user did when so many more users have come, and as many as `open_users`
     come at a time; when nobody comes any more what is left is told in turn.
     """
-    cumulative = instance.chances.cumsum(axis=1)[:, :3]
+    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
     arrive, finished = new_users(instance, users, rng), Finished()
     marks = checkpoints_of(users)
-    first = learner.unused if isinstance(learner, Committed) else 0  # users of another run have other names
+    first = learner.unused if isinstance(learner, LearnerBase) else 0  # users of another run have other names
     gained, played = np.zeros(len(marks), np.int64), _Played(learner, marks, first)
     ready, come, here = arrive(0), 0, 0
     untold: deque[tuple[int, Users, Integers, Integers]] = deque()
@@ -95,8 +95,8 @@ def run_steps(
             if come == users and delay:
                 break
         ready = _join(*parts)
-    course = Course(instance, marks, gained.cumsum(), played.pieces)
-    return run_of(finished.histories(instance.n_categories), "step", seed, course)
+    course = RegretCurve(instance, marks, gained.cumsum(), played.pieces)
+    return run_from_histories(finished.histories(instance.n_categories), "step", seed, course)
 
 
 class _Played:
@@ -104,13 +104,13 @@ class _Played:
 
     def __init__(self, learner: Learner, marks: Integers, first: int) -> None:
         self._learner, self._marks, self._first = learner, marks, first
-        self.pieces: list[Piece] | None = [] if isinstance(learner, Committed) else None
+        self.pieces: list[Piece] | None = [] if isinstance(learner, LearnerBase) else None
 
     def note(self, ids: Integers) -> None:
         """New users have come, in the order of their ids."""
         if self.pieces is None or not len(ids):
             return
-        assert isinstance(self._learner, Committed)
+        assert isinstance(self._learner, LearnerBase)
         versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
         for first, after in zip(starts, [*starts[1:], len(ids)], strict=True):

@@ -88,7 +88,7 @@ def play(
     chances of the hidden type, and is here until the outcome is a departure (terminated) or `max_steps` have
     been made (truncated). Whoever is no longer here makes room for the next to arrive.
     """
-    cumulative = instance.chances.cumsum(axis=1)[:, :3]
+    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
     users, time = arrive(open_users), 0
     while len(users):
         categories = recommended(policy, users.counts)

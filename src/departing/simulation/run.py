@@ -8,11 +8,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from departing.model.arguments import as_share
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import Floats
-from departing.simulation.course import Course, Slope, slope
+from departing.model.validation import check_share
+from departing.simulation.regret_curve import RegretCurve, Slope, slope
 
 Progress = Callable[[int], None]  # called with the number of users who finished since the last call
 
@@ -34,7 +34,7 @@ class Run:
     returns: Integers = field(repr=False)
     returns_users: Integers = field(repr=False)
     _replay: Callable[[], Histories] = field(repr=False)
-    course: Course | None = field(default=None, repr=False)
+    course: RegretCurve | None = field(default=None, repr=False)
 
     @property
     def mean(self) -> float:
@@ -74,7 +74,7 @@ class Run:
         return self._course.realised
 
     @property
-    def _course(self) -> Course:
+    def _course(self) -> RegretCurve:
         assert self.course is not None
         return self.course
 
@@ -87,7 +87,7 @@ def quiet(users: int) -> None:
     """Report nothing."""
 
 
-def run_of(histories: Histories, engine: str, seed: int, course: Course | None = None) -> Run:
+def run_from_histories(histories: Histories, engine: str, seed: int, course: RegretCurve | None = None) -> Run:
     """The run in which users had these histories."""
     times = histories.multiplicity
     returns, users = add_up([histories.clicks], [times])
@@ -134,5 +134,5 @@ def standard_error(values: Integers, times: Integers) -> float:
 
 def normal_interval(mean: float, stderr: float, confidence: float) -> tuple[float, float]:
     """`mean` plus and minus the normal quantile times `stderr`."""
-    z = NormalDist().inv_cdf((1 + as_share("confidence", confidence)) / 2)
+    z = NormalDist().inv_cdf((1 + check_share("confidence", confidence)) / 2)
     return mean - z * stderr, mean + z * stderr

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from departing.evaluation.bracket import Bracket
+from departing.evaluation.bounds import Bounds
 from departing.learning.protocol import Learner
-from departing.model.arguments import MOST_USERS, as_seed, as_whole, check_instance, check_stays
 from departing.model.errors import InputError
 from departing.model.instance import Instance
+from departing.model.validation import MOST_USERS, check_instance, check_int, check_seed, check_stays
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
-from departing.simulation.course import Course, Piece, as_optimum
 from departing.simulation.reference import Finished, Record, Users, new_users, play
-from departing.simulation.run import Progress, Run, quiet, run_of
+from departing.simulation.regret_curve import Piece, RegretCurve, as_optimum
+from departing.simulation.run import Progress, Run, quiet, run_from_histories
 
 AUTO_MEMORY, MOST_MEMORY = 2**31, 2**33  # bytes of counts the aggregate engine may meet
 MANY_TYPES = 10**4  # with more of them single steps are cheaper than crowds by type
@@ -35,7 +35,7 @@ def simulate(
     max_steps: int | None = None,
     threads: int | None = None,
     log: str | os.PathLike[str] | None = None,
-    optimum: float | Bracket | None = None,
+    optimum: float | Bounds | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """A run of `users` users under `policy`, or with a learner.
@@ -65,8 +65,8 @@ def simulate(
     >>> abs(run.mean - 0.6333333) < 5 * run.stderr
     True
     """
-    users, seed = as_whole("users", users, most=MOST_USERS), as_seed(seed)
-    together = None if open_users is None else as_whole("open_users", open_users)
+    users, seed = check_int("users", users, most=MOST_USERS), check_seed(seed)
+    together = None if open_users is None else check_int("open_users", open_users)
     check_instance(instance)
     max_steps = check_stays(instance, max_steps)
     known = as_optimum(optimum)
@@ -90,7 +90,7 @@ def simulate(
         raise InputError(f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.")
     run = _run_policy(instance, policy, users, seed, engine, together, max_steps, threads, log, progress or quiet)
     marks, piece = np.array([users]), Piece(0, policy, users)
-    return replace(run, course=Course(instance, marks, np.array([run.clicks]), [piece], known))
+    return replace(run, course=RegretCurve(instance, marks, np.array([run.clicks]), [piece], known))
 
 
 def _run_learner(
@@ -103,14 +103,14 @@ def _run_learner(
     delay: int,
     progress: Progress,
 ) -> Run:
+    from departing.learning.base import LearnerBase
     from departing.learning.blocks import BlockLearner
-    from departing.learning.committed import Committed
     from departing.learning.ucb import UCBHybrid
     from departing.simulation.arms import Arms
     from departing.simulation.learning import run_blocks, run_steps
 
-    delay = as_whole("delay", delay, 0, MOST_USERS)
-    if isinstance(learner, Committed):
+    delay = check_int("delay", delay, 0, MOST_USERS)
+    if isinstance(learner, LearnerBase):
         learner.check(instance)
     rng = np.random.default_rng([seed, 2])
     stepwise = open_users is not None or delay > 0
@@ -140,7 +140,7 @@ def _run_policy(
     log: str | os.PathLike[str] | None,
     progress: Progress,
 ) -> Run:
-    threads = as_whole("threads", threads) if threads is not None else cores()
+    threads = check_int("threads", threads) if threads is not None else cores()
     if log is not None and engine not in ("auto", "step"):
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
     if engine == "step" or log is not None:
@@ -153,7 +153,7 @@ def _run_policy(
         rng = np.random.default_rng([seed, 1])
         histories = aggregate(instance, policy, users, rng, max_steps, nodes, effort, progress)
         if histories is not None:
-            return run_of(histories, "aggregate", seed)
+            return run_from_histories(histories, "aggregate", seed)
         if engine == "aggregate":
             raise InputError(f"These users meet more than {nodes} different counts; use fewer users, or lanes.")
     from departing.simulation.lanes import Lanes
@@ -195,10 +195,10 @@ def _run_steps(
 
     with nullcontext() if log is None else _event_log(log, instance) as record:
         play(instance, policy, arrive, rng, open_users, max_steps, finished, record)
-    return run_of(finished.histories(instance.n_categories), "step", seed)
+    return run_from_histories(finished.histories(instance.n_categories), "step", seed)
 
 
 def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:
-    from departing.simulation.log import event_log
+    from departing.simulation.event_log import event_log
 
     return event_log(log, instance)

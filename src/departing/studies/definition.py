@@ -12,11 +12,11 @@ from typing import Any
 
 from departing import __version__
 from departing.learning.library import Spec, check_spec, short_form
-from departing.model.arguments import MOST_USERS, as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.examples import EXAMPLES
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
+from departing.model.validation import MOST_USERS, check_int, check_seed
 from departing.studies.draws import Draws
 
 _NAME = re.compile(r"[\w.-]{1,80}")  # of groups, which are in the names of files
@@ -65,7 +65,7 @@ class Job:
         """A name for this run."""
         return key_of(
             {
-                "instance": self.case.instance.document(),
+                "instance": self.case.instance.to_dict(),
                 "learner": self.learner.spec,
                 "seed": self.seed,
                 "users": self.users,
@@ -105,7 +105,7 @@ class Study:
         """The groups of instances, in the order of the definition."""
         return tuple(dict.fromkeys(case.group for case in self.cases))
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The study with every instance written out: a definition that needs no other file and no drawing."""
         asked = {"open_users": self.open_users, "delay": self.delay or None}
         return {
@@ -113,17 +113,17 @@ class Study:
             "users": self.users,
             "seeds": list(self.seeds),
             **{name: value for name, value in asked.items() if value is not None},
-            "instances": [{"name": case.name, "group": case.group} | case.instance.document() for case in self.cases],
+            "instances": [{"name": case.name, "group": case.group} | case.instance.to_dict() for case in self.cases],
             "learners": [{"name": learner.name} | learner.spec for learner in self.learners],
         }
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:
     """Read a study from a TOML or JSON file."""
-    return study_from(read_document(path, "study"), Path(path).parent, Path(path).stem, repr(str(path)))
+    return study_from_dict(read_document(path, "study"), Path(path).parent, Path(path).stem, repr(str(path)))
 
 
-def study_from(document: dict[str, Any], folder: Path, title: str, where: str) -> Study:
+def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: str) -> Study:
     """The study of a document; files of instances are looked for in `folder`."""
     required, optional = {"users", "instances", "learners"}, {"title", "seeds", "open_users", "delay"}
     check_fields(document, required, optional, where)
@@ -132,10 +132,10 @@ def study_from(document: dict[str, Any], folder: Path, title: str, where: str) -
         raise InputError(f"{where}: title is {title!r:.80}; expected some words.")
     instances, learners = (_tables(document, name, where) for name in ("instances", "learners"))
     try:
-        users = as_whole("users", document["users"], most=MOST_USERS)
+        users = check_int("users", document["users"], most=MOST_USERS)
         open_users = document.get("open_users")
-        together = None if open_users is None else as_whole("open_users", open_users)
-        delay = as_whole("delay", document.get("delay", 0), 0, MOST_USERS)
+        together = None if open_users is None else check_int("open_users", open_users)
+        delay = check_int("delay", document.get("delay", 0), 0, MOST_USERS)
         seeds = _seeds(document.get("seeds", 1))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
@@ -156,8 +156,8 @@ def _tables(document: dict[str, Any], name: str, where: str) -> list[dict[str, A
 def _seeds(value: Any) -> tuple[int, ...]:
     """Seeds from a list, or so many from 0."""
     if not isinstance(value, list):
-        return tuple(range(as_whole("seeds", value, 1, MOST_SEEDS)))
-    seeds = tuple(as_seed(seed) for seed in value)
+        return tuple(range(check_int("seeds", value, 1, MOST_SEEDS)))
+    seeds = tuple(check_seed(seed) for seed in value)
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds is {value!r:.80}; expected a number of seeds, or different ones in a list.")
     return seeds
@@ -190,7 +190,7 @@ def _cases(table: dict[str, Any], folder: Path, where: str) -> Iterator[Case]:
         yield _one(table, "example", lambda: _example(table["example"], where), where)
     elif "prior" in table:
         fields = {field: value for field, value in table.items() if field not in ("name", "group")}
-        yield _case(_given_name(table, where), table, Instance.from_document(fields, where), where)
+        yield _case(_given_name(table, where), table, Instance.from_dict(fields, where), where)
     else:
         draws = Draws.from_table(table, where)
         name = _given_name(table, where)

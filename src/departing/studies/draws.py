@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from departing.model.arguments import as_number, as_seed, as_whole
 from departing.model.errors import InputError
 from departing.model.files import check_fields
 from departing.model.instance import Instance
+from departing.model.validation import check_float, check_int, check_seed
 from departing.planning.plan import plan
 
 REQUIRED = {"name", "types", "categories"}
@@ -44,15 +44,15 @@ class Draws:
         check_fields(table, REQUIRED, OPTIONAL | CONDITION, where)
         try:
             return cls(
-                types=as_whole("types", table["types"], 1, 1000),
-                categories=as_whole("categories", table["categories"], 1, 1000),
-                concentration=as_number("prior_concentration", table.get("prior_concentration", 1.0), 1e-3, 1e6),
+                types=check_int("types", table["types"], 1, 1000),
+                categories=check_int("categories", table["categories"], 1, 1000),
+                concentration=check_float("prior_concentration", table.get("prior_concentration", 1.0), 1e-3, 1e6),
                 click=_range("click", table.get("click", [0.1, 0.9])),
                 depart=_range("depart", table.get("depart", 1.0)),
-                draws=as_whole("draws", table.get("draws", 1), 1, MOST_DRAWS),
-                first_seed=as_seed(table.get("first_seed", 0)),
-                fixed_loss=as_number("fixed_loss", table.get("fixed_loss", 0.0), 0.0, 1.0),
-                fixed_loss_share=as_number("fixed_loss_share", table.get("fixed_loss_share", 1.0), 0.0, 1.0),
+                draws=check_int("draws", table.get("draws", 1), 1, MOST_DRAWS),
+                first_seed=check_seed(table.get("first_seed", 0)),
+                fixed_loss=check_float("fixed_loss", table.get("fixed_loss", 0.0), 0.0, 1.0),
+                fixed_loss_share=check_float("fixed_loss_share", table.get("fixed_loss_share", 1.0), 0.0, 1.0),
             )
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
@@ -86,7 +86,7 @@ def _range(field: str, value: Any) -> Range:
     ends = value if isinstance(value, list) else [value, value]
     if len(ends) != 2:
         raise InputError(f"{field} is {value!r:.80}; expected a chance, or the least and the largest one.")
-    low, high = (as_number(field, end, 0.0, 1.0) for end in ends)
+    low, high = (check_float(field, end, 0.0, 1.0) for end in ends)
     if low > high:
         raise InputError(f"{field} is {value!r}; expected the smaller chance first.")
     return low, high

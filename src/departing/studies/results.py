@@ -15,7 +15,7 @@ import numpy as np
 from departing.model.errors import InputError
 from departing.model.files import replacing, write_document
 from departing.model.instance import Floats
-from departing.simulation.course import Slope, slope
+from departing.simulation.regret_curve import Slope, slope
 from departing.studies.definition import Job, Study, load_study
 
 Record = dict[str, Any]  # what a run or an instance came to, as JSON has it
@@ -70,7 +70,7 @@ class Store:
                     left.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"Cannot write {str(self.folder)!r}: {error.strerror or error}.") from error
-        write_document(definition, "study", study.document())
+        write_document(definition, "study", study.to_dict())
 
     def _check_same(self, held: Study, study: Study) -> None:
         """Raise unless the two have a run in common, so that one is the other with more or less of something."""

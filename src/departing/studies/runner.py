@@ -10,16 +10,16 @@ from typing import Any
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from departing.evaluation.bracket import Bracket
-from departing.learning.library import learner_from
+from departing.evaluation.bounds import Bounds
+from departing.learning.library import learner_from_dict
 from departing.learning.protocol import Learner
-from departing.model.arguments import as_whole
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
+from departing.model.validation import check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
-from departing.simulation.course import optimum_gap
+from departing.simulation.regret_curve import optimum_gap
 from departing.simulation.run import Progress, Run, quiet
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
@@ -54,7 +54,7 @@ def run_study(
         raise InputError(f"backend is {backend!r}; allowed are {', '.join(BACKENDS)}.")
     if scheduler is not None and backend != "dask":
         raise InputError(f"scheduler is {scheduler!r}, but backend is {backend!r}; a scheduler is for dask.")
-    workers = None if jobs is None else as_whole("jobs", jobs, 1, 10**4)
+    workers = None if jobs is None else check_int("jobs", jobs, 1, 10**4)
     store = Store(folder)
     store.open(study)
     done = store.done(store.parts)
@@ -110,7 +110,7 @@ def _run(store: Store, missing: list[Job], pool: Pool, progress: Progress) -> li
 
 
 def _optimum_key(job: Job) -> str:
-    return key_of({"instance": job.case.instance.document(), "gap": optimum_gap(job.users)})
+    return key_of({"instance": job.case.instance.to_dict(), "gap": optimum_gap(job.users)})
 
 
 def _find_optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
@@ -126,7 +126,7 @@ def optimum_record(instance: Instance, users: int) -> Record:
 def _play(job: Job, optimum: Record) -> tuple[str, Record | str]:
     """The key of a run with what it came to, or with a sentence why it could not be done."""
     try:
-        learner = learner_from(job.learner.spec, job.case.instance, job.users, job.seed)
+        learner = learner_from_dict(job.learner.spec, job.case.instance, job.users, job.seed)
         _, record = play(learner, job.case.instance, job.users, job.seed, optimum, job.open_users, job.delay)
     except InputError as error:
         return job.key, f"{job}: {error}"
@@ -145,7 +145,7 @@ def play(
 ) -> tuple[Run, Record]:
     """A run of a learner, and what it came to."""
     started = time.perf_counter()
-    best = Bracket(optimum["lower"], optimum["upper"])
+    best = Bounds(optimum["lower"], optimum["upper"])
     run = simulate(
         instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, progress=progress
     )

@@ -1,0 +1,78 @@
+"""The best of many vectors for many users, from their counts or from their beliefs."""
+
+import math
+
+import numpy as np
+
+from departing.kernels.compiling import kernel
+
+TILE = 64  # users worked on at a time
+
+
+@kernel
+def _best_of_tile(tile, vectors, value, best, where):  # type: ignore[no-untyped-def]
+    """For each of the beliefs `tile[M, TILE]` the vector that brings most, the first of equals."""
+    for i in range(TILE):
+        best[i], where[i] = -np.inf, 0
+    for v in range(len(vectors)):
+        for i in range(TILE):
+            value[i] = 0.0
+        for x in range(len(tile)):
+            factor = vectors[v, x]
+            row = tile[x]
+            for i in range(TILE):
+                value[i] += factor * row[i]
+        for i in range(TILE):
+            better = value[i] > best[i]
+            best[i] = value[i] if better else best[i]
+            where[i] = v if better else where[i]
+
+
+@kernel
+def best_vectors(beliefs, vectors):  # type: ignore[no-untyped-def]
+    """For each of `beliefs[n, M]` which of `vectors[A, M]` brings most, the first of equals."""
+    n, n_types = beliefs.shape
+    chosen = np.empty(n, np.int64)
+    tile = np.zeros((n_types, TILE))
+    value, best, where = np.empty(TILE), np.empty(TILE), np.empty(TILE, np.int64)
+    for start in range(0, n, TILE):
+        size = min(TILE, n - start)
+        for i in range(size):
+            for x in range(n_types):
+                tile[x, i] = beliefs[start + i, x]
+        _best_of_tile(tile, vectors, value, best, where)
+        for i in range(size):
+            chosen[start + i] = where[i]
+    return chosen
+
+
+@kernel
+def best_by_counts(counts, log_outcome_probabilities, log_prior, prior, impossible, vectors):  # type: ignore[no-untyped-def]
+    """As `best_vectors` at the beliefs after `counts[n, L]`; row l of `log_outcome_probabilities[L, M]` is for column l.
+
+    Counts that no type can have, whose log weights are not above `impossible`, are answered at the prior.
+    """
+    n, n_counts = counts.shape
+    n_types = len(prior)
+    chosen = np.empty(n, np.int64)
+    tile, weights = np.zeros((n_types, TILE)), np.empty(n_types)
+    value, best, where = np.empty(TILE), np.empty(TILE), np.empty(TILE, np.int64)
+    for start in range(0, n, TILE):
+        size = min(TILE, n - start)
+        for i in range(size):
+            for x in range(n_types):
+                weights[x] = log_prior[x]
+            for j in range(n_counts):
+                if counts[start + i, j] != 0:
+                    times = float(counts[start + i, j])
+                    for x in range(n_types):
+                        weights[x] += times * log_outcome_probabilities[j, x]
+            top = weights[0]
+            for x in range(1, n_types):
+                top = max(top, weights[x])
+            for x in range(n_types):
+                tile[x, i] = math.exp(weights[x] - top) if top > impossible else prior[x]
+        _best_of_tile(tile, vectors, value, best, where)
+        for i in range(size):
+            chosen[start + i] = where[i]
+    return chosen

@@ -1,0 +1,162 @@
+"""The commands visits, fit and value, as a user calls them."""
+
+import json
+
+import pytest
+
+import departing as dp
+from departing.model.examples import magazine
+from helpers.commands import call, told, values
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site") / "events.parquet"
+    said = told("sample-log", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
+    assert "of 20,000 users" in said
+    return path
+
+
+def test_fit_tells_types_errors_and_gains(log, tmp_path):
+    printed = told(
+        "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
+        "-o", tmp_path / "found.toml", "--picture", tmp_path / "fit.svg",
+    )  # fmt: skip
+    for words in ("How many types?", "love news", "±", "nothing speaks against", "what the log did", "found.toml"):
+        assert words in printed
+    found = dp.Instance.load(tmp_path / "found.toml")
+    assert found.categories == ("music", "news", "sport")
+    assert found.n_types == 3
+    assert (tmp_path / "fit.svg").read_text().startswith("<?xml")
+
+
+def test_fit_as_json(log, tmp_path):
+    found = values("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 20)
+    assert found["types"] == 3
+    assert [row["types"] for row in found["criteria"]] == [3]
+    assert 0 <= found["check"]["p_value"] <= 1
+    best, greedy, *_ = found["clicks"]
+    for row in found["clicks"][:3]:  # an interval of a policy that is followed too briefly would not hold its value
+        assert row["low"] <= row["value"] <= row["high"]
+    assert best["value"] > greedy["value"]
+    over = {row["name"]: row for row in found["best_brings_more"]}
+    assert over["greedy"]["value"] == pytest.approx(best["value"] - greedy["value"])
+    assert dp.Instance(**found["instance"]).n_categories == 3
+    low, high = found["intervals"]["click"]
+    assert all(a < b for row, other in zip(low, high, strict=True) for a, b in zip(row, other, strict=True))
+
+
+def test_csv_with_other_names_and_a_flag_of_departures(tmp_path):
+    path = tmp_path / "clicks.csv"
+    rows = ["who,when,what,hit,left"]
+    for user in range(60):
+        rows += [f"u{user},1,news,1,no", f"u{user},2,film,{user % 2},{'yes' if user % 3 else 'no'}"]
+    path.write_text("\n".join([*rows, "u7,9,news,perhaps,no"]))
+    found = values(
+        "fit", path, "--user", "who", "--time", "when", "--category", "what", "--clicked", "hit",
+        "--departed", "left", "--types", "1", "--bootstrap", "0", "--rejects", tmp_path / "bad.csv",
+    )  # fmt: skip
+    assert (found["users"], found["censored"]) == (60, 20)
+    assert (found["log"]["events"], found["log"]["rejected"]) == (121, 1)
+    assert found["log"]["irregularities"][0]["kind"] == "clicked cannot be read"
+    assert "perhaps" in (tmp_path / "bad.csv").read_text()
+
+
+def test_visits_as_json(tmp_path):
+    found = values("sample-log", "blog", "--users", "100", "-o", tmp_path / "a.csv")
+    assert found["users"] == 100
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == found["events"] + 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--types", "0"], "Error: --types is '0'; expected numbers from 1 to 64"),
+        (["--types", "3-1"], "types is '3-1'"),
+        (["--types", "many"], "types is 'many'; expected numbers from 1 to 64"),
+        (["--bootstrap", "3"], "Error: --bootstrap is 3; expected at least 20 draws, or 0"),
+        (["--inactive-after", "300 days"], "the log must last longer than --inactive-after"),
+        (["--user", "time"], "is named for two of"),
+        (["--clicked", "clickd"], "clicked"),
+        (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a span such as '30 days'"),
+        (["--criterion", "best"], "criterion is 'best'; allowed are bic, held-out"),
+        (["-o", "found.txt"], "allowed endings"),
+        (["--picture", "found.txt"], "allowed endings"),
+        (["--sure"], "cannot be taken for sure (--sure): users stayed after"),
+        (["--categories", "news,news"], "--categories has the name 'news' twice"),
+        (["--memory-limit", "1 kB"], "--memory-limit is '1 kB'; expected a size from '100 MB'"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("fit", log, "--types", "1", "--inactive-after", "14 days", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_does_not_tell_who_departed(log):
+    done = call("fit", log)
+    assert done.exit_code == 2
+    assert (
+        "as --departed, or say after which silence a user has left, such as --inactive-after '30 days'" in done.stderr
+    )
+
+
+def test_categories_that_are_not_named_still_tell_who_was_there(log):
+    found = values(
+        "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
+    )
+    kinds = {each["kind"]: each["count"] for each in found["log"]["irregularities"]}
+    assert kinds["category is not one of those asked for"] == found["log"]["rejected"] > 0
+    assert 0 < kinds["rejected row after the user's last event"] < found["log"]["censored"]
+    assert found["instance"]["categories"] == ["news", "sport"]
+
+
+def test_value_tells_what_policies_would_have_earned(log, tmp_path):
+    chosen = ["fixed:news", "greedy", tmp_path / "walk.toml"]
+    dp.Walk([1], then=0).save(tmp_path / "walk.toml")
+    options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
+    printed = told("ope", log, *chosen, *options)
+    for words in (
+        "20,000 users",
+        "Clicks per user of always news",
+        "of greedy",
+        "walk.toml",
+        "doubly robust",
+        "worth",
+    ):
+        assert words in printed
+    found = values("ope", log, *chosen, *options)
+    assert found["log"]["users"] == 20000
+    assert [each["policy"].split(":")[0] for each in found["policies"]] == [
+        "always news", "greedy", str(tmp_path / "walk.toml")
+    ]  # fmt: skip
+    for each in found["policies"]:
+        robust = each["estimates"]["doubly robust"]
+        assert robust["lower"] < robust["value"] < robust["upper"]
+    truth = dp.evaluate(magazine(), dp.Fixed(0)).value
+    model = found["policies"][0]["estimates"]["model"]
+    assert abs(model["value"] - truth) < 5 * model["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fixed:film"], "film"),
+        (["nonsense"], "There is no policy 'nonsense'"),
+        (["greedy", "--confidence", "2"], "--confidence is 2"),
+        (["greedy", "--bootstrap", "1"], "--bootstrap is 1; expected"),
+        (["greedy", "--propensity", "chance"], "There is no column 'chance'"),
+    ],
+)
+def test_bad_input_of_value_gets_one_clear_sentence(log, arguments, sentence):
+    done = call("ope", log, "--types", "1", "--inactive-after", "14 days", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_json_is_one_object(log):
+    assert json.loads(told("fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--json"))

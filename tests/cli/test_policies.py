@@ -1,0 +1,311 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+import departing as dp
+from departing.cli import app
+from departing.model.examples import blog, magazine
+from helpers.commands import call, told, values
+
+COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
+
+
+def test_an_instance_is_shown_drawn_and_saved(tmp_path):
+    assert "economics" in told("instance", "blog")
+    assert "Saved to" in told(
+        "instance", "--random", "uniform", "--types", 3, "--seed", 4, "--save", tmp_path / "a.toml"
+    )
+    saved = dp.Instance.load(tmp_path / "a.toml")
+    assert saved == dp.random_instance("uniform", types=3, seed=4)
+    assert dp.Instance(**values("instance", tmp_path / "a.toml")) == saved
+    assert values("instance", "--random", "sticky", "--depart", 0.5, "--save", tmp_path / "b.json")["depart"] == 0.5
+
+
+def test_policies_are_evaluated():
+    text = told("evaluate", "blog", "threshold:sports,6,economics", "fixed:0", "--distribution")
+    assert "0.6502905844" in text
+    assert "sports × 6, then economics" in text
+    assert "still here after n" in text
+    rows = values("evaluate", "blog")["policies"]
+    assert [row["policy"] for row in rows] == ["always economics", "always sports", "greedy"]
+    assert rows[0]["lower"] <= 0.6333333333333333 <= rows[0]["upper"]
+    assert sum(values("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]) == pytest.approx(1)
+
+
+def test_plans_are_made_shown_and_saved(tmp_path):
+    text = told("plan", "blog", "--verify")
+    assert "sports × 6, then economics" in text
+    assert "N* = 5.801" in text
+    assert "cost of myopia" in text
+    assert "do not hold" not in text
+    dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]]).save(tmp_path / "three.toml")
+    assert "category 0 × 1, category 2 × 1, then category 1" in told("plan", tmp_path / "three.toml")
+    magazine().save(tmp_path / "magazine.toml")
+    arguments = ["plan", tmp_path / "magazine.toml", "--gap", "1e-4"]
+    text = told(
+        *arguments, "--sensitivity", 0.05, "--verify", "--save", tmp_path / "p.json", "--picture", tmp_path / "p.png"
+    )
+    assert "first → music" in text
+    assert "no click, stays → news  29% of users" in text
+    assert "lost by keeping the plan" in text
+    assert "alpha vectors" in text
+    assert (tmp_path / "p.png").stat().st_size > 10_000
+    saved = values("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--tolerance", "1e-4")["policies"][0]
+    plan = values(*arguments)
+    assert saved["upper"] >= plan["lower"]
+    assert plan["upper"] - plan["lower"] <= 1e-4
+    assert plan["first"]["category"] == "music"
+    assert [then["after"] for then in plan["first"]["then"]] == ["click", "stay"]
+    assert [rival["policy"] for rival in plan["myopia"]] == ["greedy", "always news"]
+    checked = values(*arguments, "--verify", "--sensitivity", 0.1)
+    assert checked["verified"] is True
+    assert len(checked["sensitivity"]["shifts"]) == 10 + 10 + 11
+    masked = values(*arguments, "--allowed", "news, 1")
+    assert masked["allowed"] == ["news", "sport"]
+    assert masked["upper"] < plan["lower"]
+    assert "was not reached" in told("plan", tmp_path / "magazine.toml", "--gap", "1e-8", "--seconds", "1e-3")
+
+
+def test_users_are_simulated(tmp_path):
+    result = values("simulate", "blog", "greedy", "--users", "1e12", "--seed", 3)
+    assert result["users"] == 10**12
+    assert abs(result["mean"] - 0.65027322) < 4 * result["stderr"]
+    assert "1,000,000,000,000" in told("simulate", "blog", "fixed:1", "--users", "1_000_000_000_000")
+    assert "truncated" in told("simulate", "blog", "fixed:1", "--users", 1000, "--max-steps", 2)
+    text = told("simulate", "blog", "fixed:1", "--users", 1000, "--log", tmp_path / "a.csv")
+    assert f"events written to {tmp_path / 'a.csv'}" in text.replace("\n", "")
+    assert values("simulate", "blog", "fixed:1", "--users", 1)["stderr"] is None
+
+
+def test_two_policies_are_compared():
+    arguments = ("simulate", "blog", "fixed:1", "--against", "fixed:0", "--users", 20000)
+    assert "The same 20,000 users" in told(*arguments)
+    result = values(*arguments)
+    assert abs(result["difference"] - 0.01694) < 4 * result["stderr"]
+    assert result["policies"] == ["always sports", "always economics"]
+
+
+def test_help_and_version_are_there():
+    assert "quickstart" in told("--help")
+    for command in ("instance", "evaluate", "simulate", "quickstart"):
+        assert "--json" in told(command, "--help")
+    assert told("--version").strip() == f"departing {dp.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["instance"], "Give either the file of an instance, or --random"),
+        (["instance", "blog", "--random", "uniform"], "Give either"),
+        (["instance", "--random", "odd"], "family is 'odd'"),
+        (["instance", "blog", "--save", "/nowhere/a.toml"], "Cannot write '/nowhere/a.toml'"),
+        (["evaluate", "gone.toml"], "There is no file 'gone.toml'"),
+        (["evaluate", "blog", "fixed:golf"], "There is no category 'golf'; known are 'economics', 'sports'"),
+        (["evaluate", "blog", "best"], "There is no policy 'best'"),
+        (["evaluate", "blog", "--tolerance", "nan"], "tolerance is nan"),
+        (["simulate", "blog", "greedy", "--users", "0"], "users is 0"),
+        (["simulate", "blog", "greedy", "--users", "-1e3"], "users is -1000"),
+        (["simulate", "blog", "greedy", "--users", "few"], "users is 'few'; expected a whole number"),
+        (["simulate", "blog", "greedy", "--users", "2.5"], "users is '2.5'"),
+        (["simulate", "blog", "greedy", "--users", "1/0"], "users is '1/0'"),
+        (["simulate", "blog", "greedy", "--users", "1e99999999"], "users is '1e99999999'"),
+        (["simulate", "blog", "greedy", "--users", "1e16"], "users is 10000000000000000; at most 1e+15"),
+        (
+            ["simulate", "blog", "greedy", "--engine", "lanes", "--against", "fixed:0"],
+            "--engine and --against do not",
+        ),
+        (["instance", "blog", "--types", "3"], "--types is for random instances"),
+        (["instance", "--random", "uniform", "--types", "1000000000"], "are too many"),
+        (["evaluate", "blogg"], "There is no instance 'blogg'; give a file ending in .toml or .json, or one of blog"),
+        (["evaluate", "blog", "--nodes", "x"], "nodes is 'x'; expected a whole number"),
+        (["evaluate", "blog", "threshold:0," + "9" * 5000 + ",1"], "steps is '9"),
+        (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),
+        (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
+        (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
+        (["quickstart", "--save", "/nowhere/a.html"], "Cannot write"),
+        (["plan", "blog", "--gap", "0"], "gap is 0.0; expected a number above 0"),
+        (["plan", "blog", "--seconds", "-1"], "seconds is -1.0"),
+        (["plan", "blog", "--method", "magic"], "method is 'magic'; allowed are auto, closed-form, lattice, search"),
+        (["plan", "blog", "--allowed", "golf"], "There is no category 'golf'"),
+        (["plan", "blog", "--depth", "0"], "depth is 0"),
+        (["plan", "blog", "--sensitivity", "2"], "--sensitivity is 2.0; expected a number above 0 and below 1"),
+        (["plan", "blog", "--save", "a.txt"], "'a.txt' ends in '.txt'"),
+        (["plan", "blog", "--picture", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
+        (["simulate", "blog"], "Missing argument"),
+        (["simulate", "blog", "greedy", "--seed", "x"], "--seed"),
+        (["conquer"], "No such command"),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_two(arguments, sentence):
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+
+
+def test_a_real_process_prints_one_json_object_and_nothing_else():
+    done = subprocess.run([*COMMAND, "evaluate", "blog", "--json"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(json.loads(done.stdout)["policies"]) == 3
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path):
+    blog().save(tmp_path / "blog.toml")
+    arguments = [
+        "simulate",
+        str(tmp_path / "blog.toml"),
+        "greedy",
+        "--users",
+        "1e10",
+        "--log",
+        str(tmp_path / "a.parquet"),
+    ]
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    for _ in range(600):  # until it is at work
+        if len(list(tmp_path.iterdir())) > 1:
+            break
+        time.sleep(0.1)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file is half written."
+    assert out == ""
+    assert os.listdir(tmp_path) == ["blog.toml"]
+
+
+def test_ctrl_c_stops_the_lanes_soon():
+    arguments = ["simulate", "blog", "greedy", "--users", "1e11", "--engine", "lanes"]
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    time.sleep(5)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file is half written."
+
+
+def test_a_closed_pipe_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -c 'from departing.cli import main; main()' evaluate blog --json | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_policies_that_cannot_be_told_apart_are_not_ranked():
+    text = told("evaluate", "blog", "greedy", "threshold:sports,6,economics", "--nodes", "3", "--distribution")
+    assert text.count("undecided") == 2
+    assert "The bounds of greedy are 0.0144 apart: more --nodes" in text
+    assert "were not followed to the end" in " ".join(text.split())
+    assert "≤ 0.0612" in text
+
+
+def test_nothing_is_cut_off_on_a_narrow_screen(tmp_path):
+    dp.random_instance("uniform", types=12, categories=2, seed=1).save(tmp_path / "a.toml")
+    for command in (
+        ["instance", str(tmp_path / "a.toml")],
+        ["evaluate", str(tmp_path / "a.toml"), "fixed:0", "greedy"],
+    ):
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "80"})
+        assert done.exit_code == 0
+        assert "…" not in done.stdout
+        assert all(f"type {x}" in done.stdout for x in range(12))
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+def test_names_with_brackets_are_names(tmp_path):
+    dp.Instance([1.0], [[0.5], [0.4]], categories=["[promo] shoes", "[/b]"], types=["[/x]"]).save(tmp_path / "a.toml")
+    for command in (["instance"], ["evaluate", "--distribution"]):
+        text = told(command[0], tmp_path / "a.toml", *command[1:])
+        assert "[promo] shoes" in text
+        assert "[/x]" in text
+    assert "[promo] shoes" in told("simulate", tmp_path / "a.toml", "fixed:0", "--users", 10, "--against", "fixed:1")
+
+
+def test_output_that_cannot_be_written_is_told():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "instance", "blog"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: Cannot write the output: No space left on device."
+
+
+def test_a_terminal_without_these_letters_gets_others():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [*COMMAND, "evaluate", "blog", "threshold:sports,6,economics"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0
+    assert "sports ? 6, then economics" in done.stdout
+
+
+def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
+    path = tmp_path / "a.csv"
+    process = subprocess.Popen(
+        [*COMMAND, "simulate", "blog", "greedy", "--users", "1e10", "--log", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(600):
+        if os.listdir(tmp_path):
+            break
+        time.sleep(0.1)
+    process.terminate()
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert error.strip() == "Interrupted; no file is half written."
+    assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_on_the_way_into_compiled_code_is_ctrl_c(monkeypatch):
+    """Numba then raises a SystemError from something that came of the KeyboardInterrupt."""
+
+    def interrupted(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            try:
+                raise TypeError("cannot unbox")
+            except TypeError as error:
+                raise SystemError("returned a result with an exception set") from error
+
+    monkeypatch.setattr("departing.simulation.simulate.simulate", interrupted)
+    done = call("simulate", "blog", "greedy")
+    assert done.exit_code == 2
+    assert done.stderr.strip() == "Interrupted; no file is half written."
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    def broken(*arguments, **options):
+        raise SystemError("a bug")
+
+    monkeypatch.setattr("departing.simulation.simulate.simulate", broken)
+    assert isinstance(call("simulate", "blog", "greedy").exception, SystemError)
+
+
+def test_a_closed_output_is_no_traceback():
+    command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'", "evaluate blog --json"])
+    done = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_in_the_background_can_be_stopped():
+    command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'"])
+    script = (
+        f"{command} simulate blog greedy --users 1e12 --engine lanes & p=$!; sleep 4; kill -TERM $p; wait $p; exit $?"
+    )
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Interrupted; no file is half written."

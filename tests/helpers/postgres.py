@@ -1,0 +1,101 @@
+"""A real PostgreSQL for tests: Debian's, with data and socket in a folder of its own."""
+
+import getpass
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from helpers.servers import children, command_of
+
+MISSING = "PostgreSQL is not installed (Debian: postgresql)"
+
+
+def binaries():
+    """The folder with the programs of PostgreSQL, None if it is not installed."""
+    found = shutil.which("initdb")
+    folders = [Path(found).parent] if found else [Path(path) for path in glob.glob("/usr/lib/postgresql/*/bin")]
+    return max(folders, default=None)
+
+
+class Postgres:
+    """A server that can be stopped, killed and started again; not as root, which it refuses."""
+
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="pg"))
+        self.owner = "postgres" if os.geteuid() == 0 else getpass.getuser()
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port = found.getsockname()[1]
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, self.owner)
+        self.data, self.made = self.folder / "data", 0
+        self._do(binaries() / "initdb", "-D", self.data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
+        self.start()
+
+    def _do(self, *command, wait=True):
+        prefix = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
+        full = [*(prefix if os.geteuid() == 0 else []), *map(str, command)]
+        if wait:
+            return subprocess.run(full, check=True, capture_output=True, cwd=self.folder)
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(full, stdout=log, stderr=log, cwd=self.folder)
+
+    def start(self):
+        options = ("-k", self.folder, "-p", self.port, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=50")
+        self.process = self._do(binaries() / "postgres", "-D", self.data, *options, wait=False)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(self.address("postgres")).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.1)
+
+    def address(self, database):
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def new(self):
+        """The address of a new, empty database."""
+        self.made += 1
+        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE d{self.made}")
+        return self.address(f"d{self.made}")
+
+    def kill(self):
+        """As when the power fails: the server and all of its processes at once."""
+        self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        found = children(self.process.pid)
+        for pid in (self.process.pid, *found):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        while any(map(command_of, found)):
+            time.sleep(0.01)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def close(self):
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running():
+    """A server for as long as it is needed; without one, what needs it is skipped."""
+    if binaries() is None:
+        pytest.skip(MISSING)
+    server = Postgres()
+    try:
+        yield server
+    finally:
+        server.close()

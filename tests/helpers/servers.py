@@ -1,0 +1,96 @@
+"""Real servers for tests: `departing serve` in a process of its own, on a port of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from departing.client import Client
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def children(pid):
+    """The processes that a process has started and that are there still."""
+    with suppress(OSError):
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return []
+
+
+def descendants(pid):
+    """Those, and theirs."""
+    found = children(pid)
+    return found + [one for child in found for one in descendants(child)]
+
+
+def command_of(pid):
+    """How a process was called; nothing if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
+
+
+class Running:
+    """A server that can be stopped, killed and started again on the same store."""
+
+    def __init__(self, folder, *options, environment=None, store=None):
+        self.folder, self.options, self.environment = folder, options, environment or {}
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.store = store or folder / "store.sqlite"
+        self.process = None
+
+    def start(self):
+        code = "from departing.cli import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--store", self.store, "--port", self.port, *self.options]
+        with (self.folder / "log.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command], stderr=log, env=os.environ | self.environment
+            )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError((self.folder / "log.txt").read_text())
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return self
+            time.sleep(0.05)
+        raise AssertionError("it does not listen")
+
+    def kill(self):
+        """As when the power fails: the server and all of its processes at once."""
+        for pid in (self.process.pid, *descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(20) == 0
+
+    def listeners(self):
+        """How many processes listen on the port."""
+        rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self.port:04X}") and row[3] == "0A" for row in rows)
+
+    def client(self, key=None):
+        return Client(self.url, key)
+
+
+@contextmanager
+def serving(folder, *options, environment=None, store=None):
+    server = Running(folder, *options, environment=environment, store=store).start()
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.kill()

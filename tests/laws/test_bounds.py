@@ -1,0 +1,145 @@
+"""Floors and ceilings bracket the exact value, rounding included."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import departing as dp
+from helpers.exact import schedule_value, total, tree_value
+from helpers.strategies import ORDINARY, Opaque, instances, schedules
+
+
+def contains(bracket, value):
+    return value in dp.Bounds(Fraction(bracket.lower), Fraction(bracket.upper))
+
+
+@given(st.data())
+def test_the_closed_form_brackets_the_exact_fraction(data):
+    instance = data.draw(instances())
+    policy = data.draw(schedules(instance.n_categories))
+    found = dp.evaluate(instance, policy)
+    exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
+    assert all(contains(bracket, value) for bracket, value in zip(found.by_type, exact, strict=True))
+    assert contains(found, total(instance, exact))
+    assert found.gap <= 1e-11 * max(found.upper, 1e-300)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_pushing_brackets_the_exact_fraction_of_a_schedule(data):
+    instance = data.draw(instances(ORDINARY, most=3))
+    policy = data.draw(schedules(instance.n_categories))
+    found = dp.evaluate(instance, Opaque(policy), tolerance=1e-7)
+    exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
+    assert contains(found, total(instance, exact))
+    assert all(contains(bracket, value) for bracket, value in zip(found.by_type, exact, strict=True))
+    assert found.gap <= 1e-7 * 1.001
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_greedy_lies_within_what_the_whole_tree_of_histories_says(data):
+    instance = data.draw(instances(ORDINARY, most=3))
+    policy = dp.Greedy(instance)
+    found = dp.evaluate(instance, policy, tolerance=1e-6)
+    lower, upper = tree_value(instance, policy, depth=6)
+    assert Fraction(found.lower) <= upper
+    assert Fraction(found.upper) >= lower
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_greedy_tells_about_settling_does_not_change_its_value(seed):
+    instance = dp.random_instance("uniform", types=3, categories=3, seed=seed)
+    told = dp.evaluate(instance, dp.Greedy(instance), tolerance=1e-7)
+    untold = dp.evaluate(instance, Opaque(dp.Greedy(instance)), tolerance=1e-4, nodes=10**6)
+    assert untold.lower <= told.upper
+    assert told.lower <= untold.upper
+    assert told.gap <= 1.001e-7
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_chance_that_greedy_ever_changes_is_a_bound(seed):
+    instance = dp.random_instance("specialists", types=3, categories=3, seed=seed, depart=0.3)
+    policy = dp.Greedy(instance)
+    rng = np.random.default_rng(seed)
+    start = np.zeros((1, 3, 4), np.int64)
+    start[0, int(policy.recommend(start[0])), 0] = 6
+    bound = policy.unsettled(start, instance)[0]
+    for x in np.flatnonzero(bound < 0.5):
+        first, changed, n = int(policy.recommend(start[0])), 0, 3000
+        counts, here = np.repeat(start, n, axis=0), np.ones(n, bool)
+        while here.any():
+            rows = np.flatnonzero(here)
+            shown = policy.recommend(counts[rows])
+            changed += int((shown != first).sum())
+            here[rows[shown != first]] = False
+            rows, shown = rows[shown == first], shown[shown == first]
+            outcome = (rng.random(len(rows))[:, None] >= instance.outcome_probabilities[first, :3, x].cumsum()).sum(
+                axis=1
+            )
+            counts[rows, shown, outcome] += 1
+            here[rows[outcome >= 2]] = False
+        assert changed / n <= bound[x] + 4 * np.sqrt(0.25 / n)
+
+
+def test_a_small_budget_gives_a_wide_bracket_that_still_holds():
+    instance = dp.random_instance("sticky", types=3, categories=3, seed=1)
+    policy = Opaque(dp.Greedy(instance))
+    wide = dp.evaluate(instance, policy, nodes=100)
+    narrow = dp.evaluate(instance, dp.Greedy(instance), tolerance=1e-3)
+    assert wide.gap > 1e-3
+    assert wide.lower <= narrow.upper
+    assert narrow.lower <= wide.upper
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_the_distribution_has_the_value_as_its_mean(data):
+    instance = data.draw(instances(ORDINARY, most=3))
+    policy = data.draw(st.sampled_from([dp.Fixed(0), dp.Greedy(instance), Opaque(dp.Walk([0], then=0))]))
+    found = dp.evaluate(instance, policy, tolerance=1e-7)
+    seen = found.distribution
+    assert seen.left <= 1e-7
+    assert seen.returns.sum() + seen.left == pytest.approx(1, abs=1e-9)
+    assert seen.steps.sum() + seen.left == pytest.approx(1, abs=1e-9)
+    assert seen.returns @ np.arange(len(seen.returns)) == pytest.approx(found.value, rel=1e-3)
+    assert (np.diff(seen.survival) <= 1e-12).all()
+    assert seen.survival[0] == pytest.approx(1)
+    assert seen.steps @ np.arange(len(seen.steps)) == pytest.approx(seen.survival[:-1].sum(), rel=1e-3)
+    np.testing.assert_allclose(seen.returns_by_type.sum(axis=0), instance.prior, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("click", "depart", "last", "steps"),
+    [
+        ([[0.0], [0.5]], [[0.5], [1.0]], 0.0, 1080),
+        ([[0.0], [1.0]], [[0.3], [1.0]], [[0.0], [1e-300]], 2060),
+        ([[0.0], [0.52]], [[1 - 1e-16], [3.7e-69]], 0.0, 21),
+    ],
+)
+def test_values_too_small_for_a_double_are_bracketed(click, depart, last, steps):
+    instance = dp.Instance([1.0], click, depart, last)
+    policy = dp.Threshold(first=0, steps=steps, then=1)
+    assert contains(dp.evaluate(instance, policy), schedule_value(instance, policy, 0))
+
+
+def test_a_prior_that_sums_to_almost_one_is_scaled():
+    instance = dp.Instance([0.5, 0.5 + 9e-10], [[0.999999, 0.999999]])
+    found = dp.evaluate(instance, dp.Fixed(0))
+    exact = Fraction(0.999999) / (1 - Fraction(0.999999))
+    assert contains(found, exact)
+
+
+def test_a_tolerance_of_zero_goes_on_to_the_limit():
+    found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), tolerance=0, nodes=5000)
+    assert 0 < found.gap < 1e-3
+
+
+def test_the_smallest_numbers_there_are_keep_their_bounds():
+    smallest = 5e-324
+    instance = dp.Instance([0.5, 0.5], [[3 * smallest, 3 * smallest]], depart=1.0)
+    for policy in (dp.Fixed(0), dp.Greedy(instance)):
+        assert contains(dp.evaluate(instance, policy), schedule_value(instance, dp.Fixed(0), 0))

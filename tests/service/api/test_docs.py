@@ -1,0 +1,67 @@
+"""The lines of the docs about serving, as they are printed there."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helpers.servers import serving
+
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
+START = ("--learn", "--categories", "news,sports,music", "--types", "3", "--inactive-after", "14 days")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: curl)")
+def test_the_lines_with_curl_work_as_printed(tmp_path):
+    block = PAGE.split("<!-- served -->")[1].split("<!-- end of served -->")[0]
+    lines = block.strip().strip("`").strip().splitlines()
+    assert len(lines) == 10
+    with serving(tmp_path, *START, "--seed", "2") as server:
+        for command, shown in zip(lines[::2], lines[1::2], strict=True):
+            parts = shlex.split(command.replace("localhost:8080", f"127.0.0.1:{server.port}"))
+            printed = subprocess.run(parts, capture_output=True, text=True, check=True).stdout
+            assert _without_times(printed) == _without_times(shown)
+
+
+def _without_times(text):
+    return re.sub(r'"time":[0-9.]+', '"time":0', text)
+
+
+def test_the_lines_of_python_work(tmp_path):
+    [block] = re.findall(r"```\n(from departing\.serving.*?)```", PAGE, re.DOTALL)
+    with serving(tmp_path, *START) as server:
+        names = {}
+        exec(block.replace("http://127.0.0.1:8080", server.url), names)
+        assert names["shown"]["category"] in ("news", "sports", "music")
+
+
+def _has_fetch():
+    node = shutil.which("node")
+    return node and subprocess.run([node, "-p", "typeof fetch"], capture_output=True).stdout.strip() == b"function"
+
+
+@pytest.mark.skipif(not _has_fetch(), reason="Node.js 18 or later is not installed (Debian: nodejs)")
+def test_the_lines_of_javascript_work(tmp_path):
+    [block] = re.findall(r"```\n(const ask = .*?)```", PAGE, re.DOTALL)
+    with serving(tmp_path, *START) as server, server.client() as client:
+        site = f"const real = fetch; globalThis.fetch = (path, more) => real(new URL(path, {server.url!r}), more);\n"
+        script = tmp_path / "lines.mjs"
+        script.write_text(f"{site}{block}console.log(JSON.stringify(shown));\n", encoding="utf-8")
+        done = subprocess.run(["node", script], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        [past] = client.user("ann")["history"]
+    assert (past["event"], past["category"], past["clicked"]) == (shown["event"], shown["category"], True)
+
+
+def test_every_call_of_the_table_is_one_of_the_api(tmp_path):
+    with serving(tmp_path, *START) as server, server.client() as client:
+        document = client.call("GET", "/openapi.json")
+    routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    for method, path in routes:
+        written = path.replace("{user}", "USER").replace("/v1/live", "/openapi.json")
+        assert written in PAGE, (method, path)

@@ -1,0 +1,17 @@
+import pytest
+
+from helpers import postgres as pg
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    with pg.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request, tmp_path):
+    """Where to keep a store: in a file, or in PostgreSQL."""
+    if request.param == "sqlite":
+        return str(tmp_path / "s.sqlite")
+    return request.getfixturevalue("postgres").new()

@@ -1,0 +1,305 @@
+"""What is acknowledged is kept, whatever is killed, full, torn or set wrong; DEPARTING_LONG=1 for many times more."""
+
+import asyncio
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+
+import pytest
+
+from departing.model.examples import magazine
+from departing.service.api import messages as m
+from departing.service.clock import Clock
+from departing.service.service import Settings
+from departing.service.store.connection import connect
+from departing.service.workers.supervisor import open_service
+from helpers import postgres as pg
+from helpers.load import LONG, Load, ask, check, kind, wait_until
+from helpers.servers import Running, children, command_of, serving
+
+LEARN = ("--learn", "--types", "1", "--categories", "news,sports,music")
+KILLS = int(os.environ.get("DEPARTING_KILLS", "100" if LONG else "3"))
+FEW = 5 if LONG else 2
+YEAR = 365 * 86400.0
+
+
+@pytest.fixture
+def own_postgres():
+    """A PostgreSQL that may be killed."""
+    with pg.running() as server:
+        yield server
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """The options to serve a plan, without a trainer."""
+    magazine().save(tmp_path / "site.toml")
+    return "--instance", tmp_path / "site.toml"
+
+
+def backup(store, target):
+    code = "from departing.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "backup", str(store), str(target)], capture_output=True, text=True
+    )
+
+
+def found(server, what):
+    """The processes that a server has started for this."""
+    return [pid for pid in children(server.process.pid) if what in command_of(pid)]
+
+
+def healthy(server):
+    return ask(server.port, "GET", "/health") == (200, {"done": True})
+
+
+def refuses(server, words):
+    """Whether all calls that need the store are refused with a sentence."""
+    status, told = ask(server.port, "POST", "/v1/recommend", {"user": "somebody"})
+    if status != 503:
+        return False
+    assert words in told["error"]
+    status, told = ask(server.port, "GET", "/health")
+    assert (status, told["done"]) == (503, False)
+    assert words in told["why"]
+    assert ask(server.port, "GET", "/ready")[0] == 503
+    return True
+
+
+def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, address):
+    with serving(tmp_path, *LEARN, store=address) as server, Load(server) as load:
+        for _ in range(KILLS):
+            load.more(random.randrange(10, 100))
+            server.kill()
+            server.start()
+        load.more()
+        load.stop()
+        server.stop()
+    check(address, load.acknowledged)
+    print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} answers acknowledged and all of them kept")
+
+
+def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, postgres):
+    address = postgres.new()
+    with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
+        for kill in range(FEW - 1):
+            wait_until(lambda: server.listeners() == 2)
+            load.more(200)
+            victim = found(server, " serve ")[kill % 2]
+            os.kill(victim, signal.SIGKILL)
+            wait_until(lambda victim=victim: victim not in found(server, " serve "))
+            load.more()
+        wait_until(lambda: server.listeners() == 2)
+        load.more(200)
+        load.stop()
+        server.stop()
+    check(address, load.acknowledged)
+    with closing(connect(address)) as database:
+        assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommended' AND value > 0")) >= 2
+
+
+def test_workers_stop_when_who_started_them_is_killed(tmp_path, postgres):
+    address = postgres.new()
+    with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
+        wait_until(lambda: server.listeners() == 2)
+        load.more()
+        server.process.kill()
+        server.process.wait()
+        wait_until(lambda: server.listeners() == 0)
+        server.start()
+        load.more()
+        load.stop()
+        server.stop()
+    check(address, load.acknowledged)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_contradicting_answers_one_wins(tmp_path, postgres, workers):
+    address = postgres.new()
+    with serving(tmp_path, *LEARN, "--workers", str(workers), store=address) as server:
+        wait_until(lambda: server.listeners() == workers)
+        for round_ in range(5):
+            event = ask(server.port, "POST", "/v1/recommend", {"user": f"carl {round_}"})[1]["event"]
+            told, together = [], threading.Barrier(16)
+
+            def tell(clicked, event=event, told=told, together=together):
+                together.wait()
+                status, answer = ask(server.port, "POST", "/v1/feedback", {"event": event, "clicked": clicked})
+                told.append((clicked, status, answer["taken"]))
+
+            threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert {status for _, status, _ in told} == {200}
+            assert len({clicked for clicked, _, taken in told if taken}) == 1
+            assert sum(taken for _, _, taken in told) == 8
+        server.stop()
+    check(address, {})
+
+
+def test_a_trainer_that_is_killed_is_followed_by_another(tmp_path):
+    with serving(tmp_path, *LEARN) as server, Load(server, users=1000, departing=0.7) as load:
+
+        def published():
+            return len(ask(server.port, "GET", "/v1/policies")[1]["versions"])
+
+        wait_until(lambda: published() > 1, 60)
+        (victim,) = found(server, "departing.service.workers.trainer")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: victim not in found(server, "departing.service.workers.trainer"))
+        before = published()
+        load.more()
+        wait_until(lambda: found(server, "departing.service.workers.trainer"))
+        wait_until(lambda: published() > before, 60)
+        load.stop()
+        server.stop()
+    check(server.store, load.acknowledged)
+
+
+def test_it_waits_for_a_database_that_was_killed(tmp_path, plan, own_postgres):
+    address = own_postgres.new()
+    with serving(tmp_path, *plan, store=address) as server, Load(server) as load:
+        for _ in range(FEW):
+            load.more(100)
+            own_postgres.kill()
+            wait_until(lambda: refuses(server, "The store "))
+            own_postgres.start()
+            wait_until(lambda: healthy(server))
+            load.more()
+        load.stop()
+        server.stop()
+        check(address, load.acknowledged)
+    assert load.statuses[503]
+    assert all(sentence.startswith("The store ") and sentence.endswith(".") for sentence in load.sentences)
+
+
+def test_it_waits_for_room_on_a_full_disk(tmp_path, plan):
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    with serving(tmp_path, *plan) as server, Load(server) as load:
+        for _ in range(FEW):
+            load.more(100)
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+            wait_until(lambda: refuses(server, "The store cannot be written"))
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+            wait_until(lambda: healthy(server))
+            load.more()
+        load.stop()
+        server.stop()
+    check(server.store, load.acknowledged)
+    assert load.statuses[503]
+
+
+@pytest.mark.parametrize("damage", ["cut", "scribbled over"])
+@pytest.mark.parametrize("size", [7, 1000, 50_000])
+def test_a_log_with_a_torn_end_loses_the_end_only(tmp_path, plan, damage, size):
+    with serving(tmp_path, *plan) as server:
+        with Load(server, keyed=False) as load:
+            load.more(200)
+            server.kill()
+        wal = tmp_path / "store.sqlite-wal"
+        whole = wal.read_bytes()
+        assert len(whole) > 200_000
+        wal.write_bytes(whole[:-size] + (b"" if damage == "cut" else random.Random(1).randbytes(size)))
+        server.start()
+        with Load(server, keyed=False) as again:
+            again.more(20)
+        server.stop()
+    assert len({*load.given, *again.given}) == len(load.given) + len(again.given)
+    check(server.store, again.acknowledged)
+    kept = dict(list(load.acknowledged.items())[:50])  # which were on disk long before the end
+    check(server.store, kept)
+
+
+def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
+    wall, steady = [1e9], [0.0]
+
+    def later(seconds, set_by=0.0):
+        steady[0] += seconds
+        wall[0] += seconds + set_by
+
+    service = open_service(str(tmp_path / "s.sqlite"), ["news", "sports"], None, Settings(inactive_after=60.0), 1)
+    service.clock = Clock(lambda: wall[0], lambda: steady[0])
+
+    async def sweep():
+        await service.settled()
+        return await service.sweep()
+
+    with closing(service.store):
+        event = asyncio.run(service.recommend(m.Ask("ann"))).event
+        for set_by in (YEAR, 0.0, -2 * YEAR, YEAR):
+            later(10, set_by)
+            assert asyncio.run(sweep()) == 0
+            assert not asyncio.run(service.known("ann")).departed
+        later(10)
+        assert asyncio.run(service.feedback([m.Feedback(event, True)]))[0].taken
+        asyncio.run(service.recommend(m.Ask("bob")))
+        later(59)
+        assert asyncio.run(sweep()) == 0
+        later(2)
+        assert asyncio.run(sweep()) == 2  # who were silent for a minute, by all clocks
+        assert asyncio.run(service.known("ann")).departed
+    check(tmp_path / "s.sqlite", {event: (True, None)})
+
+
+def test_a_copy_that_is_made_under_load_has_all_that_was_acknowledged_before(tmp_path):
+    with serving(tmp_path, *LEARN) as server, Load(server) as load:
+        for number in range(FEW):
+            load.more(100)
+            before, copy = dict(load.acknowledged), tmp_path / f"copy {number}.sqlite"
+            made = backup(server.store, copy)
+            assert (made.returncode, made.stderr) == (0, "")
+            check(copy, before)
+        refused = backup(server.store, copy)
+        assert refused.returncode == 2
+        assert "exists; a copy goes to a new file." in refused.stderr
+    (tmp_path / "other").mkdir()
+    with serving(tmp_path / "other", *LEARN, store=copy) as again, Load(again) as more:
+        more.more()
+        more.stop()
+        again.stop()
+    check(copy, before | more.acknowledged)
+
+
+@pytest.mark.parametrize(
+    ("content", "target", "words"),
+    [
+        (b"no database at all, but text", "copy.sqlite", "file is not a database"),
+        (b"", "copy.sqlite", "it is empty"),
+        (None, "nowhere/copy.sqlite", "Cannot write"),
+    ],
+)
+def test_what_cannot_be_copied_is_told_in_one_sentence(tmp_path, content, target, words):
+    store = tmp_path / "store.sqlite"
+    if content is None:
+        open_service(str(store), ["news", "sports"], None, Settings()).store.close()
+    else:
+        store.write_bytes(content)
+    files = sorted(tmp_path.iterdir())
+    made = backup(store, tmp_path / target)
+    assert made.returncode == 2
+    assert words in made.stderr
+    assert "Traceback" not in made.stderr
+    assert sorted(tmp_path.iterdir()) == files
+    assert content is None or store.read_bytes() == content
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_lost_when_it_is_stopped(tmp_path, request, workers):
+    store = tmp_path / "store.sqlite" if workers == 1 else request.getfixturevalue("postgres").new()
+    server = Running(tmp_path, *LEARN, "--workers", str(workers), store=store)
+    acknowledged = {}
+    for _ in range(FEW - workers + 1):
+        server.start()
+        with Load(server) as load:
+            load.more(100)
+            server.stop()
+        acknowledged |= load.acknowledged
+        assert not load.statuses.keys() - {200, 503}
+    check(store, acknowledged)

@@ -1,0 +1,249 @@
+"""A real server: what the API promises, through crashes too."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+import departing as dp
+from departing.model.examples import magazine
+from helpers.load import recount, wait_until
+from helpers.servers import serving
+
+CATEGORIES = ("--categories", "news,sports,music")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("server"), "--learn", *CATEGORIES) as running:
+        yield running
+
+
+def raw(server, path, body=None, method=None, key=None, more=None):
+    """The status and the text of an answer."""
+    headers = (more or {}) | ({"authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(server.url + path, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def test_asking_answering_and_asking_again(server):
+    with server.client() as client:
+        first = client.recommend("ann")
+        assert first["category"] in ("news", "sports", "music")
+        assert 0 < first["propensity"] <= 1
+        assert client.feedback(first["event"], True) == {"event": first["event"], "taken": True}
+        assert client.feedback(first["event"], True)["taken"]
+        refused = client.feedback(first["event"], False)
+        assert not refused["taken"]
+        assert "Something else was told" in refused["why"]
+        assert "no such event" in client.feedback("nothing", True)["why"]
+        known = client.user("ann")
+        assert known["counts"][first["category"]] == [1, 0, 0, 0]
+        assert known["history"][0]["clicked"] is True
+        assert client.recommend("ann", allowed=["music"])["category"] == "music"
+        assert client.depart("ann")
+        assert not client.depart("ann")
+        assert client.user("ann")["departed"]
+
+
+def test_the_same_ask_gives_the_same_answer(server):
+    body = json.dumps({"user": "bob", "event": "mine-1"}).encode()
+    assert raw(server, "/v1/recommend", body) == raw(server, "/v1/recommend", body)
+    other = json.dumps({"user": "eve", "event": "mine-1"}).encode()
+    status, text = raw(server, "/v1/recommend", other)
+    assert status == 422
+    assert b"used for another user" in text
+
+
+def test_many_threads_answer_one_event_and_one_wins(server):
+    with server.client() as client:
+        event = client.recommend("carl")["event"]
+    told = []
+
+    def tell(clicked):
+        with server.client() as own:
+            told.append((clicked, own.feedback(event, clicked)["taken"]))
+
+    threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    won = {clicked for clicked, taken in told if taken}
+    assert len(won) == 1
+    assert sum(taken for _, taken in told) == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"),
+    [
+        ("POST", "/v1/recommend", b"{", 400, "no JSON"),
+        ("POST", "/v1/recommend", b"[]", 422, "Expected `object`"),
+        ("POST", "/v1/recommend", b'{"user": ""}', 422, "length >= 1"),
+        ("POST", "/v1/recommend", b'{"user": "a", "x": 1}', 422, "unknown field `x`"),
+        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "category is 'golf'; known are"),
+        ("POST", "/v1/recommend", b'{"user": "a", "event": "e-7"}', 422, "made by the service"),
+        ("POST", "/v1/recommend", b'{"user": "' + b"x" * 300 + b'"}', 422, "length <= 200"),
+        ("POST", "/v1/feedback", b'{"event": "e-1"}', 422, "missing required field `clicked`"),
+        ("POST", "/v1/feedback", b'{"event": "e-1", "clicked": 1}', 422, "Expected `bool`"),
+        ("POST", "/v1/feedback", b"[" + b" " * (1 << 20) + b"]", 413, "larger than"),
+        ("POST", "/v1/policy", b'{"version": 99}', 404, "no version 99"),
+        ("POST", "/v1/categories", b'{"name": "news"}', 422, "there is such a category"),
+        ("GET", "/v1/users/nobody", None, 404, "no user 'nobody'"),
+        ("GET", "/v1/users/%00%27%3B--", None, 404, "no user"),
+        ("DELETE", "/v1/recommend", None, 405, "does not take DELETE"),
+        ("GET", "/v1/log?format=xlsx", None, 422, "allowed are jsonl, parquet"),
+        ("GET", "/elsewhere", None, 404, "There is no /elsewhere"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(server, method, path, body, status, words):
+    found, text = raw(server, path, body, method)
+    assert found == status
+    assert words in json.loads(text)["error"]
+
+
+def test_categories_come_and_go_while_it_runs(tmp_path):
+    with serving(tmp_path, "--learn", "--explore", "1", *CATEGORIES) as server, server.client() as client:
+        client.call("POST", "/v1/categories", {"name": "golf"})
+        assert {client.recommend(f"u{i}")["category"] for i in range(100)} == {"news", "sports", "music", "golf"}
+        client.call("POST", "/v1/categories/retire", {"name": "news"})
+        assert {client.recommend(f"v{i}")["category"] for i in range(100)} == {"sports", "music", "golf"}
+        assert client.call("GET", "/v1/categories")["categories"][0] == {"name": "news", "retired": True}
+        client.call("POST", "/v1/categories", {"name": "news"})
+        for name in ("sports", "music", "golf"):
+            client.call("POST", "/v1/categories/retire", {"name": name})
+        with pytest.raises(dp.InputError, match="the last category"):
+            client.call("POST", "/v1/categories/retire", {"name": "news"})
+
+
+def test_people_are_forgotten_and_their_counts_stay(tmp_path):
+    with serving(tmp_path, "--learn", *CATEGORIES) as server, server.client() as client:
+        event = client.recommend("secret name")["event"]
+        client.feedback(event, True, departed=True)
+        for _ in range(3):
+            client.recommend("secret name 2")  # and never an answer
+        assert client.forget("secret name")
+        assert client.forget("secret name 2")
+        with pytest.raises(dp.InputError, match="There is no user"):
+            client.user("secret name")
+        server.stop()
+        found, kept = recount(server.store)
+        assert found == kept
+        assert sum(map(sum, kept.values())) == 3
+        for file in tmp_path.glob("store*"):
+            assert b"secret name" not in file.read_bytes()
+
+
+def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
+    site = magazine()
+    site.save(tmp_path / "site.toml")
+    with serving(tmp_path, "--instance", tmp_path / "site.toml", "--explore", "0.3", "--seed", "1") as server:
+        rng = np.random.default_rng(1)
+        with server.client() as client:
+            policy = client.policy()
+            assert policy["lower"] <= dp.plan(site).value + 1e-6 <= policy["upper"] + 2e-6
+            explained = client.recommend("first", explain=True)
+            assert explained["belief"] == pytest.approx(dict(zip(site.types, site.prior, strict=True)))
+            assert explained["further_clicks"] == pytest.approx(dp.plan(site).value, abs=1e-4)
+            for i in range(150):
+                visit(client, site, f"user {i}", rng)
+        for form in ("jsonl", "parquet"):
+            status, text = raw(server, f"/v1/log?format={form}")
+            assert status == 200
+            (tmp_path / f"log.{form}").write_bytes(text)
+        logs = [
+            dp.read_log(tmp_path / f"log.{form}", categories=list(site.categories)) for form in ("jsonl", "parquet")
+        ]
+        assert (logs[0].counts == logs[1].counts).all()
+        assert logs[0].users == 150
+        value = dp.off_policy_value(logs[0], dp.plan(site).policy, types=3, times=5).weighted
+        assert value is not None
+        assert value.stderr > 0
+        server.stop()
+        found, _ = recount(server.store)
+        rows = np.repeat(logs[0].counts, logs[0].multiplicity, axis=0).reshape(-1, 12).tolist()
+        assert sorted(rows) == sorted(row for row in found.values() if any(row))
+
+
+def visit(client, site, name, rng):
+    """A user of the instance from the first step to the last."""
+    kind = rng.choice(site.n_types, p=site.prior)
+    while True:
+        shown = client.recommend(name)
+        chances = site.outcome_probabilities[site.category(shown["category"]), :, kind]
+        outcome = rng.choice(4, p=chances / chances.sum())
+        client.feedback(shown["event"], outcome in (0, 3), departed=bool(outcome >= 2))
+        if outcome >= 2:
+            return
+
+
+def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
+    with (
+        serving(tmp_path, "--learn", "--inactive-after", "3 seconds", *CATEGORIES) as server,
+        server.client() as client,
+    ):
+        client.feedback(client.recommend("ann")["event"], False)
+        server.kill()
+        server.start()
+        assert not client.user("ann")["departed"]
+        wait_until(lambda: client.user("ann")["departed"])
+        client.recommend("ann")  # a new life
+        assert not client.user("ann")["departed"]
+        assert b"departing_returned_total 1" in raw(server, "/metrics")[1]
+
+
+def test_keys_are_needed_where_there_are_keys(tmp_path):
+    keys = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
+    with serving(tmp_path, "--learn", "--rate", "5", *CATEGORIES, environment=keys) as server:
+        ask = b'{"user": "ann"}'
+        assert raw(server, "/v1/recommend", ask)[0] == 401
+        assert raw(server, "/v1/recommend", ask, key="guess")[0] == 401
+        assert raw(server, "/v1/recommend", ask, key="for clients")[0] == 200
+        assert raw(server, "/v1/policy", key="for clients")[0] == 403
+        assert raw(server, "/v1/policy", key="for admins")[0] == 200
+        assert raw(server, "/health")[0] == 200
+        assert 429 in {raw(server, "/v1/categories", key="for clients")[0] for _ in range(80)}
+        assert "for admins" not in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"host": "[::1"}, 403),
+    ],
+)
+def test_pages_of_strangers_are_refused(server, headers, status):
+    assert raw(server, "/v1/recommend", b'{"user": "zoe"}', more=headers)[0] == status
+
+
+def test_others_are_not_served_without_a_key(tmp_path):
+    with pytest.raises(AssertionError, match="without a key only this machine is served"):
+        serving(tmp_path, "--learn", "--host", "0.0.0.0", *CATEGORIES).__enter__()
+
+
+def test_the_api_describes_itself(server):
+    document = json.loads(raw(server, "/openapi.json")[1])
+    assert document["openapi"] == "3.1.0"
+    assert {"/v1/recommend", "/v1/feedback", "/v1/users/{user}"} <= set(document["paths"])
+    ask = document["components"]["schemas"]["Ask"]
+    assert ask["additionalProperties"] is False
+
+
+def test_shadow_says_what_it_would_show(tmp_path):
+    magazine().save(tmp_path / "site.toml")
+    with serving(tmp_path, "--instance", tmp_path / "site.toml", "--shadow") as server, server.client() as client:
+        found = client.recommend("ann", shown="news")
+        assert (found["category"], found["would_show"]) == ("news", "music")
+        with pytest.raises(dp.InputError, match="shown is missing"):
+            client.recommend("bob")
