@@ -48,7 +48,7 @@ def best_vectors(beliefs, vectors):  # type: ignore[no-untyped-def]
 
 @kernel
 def best_by_counts(counts, log_outcome_probabilities, log_prior, prior, impossible, vectors):  # type: ignore[no-untyped-def]
-    """As `best_vectors` at the beliefs after `counts[n, L]`; row l of `log_outcome_probabilities[L, M]` is for column l.
+    """As `best_vectors` at the beliefs after `counts[n, L]` (`log_outcome_probabilities[L, M]`: a row for each).
 
     Counts that no type can have, whose log weights are not above `impossible`, are answered at the prior.
     """
