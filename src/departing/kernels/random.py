@@ -9,13 +9,13 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @njit(inline="always")
-def rotate(x, k):  # type: ignore[no-untyped-def]
+def rotate(x, k):
     """Rotate the 64 bits of `x` left by `k`."""
     return (x << uint64(k)) | (x >> uint64(64 - k))
 
 
 @kernel
-def mix(x):  # type: ignore[no-untyped-def]
+def mix(x):
     """The finaliser of splitmix64: a bijection of 64 bits that scatters them."""
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
@@ -23,7 +23,7 @@ def mix(x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def stream(root, index):  # type: ignore[no-untyped-def]
+def stream(root, index):
     """The generator state[4] of stream `index` of a run: four splitmix64 outputs of its own."""
     state = np.empty(4, np.uint64)
     for i in range(4):
@@ -32,7 +32,7 @@ def stream(root, index):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draws(state, n):  # type: ignore[no-untyped-def]
+def draws(state, n):
     """The sum of the next `n` words: what the generator alone costs, for the benchmarks."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = uint64(0)

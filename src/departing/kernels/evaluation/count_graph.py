@@ -8,7 +8,7 @@ from departing.kernels.random import GOLDEN, mix
 
 
 @kernel
-def _hash(counts, row, category, outcome):  # type: ignore[no-untyped-def]
+def _hash(counts, row, category, outcome):
     """A hash of `counts[row]` with one more `outcome` of `category`."""
     key = uint64(0)
     for a in range(counts.shape[1]):
@@ -21,7 +21,7 @@ def _hash(counts, row, category, outcome):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _same(counts, row, category, outcome, child):  # type: ignore[no-untyped-def]
+def _same(counts, row, category, outcome, child):
     """Whether `counts[row]` with one more `outcome` of `category` are the counts `child`."""
     for a in range(counts.shape[1]):
         for o in range(2):
@@ -32,7 +32,7 @@ def _same(counts, row, category, outcome, child):  # type: ignore[no-untyped-def
 
 
 @kernel
-def expand(counts, categories, opens):  # type: ignore[no-untyped-def]
+def expand(counts, categories, opens):
     """The children of users with `counts[n, K, 4]` who are shown `categories[n]`.
 
     Returns `child[n, 2]`, the row of the child after a click and after a stay (-1 where `opens[K, 2]` says
@@ -65,7 +65,7 @@ def expand(counts, categories, opens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gather(child, flows, n_children):  # type: ignore[no-untyped-def]
+def gather(child, flows, n_children):
     """What arrives at every child: the sum of `flows[n, 2, M]` over the parents, as `[n_children, M]`."""
     arrived = np.zeros((n_children, flows.shape[2]), flows.dtype)
     for i in range(child.shape[0]):

@@ -13,12 +13,12 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def _log_sigmoid(z):  # type: ignore[no-untyped-def]
+def _log_sigmoid(z):
     return -math.log1p(math.exp(-z)) if z > 0 else z - math.log1p(math.exp(z))
 
 
 @kernel
-def _unpack(eta, n_types, log_yes, log_no, log_prior):  # type: ignore[no-untyped-def]
+def _unpack(eta, n_types, log_yes, log_no, log_prior):
     """The logarithms of the chances of yes and of no, `[F, M]`, and of the prior, `[M]`."""
     n_questions = log_yes.shape[0]
     for f in range(n_questions):
@@ -37,7 +37,7 @@ def _unpack(eta, n_types, log_yes, log_no, log_prior):  # type: ignore[no-untype
 
 
 @kernel
-def _responsibility(u, yes, asked, log_yes, log_no, log_prior, share):  # type: ignore[no-untyped-def]
+def _responsibility(u, yes, asked, log_yes, log_no, log_prior, share):
     """The log-likelihood of row u; `share[M]` becomes the posterior over types."""
     n_questions, n_types = log_yes.shape
     for x in range(n_types):
@@ -60,7 +60,7 @@ def _responsibility(u, yes, asked, log_yes, log_no, log_prior, share):  # type: 
 
 
 @kernel
-def log_posterior(etas, users, yes, asked, n_types, pseudo, values, gradients, informations):  # type: ignore[no-untyped-def]
+def log_posterior(etas, users, yes, asked, n_types, pseudo, values, gradients, informations):
     """The log-likelihood at every one of `etas[B, d]` into `values[B]`, with `pseudo` yes and no of every question.
 
     Also the gradient into `gradients[B, d]` and the observed information into `informations[B, d, d]` (by Louis's
@@ -151,7 +151,7 @@ def log_posterior(etas, users, yes, asked, n_types, pseudo, values, gradients, i
 
 
 @kernel
-def expect_and_maximise(etas, users, yes, asked, n_types, pseudo, rounds):  # type: ignore[no-untyped-def]
+def expect_and_maximise(etas, users, yes, asked, n_types, pseudo, rounds):
     """Some rounds of EM for every one of `etas[B, d]`, in place."""
     n_rows, n_questions = yes.shape
     first = n_questions * n_types

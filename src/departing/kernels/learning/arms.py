@@ -17,7 +17,7 @@ CLICK_DEPART, DEPART = 3, 2
 
 
 @kernel
-def radius(n, log_users, eta):  # type: ignore[no-untyped-def]
+def radius(n, log_users, eta):
     """The radius of Algorithm 2 after n users of a policy, for a scale of one."""
     if n < 8.0 * eta * log_users:
         return 8.0 * sqrt(eta) * log_users / n
@@ -25,14 +25,14 @@ def radius(n, log_users, eta):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def estimated_scale(users, clicks, squares):  # type: ignore[no-untyped-def]
+def estimated_scale(users, clicks, squares):
     """Half the standard deviation of the returns of so many users, one more of variance one put to them."""
     spread = squares - clicks * (clicks / users) if users else 0.0
     return 0.5 * sqrt((1.0 + max(spread, 0.0)) / (1.0 + users))
 
 
 @kernel
-def first_largest(bounds):  # type: ignore[no-untyped-def]
+def first_largest(bounds):
     """The index of the first of the largest `bounds`."""
     best = 0
     for i in range(1, bounds.shape[0]):
@@ -42,7 +42,7 @@ def first_largest(bounds):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def learn(pulls, sums, totals, arm, value):  # type: ignore[no-untyped-def]
+def learn(pulls, sums, totals, arm, value):
     """Be told that a user of policy `arm` departed after `value` clicks."""
     pulls[arm] += 1
     sums[arm] += value
@@ -52,7 +52,7 @@ def learn(pulls, sums, totals, arm, value):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run_arms(  # type: ignore[no-untyped-def]
+def run_arms(
     words,
     table,
     shown,

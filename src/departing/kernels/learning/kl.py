@@ -10,7 +10,7 @@ HALVINGS = 60
 
 
 @inner
-def _kl(p, q):  # type: ignore[no-untyped-def]
+def _kl(p, q):
     """How far a coin of chance q, neither 0 nor 1, is from one of chance p, in nats."""
     heads = p * log(p / q) if p > 0 else 0.0
     tails = (1 - p) * log((1 - p) / (1 - q)) if p < 1 else 0.0
@@ -18,7 +18,7 @@ def _kl(p, q):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def kl_end(means, room, end):  # type: ignore[no-untyped-def]
+def kl_end(means, room, end):
     """The chance between each of `means` and `end` that is farthest off with a divergence of at most `room`."""
     found = np.empty(len(means))
     for i in range(len(means)):

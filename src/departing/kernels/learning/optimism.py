@@ -6,7 +6,7 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def look_ahead(order, depth, child, least_click, most_click, least_depart, least_last, ceiling, otherwise):  # type: ignore[no-untyped-def]
+def look_ahead(order, depth, child, least_click, most_click, least_depart, least_last, ceiling, otherwise):
     """The most that users may bring from every node on, and the category to show there, by what is known of chances.
 
     Nodes come in `order[n]`, deepest first. `child[n, K, 2]` follow after a click and after a stay, -1 where nobody

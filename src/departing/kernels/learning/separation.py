@@ -6,7 +6,7 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def sights(category, child, priors, chances):  # type: ignore[no-untyped-def]
+def sights(category, child, priors, chances):
     """The chance of everything that can be seen of one user, `[S, 4 n]`, under each of S instances.
 
     `priors[S, M]` and `chances[S, K, 4, M]`. Nodes are counts in the order of steps: `category[n]` is shown,

@@ -7,7 +7,7 @@ from departing.kernels.random import GOLDEN, mix
 
 
 @kernel
-def _slot(row, nodes, slots):  # type: ignore[no-untyped-def]
+def _slot(row, nodes, slots):
     """The place in `slots` of `row[2K]`, or the free one where it would stand."""
     key = uint64(0)
     for i in range(row.shape[0]):
@@ -27,14 +27,14 @@ def _slot(row, nodes, slots):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rehash(nodes, size, slots):  # type: ignore[no-untyped-def]
+def rehash(nodes, size, slots):
     """Enter all nodes into empty `slots`."""
     for i in range(size):
         slots[_slot(nodes[i], nodes, slots)] = i
 
 
 @kernel
-def _find(row, nodes, depth, slots, size, steps):  # type: ignore[no-untyped-def]
+def _find(row, nodes, depth, slots, size, steps):
     """The node of `row[2K]`, made if it is new, and the size after."""
     place = _slot(row, nodes, slots)
     if slots[place] < 0:
@@ -47,7 +47,7 @@ def _find(row, nodes, depth, slots, size, steps):  # type: ignore[no-untyped-def
 
 
 @kernel
-def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, slots, size, row):  # type: ignore[no-untyped-def]
+def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, slots, size, row):
     """Book users with `counts[n, K, 4]`, shown `categories[n]`: `outcomes[n, 4]` of them ended in each outcome.
 
     A node is counts of clicks and stays, `nodes[i, 2K]`, made after `depth[i]` steps. `seen[i, K, 4]` are the

@@ -27,7 +27,7 @@ class Floors(NamedTuple):
 
 
 @inner
-def best_floor(weights, floors, n, known, bench):  # type: ignore[no-untyped-def]
+def best_floor(weights, floors, n, known, bench):
     """The vector that brings most at `weights`, and what it brings; `known` if no other is better."""
     for x in range(len(weights)):
         bench.kept[x] = x
@@ -53,7 +53,7 @@ def best_floor(weights, floors, n, known, bench):  # type: ignore[no-untyped-def
 
 
 @inner
-def brings(floors, vector, weights):  # type: ignore[no-untyped-def]
+def brings(floors, vector, weights):
     """What a vector brings at `weights`."""
     total = 0.0
     for x in range(len(weights)):
@@ -62,7 +62,7 @@ def brings(floors, vector, weights):  # type: ignore[no-untyped-def]
 
 
 @inner
-def add_vector(floors, size, vector, category, after_click, after_stay, form):  # type: ignore[no-untyped-def]
+def add_vector(floors, size, vector, category, after_click, after_stay, form):
     """A new alpha vector, which no scan looks at yet; its index, or -1 where there is no room."""
     n = size[VECTORS]
     if n == len(floors.category) or size[FLOORS] == len(floors.owner):
@@ -77,7 +77,7 @@ def add_vector(floors, size, vector, category, after_click, after_stay, form):  
 
 
 @inner
-def show_vector(floors, size, vector, slot):  # type: ignore[no-untyped-def]
+def show_vector(floors, size, vector, slot):
     """Let scans look at a vector, in a column of its own or in the place of another; its column."""
     if slot < 0:
         slot = size[FLOORS]
@@ -91,7 +91,7 @@ def show_vector(floors, size, vector, slot):  # type: ignore[no-untyped-def]
 
 
 @inner
-def back_up(model, floors, size, row, weights, a, one, two, least):  # type: ignore[no-untyped-def]
+def back_up(model, floors, size, row, weights, a, one, two, least):
     """A new vector: category a, then `one` after a click and `two` after a stay, or a again after either.
 
     The form that brings most at `weights`; -1 if that is not more than `least`, or there is no room.
@@ -111,7 +111,7 @@ def back_up(model, floors, size, row, weights, a, one, two, least):  # type: ign
 
 
 @inner
-def backed_up(model, floors, a, one, two, form, x):  # type: ignore[no-untyped-def]
+def backed_up(model, floors, a, one, two, form, x):
     """What type x brings under category a and then the vectors `one` after a click, `two` after a stay."""
     r, c, s = model.reward[a, x], model.click[a, x], model.stay[a, x]
     if form == BOTH:

@@ -6,7 +6,7 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def solve(reward, click, stay, leave, after, vectors, close, most):  # type: ignore[no-untyped-def]
+def solve(reward, click, stay, leave, after, vectors, close, most):
     """What every state brings each type, `vectors[n, M]`: sweeps from the first state on, until nothing moves by more
     than `close` of itself; the number of sweeps.
 
@@ -35,7 +35,7 @@ def solve(reward, click, stay, leave, after, vectors, close, most):  # type: ign
 
 
 @kernel
-def visits(click, stay, leave, after, start, weights, close, most):  # type: ignore[no-untyped-def]
+def visits(click, stay, leave, after, start, weights, close, most):
     """How often every state is visited by each type, `[n, M]`, when `weights[M]` start at the state `start`."""
     n, n_types = click.shape
     total, now, then = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))

@@ -4,7 +4,7 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def heap_push(keys, items, size, key, item):  # type: ignore[no-untyped-def]
+def heap_push(keys, items, size, key, item):
     """Put one in; the new size."""
     at = size
     while at > 0:
@@ -18,7 +18,7 @@ def heap_push(keys, items, size, key, item):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def heap_pop(keys, items, size):  # type: ignore[no-untyped-def]
+def heap_pop(keys, items, size):
     """Move the top to position `size - 1`, behind the heap; the new size."""
     last = size - 1
     top_key, top_item = keys[0], items[0]

@@ -40,7 +40,7 @@ class Queue(NamedTuple):
 
 
 @inner
-def _enter(steps, queue, size, fixed, hope, floor):  # type: ignore[no-untyped-def]
+def _enter(steps, queue, size, fixed, hope, floor):
     """Bounds of the node that was made last, and its place in the queue; the best floor so far."""
     n = size[NODES]
     size[NODES] = n + 1
@@ -62,7 +62,7 @@ def _enter(steps, queue, size, fixed, hope, floor):  # type: ignore[no-untyped-d
 
 
 @search_kernel
-def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):  # type: ignore[no-untyped-def]
+def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):
     """Make up to `most` nodes, or until the best that is still possible is within `gap` of the best found.
 
     `hope[K, M]` is what a category brings now and at most later. Returns the floor; the ceiling is on top of the

@@ -7,7 +7,7 @@ from departing.kernels.random import mix
 
 
 @inner
-def find_slot(table, keys, key):  # type: ignore[no-untyped-def]
+def find_slot(table, keys, key):
     """Where `key` stands in the table, or the empty place for it."""
     mask = uint64(len(table) - 1)
     slot = mix(key) & mask
@@ -17,7 +17,7 @@ def find_slot(table, keys, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def refill(table, keys, n):  # type: ignore[no-untyped-def]
+def refill(table, keys, n):
     """Enter the first n keys into an empty table."""
     for i in range(n):
         table[find_slot(table, keys, keys[i])] = i

@@ -83,7 +83,7 @@ class Room(NamedTuple):
 
 
 @inner
-def add_point(points, size, belief, value, node):  # type: ignore[no-untyped-def]
+def add_point(points, size, belief, value, node):
     """A new point, which no scan looks at yet and whose ceilings by category are still to come; its index."""
     p = size[POINTS]
     for x in range(len(belief)):
@@ -94,7 +94,7 @@ def add_point(points, size, belief, value, node):  # type: ignore[no-untyped-def
 
 
 @inner
-def show_point(points, size, p):  # type: ignore[no-untyped-def]
+def show_point(points, size, p):
     """Let scans look at point p."""
     s = size[COLUMNS]
     for x in range(len(points.columns)):
@@ -104,7 +104,7 @@ def show_point(points, size, p):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _pool_from(nodes, n, n_types, bench, stamp, n_pool):  # type: ignore[no-untyped-def]
+def _pool_from(nodes, n, n_types, bench, stamp, n_pool):
     """Add the points of a node's cover, but for corners, to the pool."""
     for j in range(nodes.n_cover[n]):
         p = nodes.cover[n, j]
@@ -116,7 +116,7 @@ def _pool_from(nodes, n, n_types, bench, stamp, n_pool):  # type: ignore[no-unty
 
 
 @inner
-def _pool(nodes, points, size, bench, n, a, o):  # type: ignore[no-untyped-def]
+def _pool(nodes, points, size, bench, n, a, o):
     """Points likely to cover the child of node n after outcome o of category a: of n, its siblings and cousins."""
     n_types, n_categories = points.at.shape[1], nodes.child.shape[1]
     size[POOL_STAMP] += 1
@@ -136,14 +136,14 @@ def _pool(nodes, points, size, bench, n, a, o):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _keep_cover(nodes, n, bench, count, slack):  # type: ignore[no-untyped-def]
+def _keep_cover(nodes, n, bench, count, slack):
     nodes.n_cover[n], nodes.slack[n] = count, slack
     for j in range(count):
         nodes.cover[n, j], nodes.multiplier[n, j] = bench.chosen[j], bench.multiplier[j]
 
 
 @inner
-def covered(nodes, points, n):  # type: ignore[no-untyped-def]
+def covered(nodes, points, n):
     """The ceiling of node n from its kept cover."""
     total = nodes.slack[n]
     for j in range(nodes.n_cover[n]):
@@ -152,7 +152,7 @@ def covered(nodes, points, n):  # type: ignore[no-untyped-def]
 
 
 @inner
-def find_node(nodes, points, floors, room, bench, size, weights, key, depth, known, n_pool, tolerance):  # type: ignore[no-untyped-def]
+def find_node(nodes, points, floors, room, bench, size, weights, key, depth, known, n_pool, tolerance):
     """The node with this key, made with its bounds if it is new; -1 where there is no room."""
     slot = find_slot(room.table, nodes.key, key)
     if room.table[slot] >= 0:
@@ -182,7 +182,7 @@ def find_node(nodes, points, floors, room, bench, size, weights, key, depth, kno
 
 
 @inner
-def _ask(model, nodes, points, floors, room, bench, size, n, a, tolerance):  # type: ignore[no-untyped-def]
+def _ask(model, nodes, points, floors, room, bench, size, n, a, tolerance):
     """Find the children of node n under category a; whether there was room."""
     e = nodes.opened[n]
     gain = 0.0
@@ -215,7 +215,7 @@ def _ask(model, nodes, points, floors, room, bench, size, n, a, tolerance):  # t
 
 
 @inner
-def _top(nodes, e):  # type: ignore[no-untyped-def]
+def _top(nodes, e):
     top = 0
     for a in range(1, nodes.bound.shape[1]):
         if nodes.bound[e, a] > nodes.bound[e, top]:
@@ -224,7 +224,7 @@ def _top(nodes, e):  # type: ignore[no-untyped-def]
 
 
 @part
-def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_gap):  # type: ignore[no-untyped-def]
+def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_gap):
     """Better bounds of an expanded node from its children's."""
     e = nodes.opened[n]
     size[STAMP] += 1
@@ -257,7 +257,7 @@ def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_g
 
 
 @part
-def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untyped-def]
+def _raise_floor(model, nodes, floors, room, size, n):
     """A better floor at node n from its children's, and a vector for it if it is much better than the last."""
     e = nodes.opened[n]
     best = _best_floor_category(nodes, e)
@@ -271,7 +271,7 @@ def _raise_floor(model, nodes, floors, room, size, n):  # type: ignore[no-untype
 
 
 @inner
-def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-untyped-def]
+def make_vector(model, nodes, floors, room, size, n, e, a):
     """Make a vector for node n from category a and its children's vectors, if it brings more than the last."""
     one, two = nodes.floor[nodes.child[e, a, 0]], nodes.floor[nodes.child[e, a, 1]]
     least = brings(floors, nodes.floor[n], nodes.weights[n])
@@ -283,7 +283,7 @@ def make_vector(model, nodes, floors, room, size, n, e, a):  # type: ignore[no-u
 
 
 @inner
-def resolve(nodes, points, floors, room, bench, size, n, tolerance):  # type: ignore[no-untyped-def]
+def resolve(nodes, points, floors, room, bench, size, n, tolerance):
     """Fresh bounds for a node that is not expanded."""
     mass = nodes.mass[n]
     vector, value = best_floor(nodes.weights[n], floors, size[FLOORS], nodes.floor[n], bench)
@@ -300,7 +300,7 @@ def resolve(nodes, points, floors, room, bench, size, n, tolerance):  # type: ig
 
 
 @inner
-def open_node(nodes, points, room, size, n):  # type: ignore[no-untyped-def]
+def open_node(nodes, points, room, size, n):
     """Expand a node: ceilings by category from its cover, and a new point."""
     e = size[EXPANDED]
     if e == len(nodes.point) or size[POINTS] == len(points.value):
@@ -323,7 +323,7 @@ def open_node(nodes, points, room, size, n):  # type: ignore[no-untyped-def]
 
 
 @part
-def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, root_gap):  # type: ignore[no-untyped-def]
+def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, root_gap):
     """Better bounds of node n. If `look`, it is one to be looked at anew, and expanded if that does not help."""
     if look:
         gap = nodes.upper[n] - nodes.lower[n]
@@ -338,7 +338,7 @@ def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, 
 
 
 @inner
-def _follow_best(nodes, room):  # type: ignore[no-untyped-def]
+def _follow_best(nodes, room):
     """Push the number of paths down the best categories from the root; how many nodes were reached, by depth."""
     room.reached[0] = 0
     nodes.paths[0] = 1.0
@@ -363,7 +363,7 @@ def _follow_best(nodes, room):  # type: ignore[no-untyped-def]
 
 
 @part
-def one_round(model, nodes, points, floors, room, bench, size, root_gap):  # type: ignore[no-untyped-def]
+def one_round(model, nodes, points, floors, room, bench, size, root_gap):
     """Expand the leaves that matter most and bring the news to the root."""
     tolerance = max(1e-10, min(1e-3, 0.01 * root_gap))
     n_reached = _follow_best(nodes, room)
@@ -391,7 +391,7 @@ def one_round(model, nodes, points, floors, room, bench, size, root_gap):  # typ
 
 
 @inner
-def _by_depth(nodes, size, starts, order):  # type: ignore[no-untyped-def]
+def _by_depth(nodes, size, starts, order):
     """All nodes in the order of their depth; how many there are."""
     for d in range(size[DEEPEST] + 2):
         starts[d] = 0
@@ -407,7 +407,7 @@ def _by_depth(nodes, size, starts, order):  # type: ignore[no-untyped-def]
 
 
 @search_kernel
-def rounds(model, nodes, points, floors, room, bench, size, gap, most):  # type: ignore[no-untyped-def]
+def rounds(model, nodes, points, floors, room, bench, size, gap, most):
     """Rounds until the gap is reached, `most` nodes have been expanded, or there is no more room."""
     until = size[EXPANDED] + most
     while True:
@@ -421,7 +421,7 @@ def rounds(model, nodes, points, floors, room, bench, size, gap, most):  # type:
 
 
 @search_kernel
-def settle(model, nodes, floors, room, size):  # type: ignore[no-untyped-def]
+def settle(model, nodes, floors, room, size):
     """Make vectors, from the leaves up, that bring at the root what its floor claims; the root's vector.
 
     There must be room for a vector at every node.
@@ -451,7 +451,7 @@ def settle(model, nodes, floors, room, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _best_floor_category(nodes, e):  # type: ignore[no-untyped-def]
+def _best_floor_category(nodes, e):
     """The category whose children have the best floors, or -1 if none was asked for."""
     best, most = -1, 0.0
     for a in range(nodes.bound.shape[1]):

@@ -13,7 +13,7 @@ from departing.kernels.random import GOLDEN, mix
 
 
 @inner
-def _go_on(model, belief, a, u):  # type: ignore[no-untyped-def]
+def _go_on(model, belief, a, u):
     """Move `belief` on by a step of category a with an outcome that u in [0, 1) decides; whether anyone is left."""
     click, stay = 0.0, 0.0
     for x in range(len(belief)):
@@ -30,7 +30,7 @@ def _go_on(model, belief, a, u):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _improve(model, floors, bench, room, size, belief, known, news):  # type: ignore[no-untyped-def]
+def _improve(model, floors, bench, room, size, belief, known, news):
     """A vector for `belief` from the best category and the best vectors after it, if it beats `known` by `news`."""
     best, most, one, two = -1, 0.0, -1, -1
     for a in range(len(model.reward)):
@@ -54,7 +54,7 @@ def _improve(model, floors, bench, room, size, belief, known, news):  # type: ig
 
 
 @search_kernel
-def practise(model, floors, bench, room, size, prior, beliefs, news, most):  # type: ignore[no-untyped-def]
+def practise(model, floors, bench, room, size, prior, beliefs, news, most):
     """`most` walks of at most `len(beliefs)` steps from the prior, and an improvement by at least `news` on each step
     of the way back; the best vector at the prior."""
     for _ in range(most):

@@ -56,7 +56,7 @@ class Bench(NamedTuple):
 
 
 @part
-def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buffer):  # type: ignore[no-untyped-def]
+def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buffer):
     """`value - price · column - limit` of some columns, four types at a time: compiled to vector instructions."""
     size, here = stop - start, values[start:stop]
     for i in range(size):
@@ -78,7 +78,7 @@ def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buf
 
 
 @loose
-def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):  # type: ignore[no-untyped-def]
+def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):
     """For each of RANGES ranges of columns the one with the least `value - price · column`, if below `limit`.
 
     Sums of what is below the limit, which are vector instructions, tell which ranges have something to find.
@@ -101,7 +101,7 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
 
 
 @loose
-def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short):  # type: ignore[no-untyped-def]
+def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short):
     """Some columns with `value - price · column` below `-tolerance` and near the least; how many."""
     _reduced_costs(columns, values, 0, n, price, kept, n_kept, 0.0, buffer)
     least = 0.0
@@ -117,7 +117,7 @@ def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short
 
 
 @inner
-def _cheapest(columns, values, short, count, price, kept, n_kept, tolerance):  # type: ignore[no-untyped-def]
+def _cheapest(columns, values, short, count, price, kept, n_kept, tolerance):
     """The column of a short list with the least `value - price · column`, and that; -1 if above `-tolerance`."""
     best, least = -1, -tolerance
     for i in range(count):
@@ -131,7 +131,7 @@ def _cheapest(columns, values, short, count, price, kept, n_kept, tolerance):  #
 
 
 @inner
-def _leaving(inverse, point, kept, n_kept, level, column):  # type: ignore[no-untyped-def]
+def _leaving(inverse, point, kept, n_kept, level, column):
     """The row that leaves when `point` comes into the basis, or -1; `column` is the point in terms of the basis."""
     step, leaving = np.inf, -1
     for i in range(n_kept):
@@ -147,7 +147,7 @@ def _leaving(inverse, point, kept, n_kept, level, column):  # type: ignore[no-un
 
 
 @inner
-def _turn(inverse, leaving, n_kept, level, column):  # type: ignore[no-untyped-def]
+def _turn(inverse, leaving, n_kept, level, column):
     """Change the basis at row `leaving`."""
     scale = 1.0 / column[leaving]
     step = level[leaving] * scale
@@ -163,7 +163,7 @@ def _turn(inverse, leaving, n_kept, level, column):  # type: ignore[no-untyped-d
 
 
 @part
-def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[no-untyped-def]
+def _try_pool(points, bench, n_kept, n_pool, tolerance, most):
     """Bring points of the pool into the basis until none is worth it, those of a short list first."""
     count = 0
     for _ in range(most):
@@ -199,7 +199,7 @@ def _try_pool(points, bench, n_kept, n_pool, tolerance, most):  # type: ignore[n
 
 
 @part
-def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: ignore[no-untyped-def]
+def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):
     """Add to the pool what a scan of all columns finds; its new size."""
     for k in range(n_kept):
         s = 0.0
@@ -226,7 +226,7 @@ def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):  # type: 
 
 
 @inner
-def _gather(points, bench, start, stop):  # type: ignore[no-untyped-def]
+def _gather(points, bench, start, stop):
     """Copy points of the pool into columns."""
     for i in range(start, stop):
         p = bench.pool[i]
@@ -236,7 +236,7 @@ def _gather(points, bench, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inner
-def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):  # type: ignore[no-untyped-def]
+def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):
     """A cheap cover of `belief` by points, started from the corners.
 
     Returns the ceiling, the part of it that is slack (what the chosen points leave uncovered, at the corners'
@@ -272,7 +272,7 @@ def cover(belief, points, n_columns, bench, n_pool, tolerance, passes):  # type:
 
 
 @inner
-def _read_off(belief, points, bench, n_kept):  # type: ignore[no-untyped-def]
+def _read_off(belief, points, bench, n_kept):
     """The multipliers of the basis, refined once if rounding has left its mark."""
     rest = bench.row
     for repeat in range(2):
@@ -310,7 +310,7 @@ def _read_off(belief, points, bench, n_kept):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def edge(reward, click, stay, best, x, y, grid, tolerance, value, by_category, keep):  # type: ignore[no-untyped-def]
+def edge(reward, click, stay, best, x, y, grid, tolerance, value, by_category, keep):
     """Ceilings for beliefs that hold types x and y alone: `value[i]` where x has the share `grid[i]`.
 
     Gauss-Seidel sweeps with convex interpolation from the corners' ceilings down; `by_category[i, K]` are the
@@ -365,7 +365,7 @@ def edge(reward, click, stay, best, x, y, grid, tolerance, value, by_category, k
 
 
 @part
-def _renew(i, a, gain, where, share, mass, value, by_category):  # type: ignore[no-untyped-def]
+def _renew(i, a, gain, where, share, mass, value, by_category):
     v = gain[i, a]
     for o in range(2):
         j, f = where[i, a, o], share[i, a, o]
@@ -374,7 +374,7 @@ def _renew(i, a, gain, where, share, mass, value, by_category):  # type: ignore[
 
 
 @part
-def _thin(grid, value, tolerance, keep):  # type: ignore[no-untyped-def]
+def _thin(grid, value, tolerance, keep):
     """Mark the points without which interpolation would be off by more than `tolerance`."""
     n = len(grid) - 1
     low, high = np.empty(n + 2, np.int64), np.empty(n + 2, np.int64)

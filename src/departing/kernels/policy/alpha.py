@@ -10,7 +10,7 @@ TILE = 64  # users worked on at a time
 
 
 @kernel
-def _best_of_tile(tile, vectors, value, best, where):  # type: ignore[no-untyped-def]
+def _best_of_tile(tile, vectors, value, best, where):
     """For each of the beliefs `tile[M, TILE]` the vector that brings most, the first of equals."""
     for i in range(TILE):
         best[i], where[i] = -np.inf, 0
@@ -29,7 +29,7 @@ def _best_of_tile(tile, vectors, value, best, where):  # type: ignore[no-untyped
 
 
 @kernel
-def best_vectors(beliefs, vectors):  # type: ignore[no-untyped-def]
+def best_vectors(beliefs, vectors):
     """For each of `beliefs[n, M]` which of `vectors[A, M]` brings most, the first of equals."""
     n, n_types = beliefs.shape
     chosen = np.empty(n, np.int64)
@@ -47,7 +47,7 @@ def best_vectors(beliefs, vectors):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def best_by_counts(counts, log_outcome_probabilities, log_prior, prior, impossible, vectors):  # type: ignore[no-untyped-def]
+def best_by_counts(counts, log_outcome_probabilities, log_prior, prior, impossible, vectors):
     """As `best_vectors` at the beliefs after `counts[n, L]` (`log_outcome_probabilities[L, M]`: a row for each).
 
     Counts that no type can have, whose log weights are not above `impossible`, are answered at the prior.

@@ -8,7 +8,7 @@ from departing.kernels.random import mix
 
 
 @kernel
-def _slot(row, factors, mask):  # type: ignore[no-untyped-def]
+def _slot(row, factors, mask):
     key = uint64(0)
     for j in range(len(row)):
         key += uint64(row[j]) * factors[j]
@@ -16,7 +16,7 @@ def _slot(row, factors, mask):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _same(one, two):  # type: ignore[no-untyped-def]
+def _same(one, two):
     same = True
     for j in range(len(one)):
         same &= one[j] == two[j]
@@ -24,7 +24,7 @@ def _same(one, two):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def enter(entries, factors, slots):  # type: ignore[no-untyped-def]
+def enter(entries, factors, slots):
     """Enter distinct rows `entries[m, L]` into empty `slots`, a power of two of them."""
     mask = uint64(len(slots) - 1)
     for i in range(len(entries)):
@@ -35,7 +35,7 @@ def enter(entries, factors, slots):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def look_up(rows, entries, factors, slots):  # type: ignore[no-untyped-def]
+def look_up(rows, entries, factors, slots):
     """Which entry each of `rows[n, L]` is, or -1."""
     mask = uint64(len(slots) - 1)
     found = np.empty(len(rows), np.int64)

@@ -22,7 +22,7 @@ LOW = 0xFFFFFFFF
 
 
 @kernel
-def enqueue(share, buffer, lanes):  # type: ignore[no-untyped-def]
+def enqueue(share, buffer, lanes):
     """Put the first words of `share[x]` users of every type x into the lanes, then into the queue."""
     width = lanes.shape[0]
     start = 0
@@ -34,7 +34,7 @@ def enqueue(share, buffer, lanes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tally):  # type: ignore[no-untyped-def]
+def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tally):
     """Play `users` enqueued users to the end; their last words are `buffer[:users]`, in order of leaving.
 
     Returns the number of steps. Where `tally[users, K, 4]` is not empty the clicks and stays of every user are
@@ -103,7 +103,7 @@ def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tal
 
 
 @kernel
-def tally_clicks(words, shown, histogram, aside):  # type: ignore[no-untyped-def]
+def tally_clicks(words, shown, histogram, aside):
     """Add the clicks of every word to `histogram[4 * cap]`, four histograms one after the other.
 
     Four, so that users with equal clicks need not wait for each other. The indices of words in an exit (where
