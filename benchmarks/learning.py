@@ -49,7 +49,9 @@ def _speed():
     for name, instance in (("sure", blog()), ("unsure", _unsure(2))):
 
         def lattice(instance=instance):
-            dp.simulate(instance, dp.LatticeUCB(2, 10**9, epsilon=float(instance.leave.min())), 10**9)
+            dp.simulate(
+                instance, dp.LatticeUCB(2, 10**9, epsilon=float(instance.departure_probabilities.min())), 10**9
+            )
 
         figure = cpu_seconds(lattice, repeats=1)[0]
         yield Row(f"lattice, 10^9 users, K = 2, {name} departure", figure, "s", 30, at_least=False)

@@ -46,7 +46,7 @@ def draw_by_commands(commands: dict[str, str], prefix: str = "") -> None:
 
 if __name__ == "__main__":
     instance = blog()
-    sports, economics = instance.category("sports"), instance.category("economics")
+    sports, economics = instance.category_index("sports"), instance.category_index("economics")
     best = Threshold(first=sports, steps=6, then=economics)
     IMAGES.mkdir(exist_ok=True)
     save(draw_switching(instance, sports, economics), IMAGES / "switching.png", 130)

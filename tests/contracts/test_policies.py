@@ -83,7 +83,7 @@ class TestPolicy:
     def test_where_it_says_it_has_settled_it_has(self, policy):
         instance = magazine()
         seen = counts(300)
-        bounds = policy.unsettled(seen, instance)
+        bounds = policy.switch_probability_bounds(seen, instance)
         assert bounds.shape == (300, 3)
         assert ((bounds >= 0) & (bounds <= 1)).all()
         settled = (bounds == 0).all(axis=1)

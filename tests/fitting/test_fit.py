@@ -255,7 +255,7 @@ def test_odd_histories_are_fitted(counts, users):
         ({"histories": [1, 2]}, "expected Histories"),
         ({"histories": dp.Histories(np.zeros((0, 2, 4), int))}, "nothing to fit"),
         ({"histories": dp.Histories(np.zeros((3, 2, 4), int))}, "nothing to fit"),
-        ({"types": 0}, "types is 0; expected a whole number from 1"),
+        ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"types": []}, "types is empty"),
         ({"types": 9}, "types is 9; at most 3 are allowed"),
         ({"types": 65}, "at most 64"),

@@ -16,7 +16,7 @@ def outcome_chances(instance, a, x):
 def schedule_value(instance, policy, x):
     """The expected clicks of type x, one step after the other, and a geometric series at the end."""
     here, value = Fraction(1), Fraction(0)
-    for a, n in policy.segments:
+    for a, n in policy.phases:
         click, stay, _, last = outcome_chances(instance, a, x)
         for _ in range(n):
             value += here * (click + last)

@@ -67,7 +67,7 @@ def test_the_chance_that_greedy_ever_changes_is_a_bound(seed):
     rng = np.random.default_rng(seed)
     start = np.zeros((1, 3, 4), np.int64)
     start[0, int(policy.recommend(start[0])), 0] = 6
-    bound = policy.unsettled(start, instance)[0]
+    bound = policy.switch_probability_bounds(start, instance)[0]
     for x in np.flatnonzero(bound < 0.5):
         first, changed, n = int(policy.recommend(start[0])), 0, 3000
         counts, here = np.repeat(start, n, axis=0), np.ones(n, bool)

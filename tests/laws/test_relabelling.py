@@ -20,7 +20,7 @@ def relabelled(draw):
 def moved(policy, order):
     """The schedule with categories under their new labels."""
     label = {old: new for new, old in enumerate(order)}
-    walk = [label[a] for a, n in policy.segments for _ in range(n)]
+    walk = [label[a] for a, n in policy.phases for _ in range(n)]
     return dp.Walk(walk, then=label[policy.then])
 
 

@@ -86,7 +86,7 @@ class TestPair:
         )
 
     def test_errors(self):
-        with pytest.raises(InputError, match="liked is -1; a category is a whole number from 0"):
+        with pytest.raises(InputError, match="liked is -1; expected a category name or an integer ≥ 0"):
             LastOutcomePolicy(-1, 0)
         with pytest.raises(InputError, match="LastOutcomePolicy recommends category 2, but the instance has 2"):
             LastOutcomePolicy(0, 2).brings(SOFT)
@@ -246,9 +246,9 @@ class TestBlocks:
     def test_errors(self, kind):
         with pytest.raises(InputError, match="growth is 2; expected a number from 0 to 1"):
             kind(2, growth=2)
-        with pytest.raises(InputError, match="seed is -1; expected a whole number from 0"):
+        with pytest.raises(InputError, match="seed is -1; expected an integer ≥ 0"):
             kind(2, seed=-1)
-        with pytest.raises(InputError, match="categories is 0; expected a whole number from 1"):
+        with pytest.raises(InputError, match="categories is 0; expected an integer ≥ 1"):
             kind(0)
 
 

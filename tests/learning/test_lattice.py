@@ -12,7 +12,9 @@ UNSURE = dp.Instance([0.3, 0.7], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.
 
 
 def learned(instance, users, seed, **options):
-    learner = LatticeUCB(instance.n_categories, users, seed, epsilon=float(instance.leave.min()), **options)
+    learner = LatticeUCB(
+        instance.n_categories, users, seed, epsilon=float(instance.departure_probabilities.min()), **options
+    )
     run = dp.simulate(instance, learner, users=users, seed=seed)
     return learner, run
 

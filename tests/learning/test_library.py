@@ -51,7 +51,7 @@ def test_what_is_not_told_comes_from_the_instance():
             "'bayes:horizon=3' has the unknown option 'horizon' for 'bayes'; allowed are types, explore",
         ),
         ("lattice:types=3", "the unknown option 'types' for 'lattice'; allowed are epsilon, horizon, scale"),
-        ("bayes:types=2.5", "'bayes:types=2.5': types is 2.5; expected a whole number from 1"),
+        ("bayes:types=2.5", "'bayes:types=2.5': types is 2.5; expected an integer ≥ 1"),
         ("bayes:explore=magic", "explore is 'magic'; allowed are priced, thompson, none"),
         ("ucb-hybrid:epsilon=2", "epsilon is 2; expected a number above 0 and below 1"),
         ("ucb-hybrid:scale=3", "scale is 3; allowed are proved, estimated"),

@@ -146,7 +146,7 @@ class TestSets:
             lambda: UCBHybrid.thresholds(tau=1),
             "users is missing; UCB-Hybrid needs the number of users who will come.",
         ),
-        (lambda: UCBHybrid(TWO, users=0, tau=1), "users is 0; expected a whole number from 1."),
+        (lambda: UCBHybrid(TWO, users=0, tau=1), "users is 0; expected an integer ≥ 1."),
         (lambda: UCBHybrid([], users=9, tau=1), "policies is empty; expected at least one policy."),
         (
             lambda: UCBHybrid(dp.Fixed(0), users=9, tau=1),

@@ -282,7 +282,7 @@ def test_what_is_no_url_is_told(url):
 def test_wrong_options_are_told(impatient):
     for arguments, sentence in (
         (("--url", f"http://127.0.0.1:{free_port()}"), "cannot be reached: ConnectionRefusedError"),
-        (("--users", "0"), "users is 0; expected a whole number from 1."),
+        (("--users", "0"), "users is 0; expected an integer ≥ 1."),
         (("--key", "schlüssel"), "key has characters that are not printable ASCII."),
     ):
         done = call("loadtest", "magazine", *arguments)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import departing as dp
-from departing.model.counts import as_counts, clicks, gone, merge, steps
+from departing.model.counts import as_counts, clicks, departed, merge, steps
 from departing.model.examples import blog
 from helpers.exact import posterior
 from helpers.strategies import counts, instances
@@ -51,10 +51,10 @@ def test_beliefs_come_in_batches():
         ([[1, 0, 0]], "expected \\[..., categories, 4\\]"),
         (3, "expected \\[..., categories, 4\\]"),
         ([[-1, 0, 0, 0], [0, 0, 0, 0]], "a count cannot be negative"),
-        ([[0.5, 0, 0, 0], [0, 0, 0, 0]], "such as 0.5.*expected whole numbers"),
-        ([[np.nan, 0, 0, 0], [0, 0, 0, 0]], "expected whole numbers"),
-        ([["a", "b", "c", "d"]] * 2, "expected whole numbers"),
-        ([[1e300, 0, 0, 0], [0, 0, 0, 0]], "such as 1e.300.*expected whole numbers"),
+        ([[0.5, 0, 0, 0], [0, 0, 0, 0]], "such as 0.5.*expected integers"),
+        ([[np.nan, 0, 0, 0], [0, 0, 0, 0]], "expected integers"),
+        ([["a", "b", "c", "d"]] * 2, "expected integers"),
+        ([[1e300, 0, 0, 0], [0, 0, 0, 0]], "such as 1e.300.*expected integers"),
         ([[1, 0, 0, 0], [0]], "rows of different lengths"),
         ([[0, 0, 0, 0]], "counts have 1 categories; the instance has 2"),
     ],
@@ -73,7 +73,7 @@ def test_steps_clicks_and_departures_are_read_off_counts():
     seen = np.array([[[2, 1, 0, 0], [3, 0, 0, 1]], [[2, 1, 0, 0], [3, 0, 0, 0]]])
     assert steps(seen).tolist() == [7, 6]
     assert clicks(seen).tolist() == [6, 5]
-    assert gone(seen).tolist() == [True, False]
+    assert departed(seen).tolist() == [True, False]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(1, 5)), min_size=1, max_size=40))
@@ -89,7 +89,7 @@ def test_merging_adds_up_equal_counts(rows):
 
 
 def test_merging_survives_rows_with_one_key(monkeypatch):
-    monkeypatch.setattr("departing.model.counts.row_keys", lambda counts, seed=0: np.zeros(len(counts), np.uint64))
+    monkeypatch.setattr("departing.model.counts.hash_rows", lambda counts, seed=0: np.zeros(len(counts), np.uint64))
     table = np.array([[[1, 0, 0, 0]], [[2, 0, 0, 0]], [[1, 0, 0, 0]]])
     distinct, total = merge(table, np.array([1, 1, 5]))
     assert distinct[:, 0, 0].tolist() == [1, 2]
@@ -121,10 +121,10 @@ def test_what_is_pending_tells_counts_apart():
         ({"counts": [[1, 0, 0, 0]]}, "expected \\[users, categories, 4\\]"),
         ({"counts": [[[0, 0, 2, 0]]]}, "departs more than once"),
         ({"counts": [[[0, 0, 1, 1]]]}, "departs more than once"),
-        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 whole numbers from 1"),
-        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 whole numbers from 1"),
+        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 integers ≥ 1"),
+        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 integers ≥ 1"),
         ({"counts": [[[1, 0, 0, 0]]], "ids": ["a", "b"]}, "ids has 2 entries"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "expected whole numbers of shape \\[1, 1, 2\\]"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "expected integers of shape \\[1, 1, 2\\]"),
         ({"counts": [[[1, 0, 0, 0]]], "pending": [[[0, 1]]]}, "at most the clicks and stays in counts"),
         ({"counts": [[[1, 0, 0, 0]]], "pending": [[[-1, 0]]]}, "at least 0"),
         ({"counts": [[[1, 0, 1, 0]]], "pending": [[[1, 0]]]}, "a user who departed"),

@@ -19,7 +19,7 @@ def test_every_specialist_has_a_favourite_of_its_own():
 
 
 def test_sticky_users_stay_long():
-    assert (1 / dp.random_instance("sticky", 4, 4).leave).min() > 8
+    assert (1 / dp.random_instance("sticky", 4, 4).departure_probabilities).min() > 8
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -44,9 +44,9 @@ def test_depart_can_be_given_and_seeds_differ():
     ("arguments", "sentence"),
     [
         ({"family": "odd"}, "family is 'odd'; allowed are uniform, specialists"),
-        ({"types": 0}, "types is 0; expected a whole number from 1"),
+        ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"categories": 2.5}, "categories is 2.5"),
-        ({"seed": -1}, "seed is -1; expected a whole number from 0"),
+        ({"seed": -1}, "seed is -1; expected an integer ≥ 0"),
         ({"family": "row", "types": 3}, "is for 2 types and 2 categories, not 3 and 2"),
         ({"family": "specialists", "types": 3, "categories": 2}, "at least one for each of 3 types"),
     ],

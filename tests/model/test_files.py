@@ -3,17 +3,17 @@ import os
 import pytest
 
 from departing.model.errors import InputError
-from departing.model.files import replacing
+from departing.model.files import atomic_write
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as part:
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as part:
         part.write_text("half")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -22,19 +22,19 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 
 def test_the_file_has_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "plain").write_text("")
-    with replacing(tmp_path / "made") as part:
+    with atomic_write(tmp_path / "made") as part:
         part.write_text("x")
     assert os.stat(tmp_path / "made").st_mode == os.stat(tmp_path / "plain").st_mode
 
 
 def test_a_full_disk_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"Cannot write .*No space left"), replacing(tmp_path / "a.txt"):
+    with pytest.raises(InputError, match=r"Cannot write .*No space left"), atomic_write(tmp_path / "a.txt"):
         raise OSError(28, "No space left on device")
 
 
 def test_what_goes_wrong_elsewhere_is_not_blamed_on_the_file(tmp_path):
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a.txt"):
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a.txt"):
         open(tmp_path / "other.txt")  # noqa: SIM115
-    with pytest.raises(InputError, match=r"Cannot write .*null"), replacing(tmp_path / "a\0.txt"):
+    with pytest.raises(InputError, match=r"Cannot write .*null"), atomic_write(tmp_path / "a\0.txt"):
         pass
     assert list(tmp_path.iterdir()) == []

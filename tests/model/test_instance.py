@@ -15,7 +15,13 @@ def test_scalars_broadcast_and_arrays_are_frozen():
     instance = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=0.5, depart_on_click=0.1)
     assert instance.depart.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert instance.depart_on_click.shape == (2, 2)
-    for array in (instance.prior, instance.click, instance.depart, instance.outcome_probabilities, instance.leave):
+    for array in (
+        instance.prior,
+        instance.click,
+        instance.depart,
+        instance.outcome_probabilities,
+        instance.departure_probabilities,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0
     with pytest.raises(AttributeError):
@@ -36,7 +42,9 @@ def test_outcomes_sum_to_one_and_logarithms_agree(instance):
         np.testing.assert_allclose(
             np.exp(instance.log_outcome_probabilities), instance.outcome_probabilities, rtol=1e-12, atol=1e-300
         )
-    np.testing.assert_allclose(instance.outcome_probabilities[:, 2:].sum(axis=1), instance.leave, rtol=1e-14)
+    np.testing.assert_allclose(
+        instance.outcome_probabilities[:, 2:].sum(axis=1), instance.departure_probabilities, rtol=1e-14
+    )
 
 
 @given(instances())
@@ -113,10 +121,10 @@ def test_a_certain_click_is_fine_where_clickers_may_depart():
 
 
 def test_names_and_indices_find_a_category():
-    assert [blog().category(name) for name in ("sports", 1, "1", np.int64(1), "economics")] == [1, 1, 1, 1, 0]
+    assert [blog().category_index(name) for name in ("sports", 1, "1", np.int64(1), "economics")] == [1, 1, 1, 1, 0]
     for wrong in ("golf", 2, -1, None, 1.9, float("inf"), "9" * 5000):
         with pytest.raises(dp.InputError, match=r"There is no category .*known are 'economics', 'sports'"):
-            blog().category(wrong)
+            blog().category_index(wrong)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,7 @@ def test_names_and_indices_find_a_category():
         ),
         ("a.toml", "prior = [0.9]\nclick = [[0.5]]", "prior sums to 0.9"),
         ("a.toml", "version = 99\nprior = [1.0]\nclick = [[0.5]]", "has version 99, but this release .* upgrade"),
-        ("a.toml", "version = 'x'\nprior = [1.0]\nclick = [[0.5]]", "versions are whole numbers"),
+        ("a.toml", "version = 'x'\nprior = [1.0]\nclick = [[0.5]]", "expected an integer ≥ 1"),
         ("a.toml", "format = 'departing-policy'\nprior = [1.0]\nclick = [[0.5]]", "has format 'departing-policy'"),
         ("a.yaml", "", "ends in '.yaml'; allowed endings are .toml, .json"),
     ],

@@ -156,7 +156,7 @@ def test_departures_by_silence_do_not_bias():
         ),
         ({"fit": SITE}, "fit is Instance.*; expected what dp.fit gives"),
         ({"confidence": 1.5}, "confidence is 1.5; expected a number from 0"),
-        ({"times": 1}, "times is 1; expected a whole number from 2"),
+        ({"times": 1}, "times is 1; expected an integer ≥ 2"),
         ({"seed": -1}, "seed is -1"),
     ],
 )

@@ -86,7 +86,7 @@ def test_the_blog_is_a_chain_of_two_runs_with_exact_shares(plans):
 def test_the_first_two_steps_of_the_magazine_are_exact(plans):
     instance = plans["magazine"].instance
     root, second = first_steps(plans["magazine"])[:2]
-    music = instance.category("music")
+    music = instance.category_index("music")
     assert root.nodes[0].category == music
     clicked, stayed = (
         float(instance.prior @ instance.outcome_probabilities[music, outcome]) for outcome in (CLICK, STAY)

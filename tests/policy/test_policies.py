@@ -46,10 +46,10 @@ def test_a_table_finds_its_counts_and_asks_the_fallback_for_others():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: dp.Fixed(-1), "category is -1; a category is a whole number from 0"),
+        (lambda: dp.Fixed(-1), "category is -1; expected a category name or an integer ≥ 0"),
         (lambda: dp.Fixed(True), "category is True"),
         (lambda: dp.Fixed("sports"), "category is 'sports'"),
-        (lambda: dp.Threshold(first=0, steps=-1, then=1), "steps is -1; expected a whole number from 0"),
+        (lambda: dp.Threshold(first=0, steps=-1, then=1), "steps is -1; expected an integer ≥ 0"),
         (lambda: dp.Threshold(first=0, steps=2.5, then=1), "steps is 2.5"),
         (lambda: dp.Threshold(first=0, steps=2**62, then=1), "at most"),
         (lambda: dp.Walk([0, -2], then=1), r"categories\[1\] is -2"),
@@ -120,7 +120,7 @@ def test_a_saved_policy_is_a_short_form_too(tmp_path):
         ({"kind": "fixed", "category": -1}, "category is -1"),
         ({"kind": "walk", "categories": 3, "then": 0}, "categories is 3; expected a list of categories"),
         ({"kind": "walk", "categories": "ab", "then": 0}, "categories is 'ab'; expected a list"),
-        ({"kind": "fixed", "category": 10**30}, "category is 1000000000000000000000000000000; a category is"),
+        ({"kind": "fixed", "category": 10**30}, "category is 1000000000000000000000000000000; expected a category"),
         (
             {
                 "kind": "table",
@@ -205,7 +205,7 @@ def test_wrong_alpha_vectors_are_refused(vectors, categories, match):
 def test_an_alpha_policy_for_another_instance_tells_nothing_about_settling():
     policy = dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2])
     other = dp.random_instance("uniform", 3, 3)
-    assert (policy.unsettled(np.zeros((2, 3, 4), int), other) == 1).all()
+    assert (policy.switch_probability_bounds(np.zeros((2, 3, 4), int), other) == 1).all()
 
 
 def test_masks_that_do_not_fit_the_users_are_refused():

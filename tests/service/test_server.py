@@ -177,7 +177,7 @@ def visit(client, site, name, rng):
     kind = rng.choice(site.n_types, p=site.prior)
     while True:
         shown = client.recommend(name)
-        chances = site.outcome_probabilities[site.category(shown["category"]), :, kind]
+        chances = site.outcome_probabilities[site.category_index(shown["category"]), :, kind]
         outcome = rng.choice(4, p=chances / chances.sum())
         client.feedback(shown["event"], outcome in (0, 3), departed=bool(outcome >= 2))
         if outcome >= 2:

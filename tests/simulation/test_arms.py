@@ -57,11 +57,11 @@ def one_user(instance, policy, generator):
         u = generator.draw()
         if u < chances[CLICK]:
             counts[a, CLICK] += 1
-        elif u < 1 - Fraction(float(instance.leave[a, x])):
+        elif u < 1 - Fraction(float(instance.departure_probabilities[a, x])):
             counts[a, STAY] += 1
         else:
             clicked = chances[CLICK_DEPART] > 0 and generator.draw() < chances[CLICK_DEPART] / Fraction(
-                float(instance.leave[a, x])
+                float(instance.departure_probabilities[a, x])
             )
             counts[a, CLICK_DEPART if clicked else DEPART] += 1
             return counts

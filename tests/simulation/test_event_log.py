@@ -22,7 +22,7 @@ def test_the_log_is_the_run(tmp_path, ending):
     assert set(rows["category"]) <= set(magazine().categories)
     assert (np.diff(rows["time"]) >= 0).all()
     counts = np.zeros((3000, 3, 4), np.int64)
-    category = [magazine().category(name) for name in rows["category"]]
+    category = [magazine().category_index(name) for name in rows["category"]]
     outcome = np.where(rows["clicked"], np.where(rows["departed"], 3, 0), np.where(rows["departed"], 2, 1))
     np.add.at(counts, (rows["user"].astype(int), category, outcome), 1)
     again = dp.Histories(counts).distinct

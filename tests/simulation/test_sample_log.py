@@ -13,7 +13,7 @@ SHARES = np.array([0.7, 0.3])
 def test_users_do_what_the_instance_says():
     """Shown categories at random for ever, a user of a type clicks as often as clicks over leaves come to."""
     log = dp.sample_log(SITE, users=50_000, seed=1, shares=SHARES, days=1e5)
-    clicks, leave = SHARES @ SITE.click, SHARES @ SITE.leave
+    clicks, leave = SHARES @ SITE.click, SHARES @ SITE.departure_probabilities
     expected = float(SITE.prior @ (clicks / leave))
     per_user = np.bincount(log.user, log.clicked, 50_000)
     assert abs(per_user.mean() - expected) < 4 * per_user.std() / np.sqrt(50_000)

@@ -159,7 +159,7 @@ def test_progress_adds_up_to_the_users(engine, max_steps):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"users": 0}, "users is 0; expected a whole number from 1"),
+        ({"users": 0}, "users is 0; expected an integer ≥ 1"),
         ({"users": -5}, "users is -5"),
         ({"users": 1.5}, "users is 1.5"),
         ({"users": 10**16}, r"at most 1e\+15 are allowed"),

@@ -95,7 +95,7 @@ def fit(
 ) -> None:
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
     from departing.fitting.fit import fit as estimate
-    from departing.model.files import ENDINGS, check_target
+    from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.model.validation import check_int
     from departing.plotting import figures
     from departing.report import fitting as report
@@ -103,9 +103,9 @@ def fit(
     numbers, times = _numbers("types", types), check_int("bootstrap", times, 0, 10**5)
     if 0 < times < report.FEWEST:
         raise InputError(f"bootstrap is {times}; expected at least {report.FEWEST} draws, or 0 for none.")
-    for path, endings in ((save, ENDINGS), (picture, figures.ENDINGS)):
+    for path, endings in ((save, DOCUMENT_SUFFIXES), (picture, figures.FIGURE_SUFFIXES)):
         if path is not None:
-            check_target(path, endings)
+            check_writable(path, endings)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     read = _read(log, columns, inactive_after, categories, table, memory_limit, rejects, as_json)
     with progress("fitting", len(numbers), as_json) as advance:
@@ -289,7 +289,7 @@ def movielens(
 ) -> None:
     """Make an instance of film ratings: types of users, or a replay of the real ones."""
     from departing.data.movielens import MovieLens
-    from departing.model.files import ENDINGS, check_target
+    from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.plotting import figures
     from departing.report import movielens as report
 
@@ -298,9 +298,9 @@ def movielens(
             f"--{'seed' if types is None else 'types'} and --replay do not go together: users stay apart."
         )
     if save is not None:
-        check_target(save, ENDINGS)
+        check_writable(save, DOCUMENT_SUFFIXES)
     if picture is not None:
-        check_target(picture, figures.ENDINGS)
+        check_writable(picture, figures.FIGURE_SUFFIXES)
     chances = [_chance("depart", part) for part in depart.split(",")]
     leave = chances[0] if len(chances) == 1 else chances
     chosen = None if genres is None else [name.strip() for name in genres.split(",")]

@@ -48,9 +48,9 @@ def learn(
     """Let a learner recommend to users of whom it knows nothing, and tell what that costs."""
     from departing.learning.base import LearnerBase
     from departing.learning.library import learner_from_dict, load_learner, parse_learner
-    from departing.model.files import check_target
-    from departing.model.validation import MOST_USERS, check_int, check_seed
-    from departing.plotting.figures import ENDINGS
+    from departing.model.files import check_writable
+    from departing.model.validation import MAX_USERS, check_int, check_seed
+    from departing.plotting.figures import FIGURE_SUFFIXES
     from departing.report import learning as report
     from departing.studies.plot import write_plot
     from departing.studies.results import curves_of
@@ -58,14 +58,14 @@ def learn(
 
     if (learner is None) == (load is None):
         raise InputError("Give either a learner, or --load with the file of one.")
-    found, n_users = load_instance(file), check_int("users", whole("users", users), most=MOST_USERS)
+    found, n_users = load_instance(file), check_int("users", whole("users", users), most=MAX_USERS)
     seed, runs, late = check_seed(seed), check_int("runs", runs, 1, 10**5), whole("delay", delay)
     if runs > 1 and (save is not None or load is not None):
         raise InputError(f"runs is {runs}; a learner is saved and loaded for one run only.")
     if save is not None:
-        check_target(save, (".json",))
+        check_writable(save, (".json",))
     if picture is not None:
-        check_target(picture, ENDINGS)
+        check_writable(picture, FIGURE_SUFFIXES)
     spec = None if learner is None else parse_learner(learner)
     records = []
     with progress("learning", n_users * runs, as_json) as advance:

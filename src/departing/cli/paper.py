@@ -18,13 +18,13 @@ def paper(
 ) -> None:
     """Check every statement of the paper that can be computed, and show what was found beyond it."""
     from departing.data.movielens import MovieLens
-    from departing.model.files import check_target, replacing
+    from departing.model.files import atomic_write, check_writable
     from departing.paper.claim import Scale
     from departing.paper.claims import CLAIMS
     from departing.paper.runner import check_all
     from departing.report.paper import paper_page, paper_table, paper_values, summary
 
-    check_target(out, (".html",))
+    check_writable(out, (".html",))
     kept = out.with_name(f".{out.stem}-unfinished.json")
     if movielens is not None:
         MovieLens.read(movielens)  # a wrong path is told before the work, not after
@@ -35,7 +35,7 @@ def paper(
         if not interrupted(error):
             raise
         stop("Interrupted; what was checked is kept, and the same command goes on from there.")
-    with replacing(out) as part:
+    with atomic_write(out) as part:
         part.write_text(paper_page(found, quick), encoding="utf-8")
     kept.unlink(missing_ok=True)
     if as_json:

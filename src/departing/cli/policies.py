@@ -186,8 +186,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
-    from departing.model.files import ENDINGS, check_target
-    from departing.model.validation import check_int, check_share
+    from departing.model.files import DOCUMENT_SUFFIXES, check_writable
+    from departing.model.validation import check_fraction, check_int
     from departing.planning.baselines import rivals
     from departing.planning.plan import plan as plan_policy
     from departing.planning.policy_text import is_plain
@@ -195,16 +195,16 @@ def plan(
 
     found = load_instance(file)
     names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
-    only = None if allowed is None else [found.category(name.strip()) for name in names]
+    only = None if allowed is None else [found.category_index(name.strip()) for name in names]
     depth = check_int("depth", depth, 1, 10)
     if sensitivity is not None:
-        sensitivity = check_share("sensitivity", sensitivity)
+        sensitivity = check_fraction("sensitivity", sensitivity)
     if save is not None:  # a wrong ending is told before the work, not after
-        check_target(save, ENDINGS)
+        check_writable(save, DOCUMENT_SUFFIXES)
     if picture is not None:
         from departing.plotting import figures
 
-        check_target(picture, figures.ENDINGS)
+        check_writable(picture, figures.FIGURE_SUFFIXES)
     with _bracket_progress(as_json) as progress:
         made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
         held = rivals(made)

@@ -13,11 +13,11 @@ def quickstart(
     as_json: Json = False,
 ) -> None:
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
-    from departing.model.files import check_target
+    from departing.model.files import check_writable
     from departing.report.quickstart import write_page
     from departing.report.quickstart_demo import tell
 
-    check_target(out, (".html", ".htm"))
+    check_writable(out, (".html", ".htm"))
     with progress("working it out", 5, as_json) as advance:
         story = tell(advance)
     write_page(story, out)

@@ -63,7 +63,7 @@ def as_columns(**names: str | None) -> Columns:
     return Columns(**names)  # type: ignore[arg-type]
 
 
-def as_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
+def check_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
     """Names of categories as text, each once, or None where the log tells them."""
     if categories is None:
         return None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.data.columns import as_bytes, as_categories, as_columns
+from departing.data.columns import as_bytes, as_columns, check_categories
 from departing.data.quality import LogReport, notes_on
 from departing.data.query import Query
 from departing.data.sources import described, opened
 from departing.data.spec import LOGGED, PENDING, SILENT, LogSpec, LogSummary
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.files import replacing, suffix_of
+from departing.model.files import atomic_write, check_suffix
 from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.model.validation import check_int
@@ -144,15 +144,15 @@ def read_log(
     )
     if duplicates not in ("drop", "keep"):
         raise InputError(f"duplicates is {duplicates!r:.80}; expected 'drop' or 'keep'.")
-    asked = LogSpec(columns, inactive_after, as_categories(categories), duplicates == "keep")
+    asked = LogSpec(columns, inactive_after, check_categories(categories), duplicates == "keep")
     memory = as_bytes(memory_limit)
     origin = _Origin(source, table, asked, memory)
     if rejects is not None:
-        suffix_of(rejects, (".parquet", ".csv"))
+        check_suffix(rejects, (".parquet", ".csv"))
     with origin.opened() as query:
         found = query.histogram(memory)
         if rejects is not None:
-            with replacing(rejects) as part:
+            with atomic_write(rejects) as part:
                 query.write_rejects(part)
     return Log(found, origin)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW
 from departing.model.instance import Floats, Instance
-from departing.policy.protocol import check_range
+from departing.policy.protocol import check_category_range
 from departing.policy.schedule import Schedule
 
 
@@ -15,9 +15,9 @@ def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tup
     and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is positive and computed without
     cancellation, so the rounding of each is bounded relative to itself; the bounds add these up.
     """
-    segments = np.array(policy.segments, np.int64).reshape(-1, 2)
-    shown = policy.shown
-    check_range(type(policy).__name__, shown, instance.n_categories)
+    segments = np.array(policy.phases, np.int64).reshape(-1, 2)
+    shown = policy.phase_categories
+    check_category_range(type(policy).__name__, shown, instance.n_categories)
     ends = segments[:, 1].cumsum() - after
     to_come = ends > 0
     segments, shown = segments[to_come], shown[np.append(to_come, True)]
@@ -39,4 +39,8 @@ def log_here(instance: Instance) -> Floats:
     """The logarithm of the chance to be still here after one step, `[K, M]`, accurate at both ends."""
     go = instance.outcome_probabilities[:, 0] + instance.outcome_probabilities[:, 1]
     with np.errstate(divide="ignore"):
-        return np.where(instance.leave < 0.5, np.log1p(-np.minimum(instance.leave, 0.5)), np.log(go))
+        return np.where(
+            instance.departure_probabilities < 0.5,
+            np.log1p(-np.minimum(instance.departure_probabilities, 0.5)),
+            np.log(go),
+        )

@@ -8,7 +8,7 @@ from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Frontier, negligible
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.protocol import Policy, recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 
@@ -44,7 +44,7 @@ class ContinuationValues:
             found[inside] = self.levels[step].values[rows[inside]]
         if not inside.all():
             rare = counts[~inside]
-            loose = unsettled(self.policy, rare, self.instance)
+            loose = switch_probability_bounds(self.policy, rare, self.instance)
             found[~inside] = _rough(self.instance, recommended(self.policy, rare), loose)
         return found
 
@@ -90,16 +90,16 @@ def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> 
 
 def _by_the_clock(instance: Instance, policy: Schedule, steps: int) -> list[Level]:
     """One row a level, for a schedule looks at the number of steps alone."""
-    ends = np.cumsum([n for _, n in policy.segments], dtype=np.int64)
+    ends = np.cumsum([n for _, n in policy.phases], dtype=np.int64)
     lower, upper = schedule_values(instance, policy, steps)
-    shown = policy.shown[np.searchsorted(ends, np.arange(steps), side="right")]
+    shown = policy.phase_categories[np.searchsorted(ends, np.arange(steps), side="right")]
     values = [(lower + upper) / 2]
     for a in shown[::-1]:
-        values.append(instance.click[a] + (1 - instance.leave[a]) * values[-1])
-    levels, here = [], instance.shares
+        values.append(instance.click[a] + (1 - instance.departure_probabilities[a]) * values[-1])
+    levels, here = [], instance.normalised_prior
     for value, a in zip(values[:0:-1], shown, strict=True):
         levels.append(Level(value[None], np.zeros((1, 2), np.int64), float(here @ instance.click[a])))
-        here = here * (1 - instance.leave[a])
+        here = here * (1 - instance.departure_probabilities[a])
     return [*levels, Level(values[0][None], np.full((1, 2), -1), float(here @ values[0]))]
 
 
@@ -107,12 +107,12 @@ def _by_counts(instance: Instance, policy: Policy, tolerance: float, nodes: int)
     """All counts that matter, forward to find them and backward for their values."""
     spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
     frontier = Frontier(instance, np.ones(instance.n_types))
-    go, prior = instance.outcome_probabilities[:, [CLICK, STAY]], instance.shares
+    go, prior = instance.outcome_probabilities[:, [CLICK, STAY]], instance.normalised_prior
     found: list[tuple[Integers, Integers, Floats, float]] = []
     expanded, lost, before = 0, 0.0, np.inf
     while len(frontier):
         categories = recommended(policy, frontier.counts)
-        loose = unsettled(policy, frontier.counts, instance)
+        loose = switch_probability_bounds(policy, frontier.counts, instance)
         share = (frontier.weights * loose) @ (prior * spread)
         total = float(share.sum())
         if total + lost <= tolerance or expanded >= nodes:

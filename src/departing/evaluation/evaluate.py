@@ -64,7 +64,7 @@ class Evaluation(Bounds):
             leavers, left = _follow_schedule(self.instance, self.policy, self.tolerance, self.nodes)
         else:
             leavers, left = follow(self.instance, self.policy, self.tolerance, self.nodes)
-        prior = self.instance.shares
+        prior = self.instance.normalised_prior
         returns = leavers.returns[: int(np.argwhere(leavers.returns)[:, 0].max(initial=0)) + 1]
         return Distribution(
             returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left
@@ -95,7 +95,7 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     else:
         lower, upper = forward_pass(instance, policy, tolerance, nodes)
     by_type = tuple(Bounds(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
-    shares = instance.shares
+    shares = instance.normalised_prior
     low, high = float(shares @ lower), float(shares @ upper)
     sums = (instance.n_types + 2) * 2.0**-52
     tiny = UNDERFLOW * 2 * instance.n_types
@@ -107,13 +107,13 @@ def _follow_schedule(instance: Instance, policy: Schedule, tolerance: float, nod
     """As `follow`; a schedule does not look at the counts, so clicks alone need to be told apart."""
     leavers = Leavers(instance.n_types)
     here = np.ones((1, instance.n_types))  # [clicks so far, M]
-    expanded, ends = 0, np.append(np.cumsum([n for _, n in policy.segments]), np.inf)
+    expanded, ends = 0, np.append(np.cumsum([n for _, n in policy.phases]), np.inf)
     for step in count():
         leavers.survival.append(here.sum(axis=0))
         left = float(instance.prior @ leavers.survival[-1])
         if left <= tolerance or expanded >= nodes:
             break
-        chances = instance.outcome_probabilities[policy.shown[np.searchsorted(ends, step, side="right")]]
+        chances = instance.outcome_probabilities[policy.phase_categories[np.searchsorted(ends, step, side="right")]]
         leavers.add(np.arange(len(here)), here * chances[DEPART], here * chances[CLICK_DEPART])
         expanded += len(here)
         moved = np.zeros((len(here) + 1, instance.n_types))

@@ -9,7 +9,7 @@ from departing.evaluation.bounds import ROUNDING, UNDERFLOW
 from departing.kernels.evaluation.count_graph import expand, gather
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.protocol import Policy, recommended, switch_probability_bounds
 
 WIDEST = 2**20
 Booleans = npt.NDArray[np.bool_]
@@ -72,7 +72,7 @@ def forward_pass(instance: Instance, policy: Policy, tolerance: float, nodes: in
     expanded, levels, widest, lost, before = 0, 0, 0, 0.0, np.inf
     while len(frontier):
         categories = recommended(policy, frontier.counts)
-        moving = frontier.weights * unsettled(policy, frontier.counts, instance)
+        moving = frontier.weights * switch_probability_bounds(policy, frontier.counts, instance)
         share = moving @ (instance.prior * (best - worst))
         total = float(share.sum())
         if total + lost <= tolerance or expanded >= nodes:

@@ -19,6 +19,7 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
+from departing.model.progress import Progress
 from departing.model.validation import check_float, check_int, check_seed
 
 MOST_TYPES = 64
@@ -26,7 +27,6 @@ CRITERIA = ("bic", "held-out")
 HELD_OUT = 0.2  # share of the users that are set aside to compare numbers of types
 SELDOM = 0.05  # chance of leaving at a step below which a type is said to leave seldom
 CHECKED = 50_000  # users whose steps are looked at together
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,12 @@ class Fit:
         if kind not in ("parametric", "resample"):
             raise InputError(f"kind is {kind!r}; allowed are parametric, resample.")
         rng = np.random.default_rng([check_seed(seed), 5])
-        times, design = check_int("times", times), Design.of(self.histories.known)
+        times, design = check_int("times", times), Design.of(self.histories.confirmed)
         found = []
         for done in range(times):
-            again = design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories.known, rng)
+            again = (
+                design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories.confirmed, rng)
+            )
             evidence = self._same_questions(again)
             best = maximise(evidence, self.eta[None], self.pseudo)
             found.append(_instance(matched(evidence.unpack(best.eta), self.instance), self.instance))
@@ -189,8 +191,8 @@ def fit(
         raise InputError(f"criterion is {criterion!r}; allowed are {', '.join(CRITERIA)}.")
     pseudo = check_float("pseudo", pseudo, 1e-6, 1e6)
     starts, rng = check_int("starts", starts), np.random.default_rng([check_seed(seed), 6])
-    questions, notes = _questions(histories.known, depart, depart_on_click)
-    seen = histories.known
+    questions, notes = _questions(histories.confirmed, depart, depart_on_click)
+    seen = histories.confirmed
     aside = rng.binomial(seen.multiplicity, HELD_OUT)
     found: dict[int, Solution] = {}
     criteria = []
@@ -206,7 +208,7 @@ def fit(
 
 def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
     """The numbers of types to try."""
-    if not len(histories.known):
+    if not len(histories.confirmed):
         if histories.pending.any():
             raise InputError(
                 "It is not known of any step whether the user stayed, so there is nothing to fit; the log must last "
@@ -217,7 +219,7 @@ def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
     numbers = sorted({check_int("types", m, 1, MOST_TYPES) for m in asked})
     if not numbers:
         raise InputError("types is empty; expected a number of types, or several to choose from.")
-    distinct = len(histories.known)
+    distinct = len(histories.confirmed)
     if numbers[-1] > distinct:
         raise InputError(
             f"types is {numbers[-1]}; at most {distinct} are allowed, as many as there are distinct histories."
@@ -333,7 +335,7 @@ def describe_type(instance: Instance, x: int) -> str:
     names = instance.categories
     loved = [names[a] for a in likes if instance.click[a, x] >= 0.9 * instance.click[likes[0], x]]
     verb = "love" if instance.click[likes[0], x] >= 0.5 else "like best"
-    leave = instance.leave[:, x]
+    leave = instance.departure_probabilities[:, x]
     worst = names[int(leave.argmax())]
     words = f"{instance.prior[x]:.0%} of users: {verb} {_listed(loved)}"
     if leave.max() < SELDOM:

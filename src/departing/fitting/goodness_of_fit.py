@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.belief import log_rates, posterior
+from departing.model.belief import finite_log_probabilities, posterior
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 
@@ -136,7 +136,7 @@ def check(instance: Instance, episodes: Iterable[Steps]) -> Check:
 def _follow(instance: Instance, part: Steps, steps: _Sums, counts: _Sums, ends: list[Floats]) -> None:
     """Go through the steps of some users, all first steps, then all second ones, and so on."""
     k = instance.n_categories
-    prior, chances = log_rates(instance)
+    prior, chances = finite_log_probabilities(instance)
     _, who = np.unique(part.user, return_inverse=True)
     weights = np.tile(prior, (int(who.max()) + 1 if len(who) else 0, 1))
     done = np.zeros((len(weights), 2), np.int64)  # clicks and no-clicks so far

@@ -45,7 +45,7 @@ class Design:
 
     def _crowd(self, instance: Instance, n: int, rng: np.random.Generator) -> Integers:
         k, m = instance.n_categories, instance.n_types
-        types = rng.choice(m, n, p=instance.shares)
+        types = rng.choice(m, n, p=instance.normalised_prior)
         counts, here = np.zeros((n, k, 4), np.int64), np.arange(n)
         for stopped in self.stopped:
             category = rng.choice(k, len(here), p=self.shown)

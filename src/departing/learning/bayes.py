@@ -13,7 +13,7 @@ from departing.learning.transition_counts import TransitionCounts
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.model.validation import MOST_USERS, check_float, check_int, check_seed
+from departing.model.validation import MAX_USERS, check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed, Policy
@@ -118,7 +118,7 @@ class Bayes(Model):
             raise InputError(f"explore is {explore!r}; allowed are {', '.join(RULES)}.")
         super().__init__(types, categories, seed, growth)
         self.explore = explore
-        self.users = None if users is None else check_int("users", users, 1, MOST_USERS)
+        self.users = None if users is None else check_int("users", users, 1, MAX_USERS)
         self.allowed: tuple[int, ...] | None = None  # categories that may be shown; all unless told
         self.loss: float | None = None  # clicks that a user of the best policy by now is expected to lose
         self._tried: list[Schedule] = []
@@ -205,7 +205,7 @@ class ExploreThenCommit(Model):
         self, types: int, categories: int, users: int, seed: int = 0, explore_users: int | None = None
     ) -> None:
         super().__init__(types, categories, seed)
-        self.users = check_int("users", users, 1, MOST_USERS)
+        self.users = check_int("users", users, 1, MAX_USERS)
         self.explore_users = (
             ceil(self.users ** (2 / 3)) if explore_users is None else check_int("explore_users", explore_users)
         )

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 
 from departing.model.errors import InputError
-from departing.model.files import read_document, replacing, suffix_of
+from departing.model.files import atomic_write, check_suffix, read_document
 from departing.policy.files import Saved, policy_to_dict
 from departing.policy.library import policy_from_dict
 
 
 def write_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> None:
     """Write the state of a learner of this kind to a JSON file."""
-    suffix_of(path, (".json",))
+    check_suffix(path, (".json",))
     document = {"format": "departing-learner", "version": 1, "kind": kind, "state": plain(state)}
     text = json.dumps(document)
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def read_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """The state of a learner of this kind, from the file `write_state` made."""
-    suffix_of(path, (".json",))
+    check_suffix(path, (".json",))
     document = read_document(path, "learner")
     if document.get("kind") != kind:
         raise InputError(f"{str(path)!r} holds a learner of kind {document.get('kind')!r}; expected {kind!r}.")

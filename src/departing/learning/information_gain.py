@@ -114,14 +114,14 @@ class _Batch:
         return cls(
             np.array([draw.prior for draw in draws]),
             np.array([draw.click for draw in draws]),
-            np.array([1 - draw.leave for draw in draws]),
+            np.array([1 - draw.departure_probabilities for draw in draws]),
             np.array([draw.fixed_values for draw in draws]),
         )
 
     def worths(self, policy: Schedule) -> Floats:
         """What a schedule brings under each."""
         weights, total = self.prior, np.zeros(len(self.prior))
-        for category, steps in policy.segments:
+        for category, steps in policy.phases:
             stays = self.go[:, category] ** min(steps, 2**30)
             gone = (1 - stays) / (1 - self.go[:, category])
             total = total + (weights * self.click[:, category] * gone).sum(axis=1)
@@ -161,8 +161,8 @@ def looks(policy: Policy, instance: Instance) -> tuple[Integers, Integers]:
 
 def _looks_along(policy: Schedule, instance: Instance) -> tuple[Integers, Integers]:
     """The same, where nobody stays after a no-click: one way through the counts, from click to click."""
-    ends = np.cumsum([0, *(steps for _, steps in policy.segments)])
-    shown = policy.shown[np.searchsorted(ends[1:], np.arange(LOOK), side="right")]
+    ends = np.cumsum([0, *(steps for _, steps in policy.phases)])
+    shown = policy.phase_categories[np.searchsorted(ends[1:], np.arange(LOOK), side="right")]
     here = np.cumprod(np.vstack([instance.prior, instance.outcome_probabilities[shown, CLICK]]), axis=0).sum(axis=1)[
         :LOOK
     ]
@@ -396,7 +396,7 @@ def _means(prospects: Prospects, outlook: Outlook) -> dict[Policy, float]:
     categories = prospects.allowed or range(prospects.draws.instances[0].n_categories)
     more: list[Schedule] = [Fixed(category) for category in categories]
     if isinstance(greedy, Schedule):
-        steps = [category for category, times in greedy.segments for _ in range(min(times, LOOK))]
+        steps = [category for category, times in greedy.phases for _ in range(min(times, LOOK))]
         more += [plainest([category, *steps], greedy.then) for category in categories]
     batch = _Batch.of(prospects.draws.instances)
     best = prospects.means[prospects.chosen]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats, Instance
-from departing.policy.protocol import as_category, check_range
+from departing.policy.protocol import check_category, check_category_range
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class LastOutcomePolicy:
     missed: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "liked", as_category("liked", self.liked))
-        object.__setattr__(self, "missed", as_category("missed", self.missed))
+        object.__setattr__(self, "liked", check_category("liked", self.liked))
+        object.__setattr__(self, "missed", check_category("missed", self.missed))
 
     def at(self, liked: npt.NDArray[np.bool_]) -> Integers:
         """The category of users who liked the last recommendation, or have seen none, and of those who did not."""
@@ -47,8 +47,8 @@ class LastOutcomePolicy:
         click and w after none are v = g + k v + s w with those of `liked`, and w = g + k v + s w with those of
         `missed`: two equations for each type.
         """
-        check_range("LastOutcomePolicy", np.array([self.liked, self.missed]), instance.n_categories)
-        chances, leave = instance.outcome_probabilities, instance.leave
+        check_category_range("LastOutcomePolicy", np.array([self.liked, self.missed]), instance.n_categories)
+        chances, leave = instance.outcome_probabilities, instance.departure_probabilities
         gain = chances[:, CLICK] + chances[:, CLICK_DEPART]
         a, b = self.liked, self.missed
         back, away = leave[b] + chances[b, CLICK], chances[a, STAY]  # 1 - s of missed, s of liked

@@ -12,7 +12,7 @@ from departing.learning.transition_counts import TransitionCounts
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
-from departing.model.validation import MOST_USERS, check_float, check_int, check_seed
+from departing.model.validation import MAX_USERS, check_float, check_int, check_seed
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
 from departing.policy.table import Table
@@ -53,7 +53,7 @@ class LatticeUCB(BlockLearner):
         super().__init__(categories)
         if users is None:
             raise InputError("users is missing; the lattice learner needs to know about how many users will come.")
-        self.users = check_int("users", users, 1, MOST_USERS)
+        self.users = check_int("users", users, 1, MAX_USERS)
         self.seed = check_seed(seed)
         self.epsilon = check_float("epsilon", epsilon, 1e-6, 1 - 1e-6)
         if scale not in SCALES:

@@ -10,7 +10,7 @@ from departing.learning.base import LearnerBase
 from departing.learning.files import kind_of
 from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.model.validation import check_int, check_positive, check_share
+from departing.model.validation import check_fraction, check_int, check_positive
 
 Spec = dict[str, Any]  # the kind of a learner and its options
 
@@ -74,7 +74,7 @@ def _check_option(kind: str, name: str, value: Any, where: str) -> None:
         if name in ("types", "horizon", "explore_users"):
             check_int(name, value)
         if name == "epsilon":
-            check_share(name, value)
+            check_fraction(name, value)
         if name in ("tau", "eta"):
             check_positive(name, value)
     except InputError as error:
@@ -103,7 +103,7 @@ def learner_from_dict(spec: Spec, instance: Instance, users: int, seed: int) -> 
             "bayes.ExploreThenCommit", types, k, users=users, seed=seed, explore_users=options.get("explore_users")
         )
     if kind == "lattice":
-        options.setdefault("epsilon", float(np.clip(instance.leave.min(), 1e-6, 1 - 1e-6)))
+        options.setdefault("epsilon", float(np.clip(instance.departure_probabilities.min(), 1e-6, 1 - 1e-6)))
         return _make("lattice.LatticeUCB", k, users=users, seed=seed, **options)
     if kind == "ucb-hybrid":
         return _ucb_hybrid(options, instance, users)
@@ -114,7 +114,7 @@ def learner_from_dict(spec: Spec, instance: Instance, users: int, seed: int) -> 
     if kind == "fixed":
         from departing.policy.schedule import Fixed
 
-        return _make("blocks.Frozen", Fixed(instance.category(options["category"])), k)
+        return _make("blocks.Frozen", Fixed(instance.category_index(options["category"])), k)
     return _make({"thompson": "baselines.Thompson", "uniform": "baselines.Uniform"}[kind], k, seed=seed)
 
 
@@ -122,7 +122,7 @@ def _ucb_hybrid(options: Spec, instance: Instance, users: int) -> LearnerBase:
     """UCB-Hybrid over thresholds of two categories, or over fixed categories."""
     over = options.pop("policies", "thresholds")
     if options.get("scale", "proved") == "proved" and "tau" not in options:
-        options.setdefault("epsilon", float(np.clip(instance.leave.min(), 1e-6, 1 - 1e-6)))
+        options.setdefault("epsilon", float(np.clip(instance.departure_probabilities.min(), 1e-6, 1 - 1e-6)))
     if over == "thresholds":
         if instance.n_categories != 2:
             raise InputError(

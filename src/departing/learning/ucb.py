@@ -12,7 +12,7 @@ from departing.learning.base import LearnerBase
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
-from departing.model.validation import MOST_USERS, check_int, check_positive, check_share
+from departing.model.validation import MAX_USERS, check_fraction, check_int, check_positive
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -214,7 +214,7 @@ def proved_tau(epsilon: float) -> float:
     >>> round(proved_tau(0.5), 3)
     31.373
     """
-    return -8 * e / log1p(-check_share("epsilon", epsilon))
+    return -8 * e / log1p(-check_fraction("epsilon", epsilon))
 
 
 def _as_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
@@ -232,7 +232,7 @@ def _as_enough(policies: Sequence[Policy], categories: int | None) -> int:
     needed = 1
     for policy in policies:
         if isinstance(policy, Schedule):
-            needed = max(needed, 1 + int(policy.shown.max()))
+            needed = max(needed, 1 + int(policy.phase_categories.max()))
         elif categories is None:
             name = type(policy).__name__
             raise InputError(f"categories is missing; a policy of type {name} does not tell how many there are.")
@@ -244,7 +244,7 @@ def _as_enough(policies: Sequence[Policy], categories: int | None) -> int:
 def _as_users(users: int | None) -> int:
     if users is None:
         raise InputError("users is missing; UCB-Hybrid needs the number of users who will come.")
-    return check_int("users", users, 1, MOST_USERS)
+    return check_int("users", users, 1, MAX_USERS)
 
 
 def _told_scale(tau: float | None, epsilon: float | None, scale: str) -> float | None:

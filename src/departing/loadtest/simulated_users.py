@@ -56,7 +56,7 @@ class Losses:
         self.instance = instance
         known = [] if vectors is None else [vectors]
         self.vectors = np.concatenate([*known, instance.fixed_values])  # [n, M]
-        self.start = float((self.vectors @ instance.shares).max())
+        self.start = float((self.vectors @ instance.normalised_prior).max())
         self.after = lru_cache(MEMORY)(self._after)
 
     def _after(self, done: tuple[int, ...]) -> list[float]:
@@ -82,7 +82,9 @@ def value_of_random(instance: Instance) -> float:
     >>> value_of_random(Instance(prior=[1.0], click=[[0.5], [0.0]], depart=1.0))
     0.3333333333333333
     """
-    return float(instance.shares @ (instance.click.mean(axis=0) / instance.leave.mean(axis=0)))
+    return float(
+        instance.normalised_prior @ (instance.click.mean(axis=0) / instance.departure_probabilities.mean(axis=0))
+    )
 
 
 # The users
@@ -111,7 +113,7 @@ class Crowd:
         self._head, self._progress, self._left = head, progress, iter(range(users))
         self._name = uuid4().hex[:12]  # so that two crowds are different people
         self._index = {name: a for a, name in enumerate(instance.categories)}
-        self._shares = instance.shares.cumsum()[:-1].tolist()
+        self._shares = instance.normalised_prior.cumsum()[:-1].tolist()
         self._sums = instance.outcome_probabilities.cumsum(axis=1)[:, :3].transpose(0, 2, 1).tolist()  # [K][M][3]
 
     def talk(self) -> Talk:

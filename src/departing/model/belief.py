@@ -11,7 +11,7 @@ IMPOSSIBLE = -1e290  # stands for the logarithm of 0, so that 0 times it is 0
 _FLOOR = -1e300
 
 
-def log_rates(instance: Instance) -> tuple[Floats, Floats]:
+def finite_log_probabilities(instance: Instance) -> tuple[Floats, Floats]:
     """The logarithms of the prior, `[M]`, and of the chances, `[4 K, M]`, finite also where they are of 0."""
     with np.errstate(divide="ignore"):
         prior = np.maximum(np.log(instance.prior), _FLOOR)
@@ -20,7 +20,7 @@ def log_rates(instance: Instance) -> tuple[Floats, Floats]:
 
 def log_weights(instance: Instance, counts: Integers) -> Floats:
     """`log(prior · Π chances^counts)`, `[..., M]`; below `IMPOSSIBLE` where the type cannot have done this."""
-    prior, chances = log_rates(instance)
+    prior, chances = finite_log_probabilities(instance)
     flat = flat_rows(counts).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.asarray(flat @ chances + prior)

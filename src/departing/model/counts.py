@@ -29,7 +29,7 @@ def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str
         fits = array.dtype.kind in "iuf" and bool(((array > -(2**62)) & (array < 2**62)).all())
         whole = array.astype(np.int64) if fits else None
         if whole is None or (whole != array).any():
-            raise InputError(f"counts are {array.dtype}{_odd_one(array)}; expected whole numbers.")
+            raise InputError(f"counts are {array.dtype}{_odd_one(array)}; expected integers.")
         array = whole
     if array.size and array.min() < 0:
         raise InputError(f"counts hold {array.min()}; a count cannot be negative.")
@@ -37,7 +37,7 @@ def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str
 
 
 def _odd_one(array: npt.NDArray[np.generic]) -> str:
-    """One of the values that is not a whole number, or too large for one."""
+    """One of the values that is not a integer, or too large for one."""
     whole = [isinstance(v, int | float) and v == v // 1 and abs(v) < 2**62 for v in array.reshape(-1).tolist()]
     return f" (such as {array.reshape(-1)[whole.index(False)]!s})" if False in whole else ""
 
@@ -53,7 +53,7 @@ def clicks(counts: Integers) -> Integers:
     return np.asarray((counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64))
 
 
-def gone(counts: Integers) -> npt.NDArray[np.bool_]:
+def departed(counts: Integers) -> npt.NDArray[np.bool_]:
     """Whether every user has departed, `[...]`; one who has not is censored."""
     return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
 
@@ -63,7 +63,7 @@ def flat_rows(counts: Integers) -> Integers:
     return counts.reshape(*counts.shape[:-2], counts.shape[-2] * counts.shape[-1])
 
 
-def row_keys(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
+def hash_rows(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
     """A 64-bit key of every row of `counts[n, K, 4]`: equal rows have equal keys, others hardly ever."""
     flat = flat_rows(counts).astype(np.uint64)
     return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
@@ -74,7 +74,7 @@ def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]
 
     `multiplicity[n, ...]` may be of several kinds of users.
     """
-    _, first, inverse = np.unique(row_keys(counts), return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(hash_rows(counts), return_index=True, return_inverse=True)
     rows = counts[first]
     if not (rows[inverse] == counts).all():  # two different rows with one key
         flat, inverse = np.unique(flat_rows(counts), axis=0, return_inverse=True)

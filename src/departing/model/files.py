@@ -14,17 +14,17 @@ import tomli_w
 
 from departing.model.errors import InputError
 
-VERSION = 1
+FORMAT_VERSION = 1
 
 
-ENDINGS = (".toml", ".json")  # of documents
+DOCUMENT_SUFFIXES = (".toml", ".json")  # of documents
 _NUMBERS = re.compile(r"\[\n([-+.,\d\seE]*)\]")  # a list of numbers over many lines
 
 
-def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
+def check_suffix(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     """The ending of `path`, one of `allowed`.
 
-    >>> suffix_of("shop.TOML", (".toml", ".json"))
+    >>> check_suffix("shop.TOML", (".toml", ".json"))
     '.toml'
     """
     suffix = Path(path).suffix.lower()
@@ -33,14 +33,14 @@ def suffix_of(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     return suffix
 
 
-def check_target(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> None:
+def check_writable(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> None:
     """Raise unless a file with one of the `allowed` endings can be written there: said before the work, not after."""
-    suffix_of(path, allowed)
+    check_suffix(path, allowed)
     _beside(Path(path)).unlink()
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
     target = Path(path)
     part = _beside(target)
@@ -80,27 +80,27 @@ def _umask() -> int:
 
 def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, Any]) -> None:
     """Write `document` with its `format` and `version` in front."""
-    text = document_text(kind, document, suffix_of(path, ENDINGS))
-    with replacing(path) as part:
+    text = format_document(kind, document, check_suffix(path, DOCUMENT_SUFFIXES))
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def document_text(kind: str, document: dict[str, Any], suffix: str = ".toml") -> str:
+def format_document(kind: str, document: dict[str, Any], suffix: str = ".toml") -> str:
     """The text of the file with this ending that holds `document`.
 
-    >>> print(document_text("instance", {"prior": [0.4, 0.6]}))
+    >>> print(format_document("instance", {"prior": [0.4, 0.6]}))
     format = "departing-instance"
     version = 1
     prior = [0.4, 0.6]
     """
-    headed = {"format": f"departing-{kind}", "version": VERSION, **document}
+    headed = {"format": f"departing-{kind}", "version": FORMAT_VERSION, **document}
     text = tomli_w.dumps(headed) if suffix == ".toml" else json.dumps(headed, indent=1) + "\n"
     return _NUMBERS.sub(lambda row: "[" + ", ".join(row[1].replace(",", " ").split()) + "]", text)
 
 
 def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a document of `kind`; a file written by hand may leave out `format` and `version`."""
-    suffix = suffix_of(path, ENDINGS)
+    suffix = check_suffix(path, DOCUMENT_SUFFIXES)
     name = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -113,22 +113,22 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: it is nested too deeply.") from error
     except ValueError as error:  # both decoders' errors, and bytes that are not UTF-8
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: {error}.") from error
-    return without_head(document, kind, repr(name))
+    return strip_header(document, kind, repr(name))
 
 
-def without_head(document: Any, kind: str, where: str) -> dict[str, Any]:
+def strip_header(document: Any, kind: str, where: str) -> dict[str, Any]:
     """The fields of a document of `kind` without `format` and `version`, which are checked if they are there."""
     if not isinstance(document, dict):
         raise InputError(f"{where} does not hold fields with names, as the file of {_a(kind)} does.")
     fields, expected = dict(document), f"departing-{kind}"
     if (found := fields.pop("format", expected)) != expected:
         raise InputError(f"{where} has format {found!r}; expected {expected!r}.")
-    version = fields.pop("version", VERSION)
+    version = fields.pop("version", FORMAT_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(f"{where} has version {version!r}; versions are whole numbers from 1.")
-    if version > VERSION:
+        raise InputError(f"{where} has version {version!r}; expected an integer ≥ 1.")
+    if version > FORMAT_VERSION:
         raise InputError(
-            f"{where} has version {version}, but this release of departing reads up to {VERSION}; upgrade it."
+            f"{where} has version {version}, but this release of departing reads up to {FORMAT_VERSION}; upgrade it."
         )
     return fields
 

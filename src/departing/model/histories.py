@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts, clicks, gone, merge, steps
+from departing.model.counts import Integers, as_counts, clicks, departed, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import DEPART
 
@@ -54,7 +54,7 @@ class Histories:
         except ValueError:  # rows of different lengths
             times = np.empty(0)
         if times.shape != (len(rows),) or times.dtype.kind not in "iu" or (times < 1).any():
-            raise InputError(f"multiplicity must be {len(rows)} whole numbers from 1, one for every row of counts.")
+            raise InputError(f"multiplicity must be {len(rows)} integers ≥ 1, one for every row of counts.")
         if ids is not None and (len(ids) != len(rows) or (times != 1).any()):
             raise InputError(f"ids has {len(ids)} entries; expected one for each of {len(rows)} single users.")
         if categories is not None and len(categories) != rows.shape[1]:
@@ -77,7 +77,7 @@ class Histories:
     @cached_property
     def censored(self) -> npt.NDArray[np.bool_]:
         """Whether the users of every row had not departed when we stopped looking, `[N]`."""
-        return ~gone(self.counts)
+        return ~departed(self.counts)
 
     @cached_property
     def clicks(self) -> Integers:
@@ -97,7 +97,7 @@ class Histories:
         return Histories(counts, times, pending=pending[..., :DEPART], categories=self.categories)
 
     @cached_property
-    def known(self) -> "Histories":
+    def confirmed(self) -> "Histories":
         """The distinct counts of what is known for sure: without pending steps, and users of whom nothing is left.
 
         A step after a pending one is seen only of users who stayed, and so of some types more than of others; to
@@ -130,10 +130,10 @@ def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
     steps = np.array(pending)
     if steps.shape != (*counts.shape[:2], 2) or steps.dtype.kind not in "iu":
         shape = [*counts.shape[:2], 2]
-        raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected whole numbers of shape {shape}.")
+        raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected integers of shape {shape}.")
     steps = steps.astype(np.int64)
     if (steps < 0).any() or (steps > counts[..., :DEPART]).any():
         raise InputError("pending must be at least 0 and at most the clicks and stays in counts.")
-    if steps[gone(counts)].any():
+    if steps[departed(counts)].any():
         raise InputError("pending names steps of a user who departed; nothing is pending then.")
     return steps

@@ -76,7 +76,11 @@ class Instance:
 
     def _check_departures(self) -> None:
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            stuck = (self.leave <= 0) | ~np.isfinite(self.click / self.leave) | ~np.isfinite(1 / self.leave)
+            stuck = (
+                (self.departure_probabilities <= 0)
+                | ~np.isfinite(self.click / self.departure_probabilities)
+                | ~np.isfinite(1 / self.departure_probabilities)
+            )
         for a, x in np.argwhere(stuck):
             raise InputError(
                 f"Type {self.types[x]!r} never departs from category {self.categories[a]!r} "
@@ -116,17 +120,17 @@ class Instance:
         return _frozen(np.stack([hit + more, miss + here, miss + gone, hit + last], axis=1))
 
     @cached_property
-    def leave(self) -> Floats:
+    def departure_probabilities(self) -> Floats:
         """The chance of departing at one step, `[K, M]`."""
         return _frozen((1 - self.click) * self.depart + self.click * self.depart_on_click)
 
     @cached_property
     def fixed_values(self) -> Floats:
         """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `click / leave`."""
-        return _frozen(self.click / self.leave)
+        return _frozen(self.click / self.departure_probabilities)
 
     @cached_property
-    def shares(self) -> Floats:
+    def normalised_prior(self) -> Floats:
         """The share of every type, `[M]`: the prior, with a sum of 1 as nearly as numbers allow."""
         return _frozen(self.prior / self.prior.sum())
 
@@ -138,7 +142,7 @@ class Instance:
         >>> category, round(clicks, 6)
         (1, 0.650273)
         """
-        values = self.fixed_values @ self.shares
+        values = self.fixed_values @ self.normalised_prior
         return int(values.argmax()), float(values.max())
 
     @cached_property
@@ -161,10 +165,10 @@ class Instance:
             return None
         return two_by_two_structure(self.click)[0]
 
-    def category(self, name: str | int) -> int:
+    def category_index(self, name: str | int) -> int:
         """The index of a category given by name or index.
 
-        >>> Instance([1.0], [[0.5], [0.2]], categories=["news", "sport"]).category("sport")
+        >>> Instance([1.0], [[0.5], [0.2]], categories=["news", "sport"]).category_index("sport")
         1
         """
         return _index("category", name, self.categories)
@@ -173,14 +177,23 @@ class Instance:
         """The same instance with categories and types in another order, given as old indices."""
         a = _order("categories", categories, self.n_categories)
         x = _order("types", types, self.n_types)
-        return Instance(
-            self.prior[x],
-            self.click[np.ix_(a, x)],
-            self.depart[np.ix_(a, x)],
-            self.depart_on_click[np.ix_(a, x)],
-            [self.categories[i] for i in a],
-            [self.types[i] for i in x],
+        tables = {name: getattr(self, name)[np.ix_(a, x)] for name in ("click", "depart", "depart_on_click")}
+        return self.replace(
+            prior=self.prior[x],
+            categories=[self.categories[i] for i in a],
+            types=[self.types[i] for i in x],
+            **tables,
         )
+
+    def replace(self, **fields: Any) -> "Instance":
+        """A copy with some constructor arguments replaced.
+
+        >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
+        >>> shop.replace(prior=[0.5, 0.5], depart=0.5)
+        Instance(prior=[0.5, 0.5], click=[[0.5, 0.28], [0.4, 0.39]], depart=0.5)
+        """
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Instance(**(own | fields))
 
     @cached_property
     def _key(self) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ import numpy as np
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 
-MOST_USERS = 10**15
+MAX_USERS = 10**15
 LONGEST = 10**8  # a user's clicks are counted in 32 bits in lanes; beyond 40 times this nobody comes
 
 
@@ -13,7 +13,7 @@ def check_int(field: str, value: float, least: int = 1, most: int | None = None)
     """`value` if it is a whole number from `least` to `most`; 1e6 is one."""
     whole = not isinstance(value, bool) and isinstance(value, int | np.integer)
     if (not whole and not (isinstance(value, float) and value.is_integer())) or value < least:
-        raise InputError(f"{field} is {value!r}; expected a whole number from {least}.")
+        raise InputError(f"{field} is {value!r}; expected an integer ≥ {least}.")
     if most is not None and value > most:
         raise InputError(f"{field} is {value!r:.40}; at most {most:g} are allowed.")
     return int(value)
@@ -44,7 +44,7 @@ def check_positive(field: str, value: float, most: float = np.inf) -> float:
     return number
 
 
-def check_share(field: str, value: float) -> float:
+def check_fraction(field: str, value: float) -> float:
     """`value` if it is a number above 0 and below 1."""
     try:
         number = check_float(field, value, 0.0, 1.0)
@@ -66,11 +66,11 @@ def check_instance(instance: object) -> None:
         raise InputError(f"instance is {instance!r:.80}; expected an Instance, such as Instance.load(path) gives.")
 
 
-def check_stays(instance: Instance, max_steps: int | None) -> int | None:
+def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:
     """`max_steps` if it is right; where there is none, raise if some type stays practically for ever."""
     if max_steps is not None:
         return check_int("max_steps", max_steps)
-    stays = 1 / instance.leave
+    stays = 1 / instance.departure_probabilities
     if stays.max() > LONGEST:
         a, x = np.unravel_index(stays.argmax(), stays.shape)
         raise InputError(

@@ -116,7 +116,7 @@ class _Crowd:
         n = len(first)
         self.user, self.row, self.weight = np.arange(n), np.zeros(n, np.int64), np.ones(n)
         self.counts = np.zeros((n, instance.n_categories, 4), np.int64)
-        start = float(instance.shares @ to_go.levels[0].values[0])
+        start = float(instance.normalised_prior @ to_go.levels[0].values[0])
         self.value, self.clicks, self.robust = np.full(n, start), np.zeros(n), np.full(n, start)
 
     def step(self, t: int, last: bool) -> Floats:

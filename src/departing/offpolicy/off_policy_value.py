@@ -1,6 +1,6 @@
 """`off_policy_value`: what a policy would have earned with the users of a log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Self
@@ -15,6 +15,7 @@ from departing.fitting.fit import fit as fit_histories
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
+from departing.model.progress import Progress
 from departing.model.validation import check_float, check_int, check_seed
 from departing.offpolicy.importance_sampling import Weighted, watched, weigh
 from departing.policy.protocol import Policy, check_policy, recommended
@@ -28,7 +29,6 @@ NOTHING = 1e-3  # share of the clicks that does not matter
 LOOSE = 0.005  # share of a value within which it must be known
 RARE = 1e-5  # chance of counts that do not matter for the error of what comes later
 APART = 3.0  # standard errors between model and log from which the model is doubted
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def off_policy_value(
         note = "These are histories without single steps, so there is the answer of the model only."
         notes = (*drawn.warnings, note)
         return OffPolicyValue(model, None, None, confidence, log.users, 0, 1.0, 0.0, (), notes, fit, policy)
-    seen = watched(log.known)
+    seen = watched(log.confirmed)
     to_go = continuation_values(fit.instance, policy, len(seen), _tolerance(fit.instance), NODES)
     sums = weigh(log.episodes(), to_go, seen, len(seen))
     overlap = _overlap(sums, to_go)
@@ -206,7 +206,7 @@ class _Drawn:
             worth = evaluate(crowds[-1], policy, _tolerance(crowds[-1]), NODES)
             found += [each.value for each in worth.by_type]
             loose = max(loose, worth.gap / max(worth.upper, 1e-300))
-        priors = np.array([each.shares for each in instances])
+        priors = np.array([each.normalised_prior for each in instances])
         return cls(policy, crowds, priors, np.array(found).reshape(priors.shape), loose)
 
     @property

@@ -78,7 +78,7 @@ def check_how_often(scale: Scale) -> Finding:
 def _without_a_third(instance: Instance) -> float:
     """The share of the optimum that every policy of two categories certainly loses."""
     best = plan(instance, 1e-8)
-    if isinstance(best.policy, Schedule) and len(set(best.policy.shown.tolist())) <= 2:
+    if isinstance(best.policy, Schedule) and len(set(best.policy.phase_categories.tolist())) <= 2:
         return 0.0
     pairs = (plan(instance, 1e-8, allowed=list(pair)).upper for pair in combinations(range(instance.n_categories), 2))
     return max(best.lower - max(pairs), 0.0) / best.lower

@@ -115,7 +115,7 @@ def check_switching_condition(scale: Scale) -> Finding:
 
 
 def _walk_of(policy: Schedule, steps: int) -> list[int]:
-    shown = [category for category, times in policy.segments for _ in range(min(times, steps))]
+    shown = [category for category, times in policy.phases for _ in range(min(times, steps))]
     return (shown + [policy.then] * steps)[:steps]
 
 
@@ -138,7 +138,7 @@ def check_most_switches(scale: Scale) -> Finding:
     for seed in range(n):
         instance = random_instance("column", seed=seed)
         best = two_by_two(instance).best[0]
-        steps = best.segments[0][1] if best.segments else (0 if best.then == 0 else inf)
+        steps = best.phases[0][1] if best.phases else (0 if best.then == 0 else inf)
         bound = _corollary_bound(instance)
         if steps > bound:
             wrong += 1

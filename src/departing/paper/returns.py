@@ -39,7 +39,7 @@ def check_geometric(scale: Scale) -> Finding:
     worst = 0.0
     for seed in range(scale.of(200, 30)):
         instance = random_instance("uniform", types=1, categories=1, seed=seed)
-        leave = float(instance.leave[0, 0])
+        leave = float(instance.departure_probabilities[0, 0])
         steps = evaluate(instance, Fixed(0), 1e-12).distribution.steps
         geometric = np.append(0.0, leave * (1 - leave) ** np.arange(len(steps) - 1))
         worst = max(worst, float(np.abs(steps - geometric).max()))
@@ -70,7 +70,7 @@ def check_recurrence(scale: Scale) -> Finding:
     worst = 0.0
     for seed in range(scale.of(500, 100)):
         instance = random_instance("uniform", types=1, categories=2, seed=seed)
-        leave, later = float(instance.leave[0, 0]), evaluate(instance, Fixed(1)).value
+        leave, later = float(instance.departure_probabilities[0, 0]), evaluate(instance, Fixed(1)).value
         now = evaluate(instance, Threshold(first=0, steps=1, then=1)).value
         worst = max(worst, abs(now - later * (1 - leave) - float(instance.click[0, 0])))
     return Finding.of(worst < 1e-9, f"The largest difference is {worst:.1e}.")

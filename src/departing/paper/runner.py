@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from departing import __version__
-from departing.model.files import replacing
+from departing.model.files import atomic_write
 from departing.paper.claim import Claim, Finding, Scale
 
 Progress = Callable[[str], None]  # called with the key of a claim that was checked
@@ -23,7 +23,7 @@ def check_all(claims: Sequence[Claim], scale: Scale, kept: Path, progress: Progr
             started = time.perf_counter()
             known[claim.key] = replace(claim.check(scale), seconds=time.perf_counter() - started)
             document = {"run": run, "findings": {key: asdict(finding) for key, finding in known.items()}}
-            with replacing(kept) as part:
+            with atomic_write(kept) as part:
                 part.write_text(json.dumps(document), encoding="utf-8")
         found.append((claim, known[claim.key]))
         progress(claim.key)

@@ -6,7 +6,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.model.counts import Integers
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Floats
 from departing.planning.plan import Plan, plan
 from departing.planning.problem import Clock, Problem
 from departing.policy.alpha import Alpha
@@ -44,7 +44,7 @@ def belief_map(found: Plan, seconds: float | None = None) -> BeliefMap:
     for weights in beliefs:
         if clock.over:
             break
-        again = plan(_with_prior(instance, weights), gap, clock.seconds / len(beliefs), allowed=found.allowed)
+        again = plan(instance.replace(prior=weights), gap, clock.seconds / len(beliefs), allowed=found.allowed)
         ways.append(way(again))
     problem = Problem.of(instance, found.allowed)
     vectors = np.vstack([*(vector for vector, _ in ways), problem.fixed])
@@ -60,12 +60,6 @@ def _grid(n_types: int) -> Floats:
         parts = [(i, j, 24 - i - j) for i in range(1, 23) for j in range(1, 24 - i)]
         beliefs = np.array(parts) / 24
     return np.asarray(np.random.default_rng(0).permutation(beliefs))
-
-
-def _with_prior(instance: Instance, prior: Floats) -> Instance:
-    return Instance(
-        prior, instance.click, instance.depart, instance.depart_on_click, instance.categories, instance.types
-    )
 
 
 def way(found: Plan) -> tuple[Floats, int]:

@@ -75,7 +75,7 @@ def _check(what: str, excess: Floats | float, unit: Floats | float = 1.0) -> Che
 
 def _dropped(problem: Problem) -> Check:
     """Every allowed category that was left out is dominated by one that was not."""
-    chances, leave = problem.instance.outcome_probabilities, problem.instance.leave
+    chances, leave = problem.instance.outcome_probabilities, problem.instance.departure_probabilities
     kept, missing = problem.categories, [a for a in problem.allowed if a not in problem.categories]
     excess = [
         min(
@@ -93,7 +93,7 @@ def _dropped(problem: Problem) -> Check:
 
 def _schedule_value(problem: Problem, policy: Policy, lower: float, unit: float) -> Check:
     """The schedule shows allowed categories only, and brings what is claimed."""
-    shown = policy.shown if isinstance(policy, Schedule) else np.array([-1])
+    shown = policy.phase_categories if isinstance(policy, Schedule) else np.array([-1])
     if not np.isin(shown, problem.allowed).all():
         return Check("value of the policy", 1, np.inf)
     return _check("value of the policy", lower - evaluate(problem.instance, policy).upper, unit)

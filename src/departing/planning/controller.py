@@ -66,7 +66,7 @@ class Controller:
             instance.click[a],
             instance.outcome_probabilities[a, CLICK],
             instance.outcome_probabilities[a, STAY],
-            instance.leave[a],
+            instance.departure_probabilities[a],
         )
 
     def solve(self, instance: Instance) -> Self:

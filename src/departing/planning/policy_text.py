@@ -7,7 +7,7 @@ import numpy as np
 
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.protocol import Policy, recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def outline(policy: Policy, instance: Instance, depth: int = 3, least: float = 0
     (2, [2, 0])
     """
     counts = np.zeros((instance.n_categories, 4), np.int64)
-    return _follow(policy, instance, None, counts, instance.shares, depth, least)
+    return _follow(policy, instance, None, counts, instance.normalised_prior, depth, least)
 
 
 def _follow(
@@ -57,7 +57,7 @@ def _follow(
     least: float,
 ) -> Branch:
     category, belief = int(recommended(policy, counts[None])[0]), weights / weights.sum()
-    moving = float((belief * unsettled(policy, counts[None], instance)[0]).sum())
+    moving = float((belief * switch_probability_bounds(policy, counts[None], instance)[0]).sum())
     branches = []
     if depth > 1 and moving > SETTLED:
         for after in (CLICK, STAY):

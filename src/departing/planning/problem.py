@@ -10,7 +10,7 @@ import numpy as np
 from departing.evaluation.bounds import ROUNDING
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.policy.protocol import Allowed, as_allowed
+from departing.policy.protocol import Allowed, allowed_mask
 
 Progress = Callable[[float, float], None]  # told the lower and the upper bound now and then
 
@@ -30,9 +30,9 @@ class Problem:
         """The problem with `allowed` categories, all if that is None."""
         every = np.arange(instance.n_categories)
         if isinstance(allowed, Sequence) and any(isinstance(name, str) for name in allowed):
-            allowed = [instance.category(name) for name in allowed]
+            allowed = [instance.category_index(name) for name in allowed]
         if allowed is not None:
-            every = every[as_allowed(allowed, (instance.n_categories,))]
+            every = every[allowed_mask(allowed, (instance.n_categories,))]
         return cls(instance, tuple(int(a) for a in every))
 
     @cached_property
@@ -41,7 +41,7 @@ class Problem:
         allowed = np.array(self.allowed)
         chances = self.instance.outcome_probabilities
         # The chance of leaving tells categories apart where the others round to 1.
-        compared = [self.instance.click, chances[:, CLICK], chances[:, STAY], -self.instance.leave]
+        compared = [self.instance.click, chances[:, CLICK], chances[:, STAY], -self.instance.departure_probabilities]
         rates = np.stack(compared, axis=1)[allowed]
         kept: list[int] = []
         for k, row in enumerate(rates):
@@ -69,7 +69,7 @@ class Problem:
     @cached_property
     def leave(self) -> Floats:
         """The chance of departing, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.leave[self.categories])
+        return np.ascontiguousarray(self.instance.departure_probabilities[self.categories])
 
     @cached_property
     def fixed(self) -> Floats:
@@ -84,7 +84,7 @@ class Problem:
     @cached_property
     def prior(self) -> Floats:
         """The prior, with sum 1."""
-        return np.asarray(self.instance.shares)
+        return np.asarray(self.instance.normalised_prior)
 
     @cached_property
     def known(self) -> float:
@@ -94,7 +94,7 @@ class Problem:
     @cached_property
     def stays(self) -> Floats:
         """A bound on the expected number of steps of each type under any policy, `[M]`."""
-        return np.asarray(1 / self.instance.leave[np.array(self.allowed)].min(axis=0))
+        return np.asarray(1 / self.instance.departure_probabilities[np.array(self.allowed)].min(axis=0))
 
     def rounding(self, depth: int) -> float:
         """What rounding can do to one step of a bound, for a user and graphs of this depth."""

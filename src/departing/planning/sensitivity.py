@@ -9,7 +9,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.model.validation import check_share
+from departing.model.validation import check_fraction
 from departing.planning.certificate import SearchCertificate
 from departing.policy.protocol import recommended
 from departing.policy.schedule import Schedule
@@ -64,7 +64,7 @@ def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sen
     """
     from departing.planning.plan import plan as plan_again
 
-    by, rng = check_share("by", by), np.random.default_rng(0)
+    by, rng = check_fraction("by", by), np.random.default_rng(0)
     gap = max(plan.gap, 1e-3 * plan.upper, 1e-300) if gap is None else gap
     shifts = []
     for field in FIELDS:
@@ -79,7 +79,7 @@ def worth(plan: "Plan", instance: Instance) -> float:
     if isinstance(plan.policy, Schedule):
         return evaluate(instance, plan.policy).value
     assert isinstance(plan.proof, SearchCertificate)
-    prior = instance.shares
+    prior = instance.normalised_prior
     return float(plan.proof.controller.solve(instance).vectors[plan.proof.controller.start] @ prior)
 
 
@@ -106,10 +106,9 @@ def _changes(instance: Instance, field: str, by: float, rng: np.random.Generator
 
 def _changed(instance: Instance, field: str, shares: Floats) -> Instance:
     """The instance with every entry of a field off by a share of itself, but still a chance."""
-    fields = {name: getattr(instance, name) for name in ("prior", "click", "depart", "depart_on_click")}
-    moved = np.clip(fields[field] * (1 + shares), 0.0, 1.0)
+    moved = np.clip(getattr(instance, field) * (1 + shares), 0.0, 1.0)
     if field == "prior":
         moved = moved / moved.sum()
     if field == "click":  # a no-click stays at least half as likely as it was
-        moved = np.minimum(moved, 1 - (1 - fields["click"]) / 2)
-    return Instance(**(fields | {field: moved}), categories=instance.categories, types=instance.types)
+        moved = np.minimum(moved, 1 - (1 - instance.click) / 2)
+    return instance.replace(**{field: moved})

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-from departing.model.files import replacing, suffix_of
+from departing.model.files import atomic_write, check_suffix
 
 BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
 INK, FAINT = "#222222", "#505050"
@@ -23,7 +23,7 @@ PALE_BLUE = "#a9c9d4"
 # Okabe and Ito's colours, told apart by the colour-blind too, and a grey.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
 
-ENDINGS = (".svg", ".png", ".pdf")
+FIGURE_SUFFIXES = (".svg", ".png", ".pdf")
 _CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
@@ -49,8 +49,8 @@ def svg(figure: Figure) -> str:
 
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
     """Write the figure to a file that ends in .svg, .png or .pdf."""
-    drawn = render(figure, suffix_of(path, ENDINGS)[1:], dpi)
-    with replacing(path) as part:
+    drawn = render(figure, check_suffix(path, FIGURE_SUFFIXES)[1:], dpi)
+    with atomic_write(path) as part:
         part.write_bytes(drawn)
 
 

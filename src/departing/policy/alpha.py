@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.kernels.policy.alpha import best_by_counts, best_vectors
-from departing.model.belief import IMPOSSIBLE, log_rates, log_weights, posterior
+from departing.model.belief import IMPOSSIBLE, finite_log_probabilities, log_weights, posterior
 from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.model.validation import check_instance
 from departing.policy.files import Saved
-from departing.policy.protocol import Allowed, Mask, as_categories, check_range, choose_allowed
-from departing.policy.settling import HOPELESS, change_bounds
+from departing.policy.protocol import Allowed, Mask, check_categories, check_category_range, choose_allowed
+from departing.policy.switching import UNBOUNDED, switch_bounds
 
 
 class Alpha(Saved):
@@ -43,10 +43,10 @@ class Alpha(Saved):
             raise InputError(f"vectors have shape {rows.shape}; expected rows of {instance.n_types}, one a type.")
         if not np.isfinite(rows).all():
             raise InputError("vectors hold numbers that are not finite.")
-        chosen = np.array(as_categories("categories", categories), np.int64)
+        chosen = np.array(check_categories("categories", categories), np.int64)
         if len(chosen) != len(rows):
             raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for every vector.")
-        check_range("Alpha", chosen, instance.n_categories)
+        check_category_range("Alpha", chosen, instance.n_categories)
         self.instance, self.vectors, self.categories = instance, rows, chosen
         for array in (rows, chosen):
             array.setflags(write=False)
@@ -59,7 +59,7 @@ class Alpha(Saved):
     def _choose(self, counts: Integers) -> Integers:
         flat = flat_rows(counts)
         rows = np.ascontiguousarray(flat.reshape(-1, flat.shape[-1]))
-        log_prior, log_outcome_probabilities = log_rates(self.instance)
+        log_prior, log_outcome_probabilities = finite_log_probabilities(self.instance)
         best = best_by_counts(
             rows, log_outcome_probabilities, log_prior, self.instance.prior, IMPOSSIBLE, self.vectors
         )
@@ -87,7 +87,7 @@ class Alpha(Saved):
             values[mask[:, a], a] = rows @ self.instance.click[a] + after
         return np.asarray(values.argmax(axis=1))
 
-    def unsettled(self, counts: Integers, instance: Instance) -> Floats:
+    def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """Ville's inequality, as for `Greedy`: how likely the evidence for other types ever changes the category.
 
         Leaving category a takes a vector β of another category with `Σ_y b_y (β_y - α_y) ≥ 0` for every vector α
@@ -98,13 +98,13 @@ class Alpha(Saved):
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
         categories = self._choose(counts)
-        return change_bounds(beliefs, self.instance.prior, categories, self._rivalry)
+        return switch_bounds(beliefs, self.instance.prior, categories, self._switch_coefficients)
 
     @cached_property
-    def _rivalry(self) -> Floats:
+    def _switch_coefficients(self) -> Floats:
         """`c[K, M, M]`: the largest ratio over vectors of other categories of what y gains to what x loses."""
         n_types = self.instance.n_types
-        rivalry = np.full((self.instance.n_categories, n_types, n_types), HOPELESS)
+        rivalry = np.full((self.instance.n_categories, n_types, n_types), UNBOUNDED)
         margin = 1e-12 * np.abs(self.vectors).max(axis=0)
         for a in np.unique(self.categories):
             own, others = self.vectors[self.categories == a], self.vectors[self.categories != a]

@@ -14,7 +14,7 @@ from departing.model.instance import Floats, Instance
 from departing.model.validation import check_instance
 from departing.policy.files import Saved
 from departing.policy.protocol import Allowed, Mask, choose_allowed
-from departing.policy.settling import HOPELESS, change_bounds
+from departing.policy.switching import UNBOUNDED, switch_bounds
 
 TIE = 1e-12
 
@@ -54,7 +54,7 @@ class Greedy(Saved):
             chances = np.where(mask, chances, -np.inf)
         return np.asarray((chances >= row_max(chances)[..., None] - TIE).argmax(axis=-1))
 
-    def unsettled(self, counts: Integers, instance: Instance) -> Floats:
+    def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """Ville's inequality: how likely the evidence for other types ever grows enough to change the choice.
 
         Leaving category a for a' takes `Σ_y b_y (P[a',y] - P[a,y]) ≥ 0`. For a user of type x whose best
@@ -64,10 +64,10 @@ class Greedy(Saved):
             return np.ones((len(counts), instance.n_types))
         beliefs = self._believe(counts)
         categories = self._choose(beliefs)
-        return change_bounds(beliefs, self.instance.prior, categories, self._rivalry)
+        return switch_bounds(beliefs, self.instance.prior, categories, self._switch_coefficients)
 
     @cached_property
-    def _rivalry(self) -> Floats:
+    def _switch_coefficients(self) -> Floats:
         """`c[K, M, M]`: the largest ratio over a' of what y gains to what x loses by leaving a for a'."""
         click = self.instance.click
         rivalry = np.zeros((*click.shape, click.shape[1]))
@@ -75,7 +75,7 @@ class Greedy(Saved):
             others = np.delete(click, a, axis=0)
             gain, loss = np.maximum(others - own + 2 * TIE, 0.0), own - others - 2 * TIE
             ratio = gain[:, None, :] / np.where(loss > 0, loss, np.inf)[:, :, None]
-            rivalry[a] = np.where((loss > 0).all(axis=0)[:, None], ratio.max(axis=0, initial=0.0), HOPELESS)
+            rivalry[a] = np.where((loss > 0).all(axis=0)[:, None], ratio.max(axis=0, initial=0.0), UNBOUNDED)
         return rivalry
 
     def describe(self, names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
 from departing.policy.files import Saved
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, check_names
+from departing.policy.protocol import Policy, check_category_names
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
@@ -32,7 +32,7 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
         names = getattr(getattr(policy, "instance", None), "categories", None)
     if categories is not None and isinstance(names, Sequence):
         try:
-            check_names([str(name) for name in names], list(categories))
+            check_category_names([str(name) for name in names], list(categories))
         except InputError as error:
             raise InputError(f"{str(path)!r}: {error}") from error
     return policy
@@ -80,14 +80,14 @@ def parse_policy(text: str, instance: Instance) -> Policy:
     kind, _, rest = text.partition(":")
     arguments = [part.strip() for part in rest.split(",")] if rest else []
     if kind == "fixed" and len(arguments) == 1:
-        return Fixed(instance.category(arguments[0]))
+        return Fixed(instance.category_index(arguments[0]))
     if kind == "threshold" and len(arguments) == 3:
-        first, then = instance.category(arguments[0]), instance.category(arguments[2])
+        first, then = instance.category_index(arguments[0]), instance.category_index(arguments[2])
         if not arguments[1].isdecimal() or len(arguments[1]) > 18:
-            raise InputError(f"steps is {arguments[1]!r}; expected a whole number from 0.")
+            raise InputError(f"steps is {arguments[1]!r}; expected an integer ≥ 0.")
         return Threshold(first=first, steps=int(arguments[1]), then=then)
     if kind == "walk" and arguments:
-        *walk, then = (instance.category(argument) for argument in arguments)
+        *walk, then = (instance.category_index(argument) for argument in arguments)
         return Walk(walk, then=then)
     if text == "greedy":
         return Greedy(instance)

@@ -29,7 +29,7 @@ def check_policy(policy: object, names: Sequence[str] = ()) -> None:
     """Raise unless `policy` can recommend, and was made for categories that stand where `names` have them."""
     if not isinstance(policy, Policy):
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
-    check_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
+    check_category_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
 
 
 def recommended(policy: Policy, counts: Integers, mask: "Mask | None" = None) -> Integers:
@@ -52,7 +52,7 @@ def recommended(policy: Policy, counts: Integers, mask: "Mask | None" = None) ->
             f"{name}.recommend gave {categories.dtype} of shape {categories.shape} for {n} users; "
             f"expected integers of shape ({n},)."
         )
-    check_range(name, categories, n_categories)
+    check_category_range(name, categories, n_categories)
     return np.array(categories, np.int64)  # a copy: what a policy returns may be its own
 
 
@@ -60,7 +60,7 @@ Allowed = npt.ArrayLike | None
 Mask = npt.NDArray[np.bool_]
 
 
-def as_allowed(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
+def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
     """`allowed` as True and False of this shape, `[..., K]`, or a sentence about what is wrong with it."""
     try:
         given = np.asarray(allowed)
@@ -93,10 +93,10 @@ def choose_allowed(
     """`chosen[...]` where that is allowed; else what `instead(counts[n, K, 4], mask[n, K])` tells."""
     if allowed is None:
         return chosen
-    mask = as_allowed(allowed, counts.shape[:-1])
+    mask = allowed_mask(allowed, counts.shape[:-1])
     n_categories = counts.shape[-2]
     mask, answer = mask.reshape(-1, n_categories), np.array(chosen).reshape(-1)
-    check_range("The policy", answer, n_categories)
+    check_category_range("The policy", answer, n_categories)
     forbidden = ~mask[np.arange(len(answer)), answer]
     if forbidden.any():
         rows = counts.reshape(-1, *counts.shape[-2:])[forbidden]
@@ -104,7 +104,7 @@ def choose_allowed(
     return answer.reshape(chosen.shape)
 
 
-def check_range(name: str, categories: Integers, n_categories: int) -> None:
+def check_category_range(name: str, categories: Integers, n_categories: int) -> None:
     """Raise unless all `categories` are among the instance's."""
     wrong = categories[(categories < 0) | (categories >= n_categories)]
     if len(wrong):
@@ -113,10 +113,10 @@ def check_range(name: str, categories: Integers, n_categories: int) -> None:
         )
 
 
-def check_names(own: Sequence[str], names: Sequence[str]) -> None:
+def check_category_names(own: Sequence[str], names: Sequence[str]) -> None:
     """Raise if a policy that was made for the categories `own` is asked about `names`, and both have been named.
 
-    >>> check_names(["news", "sport"], ["sport", "news"])
+    >>> check_category_names(["news", "sport"], ["sport", "news"])
     Traceback (most recent call last):
     departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news.
     """
@@ -125,26 +125,26 @@ def check_names(own: Sequence[str], names: Sequence[str]) -> None:
         raise InputError(f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}.")
 
 
-def unsettled(policy: Policy, counts: Integers, instance: Instance) -> Floats:
-    """Bounds `[n, M]` on the chance that a user of each type is ever shown another category than now.
+def switch_probability_bounds(policy: Policy, counts: Integers, instance: Instance) -> Floats:
+    """Upper bounds `[n, M]` on the probability that a user of each type is ever shown another category.
 
-    A policy may tell by a method `unsettled(counts, instance)`; for one that does not the bound is 1. Where
-    it is 0 for all types the policy has settled: it recommends one category from here on, come what may.
+    A policy may supply them by a method `switch_probability_bounds(counts, instance)`; otherwise they are 1. Where
+    all are 0 the policy is committed: it recommends the same category from then on, whatever the outcomes.
     """
-    tells = getattr(policy, "unsettled", None)
+    tells = getattr(policy, "switch_probability_bounds", None)
     return np.ones((len(counts), instance.n_types)) if tells is None else np.asarray(tells(counts, instance))
 
 
-def as_categories(field: str, values: Sequence[int] | Integers) -> list[int]:
+def check_categories(field: str, values: Sequence[int] | Integers) -> list[int]:
     """`values` if they are a list of indices of categories, or a sentence."""
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise InputError(f"{field} is {values!r:.80}; expected a list of categories.")
-    return [as_category(f"{field}[{i}]", value) for i, value in enumerate(listed)]
+    return [check_category(f"{field}[{i}]", value) for i, value in enumerate(listed)]
 
 
-def as_category(field: str, value: int) -> int:
+def check_category(field: str, value: int) -> int:
     """`value` if it can be the index of a category, or a sentence."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**31:
-        raise InputError(f"{field} is {value!r}; a category is a whole number from 0.")
+        raise InputError(f"{field} is {value!r}; expected a category name or an integer ≥ 0.")
     return int(value)

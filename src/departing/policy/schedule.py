@@ -14,7 +14,7 @@ from departing.model.counts import Integers, as_counts, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved
-from departing.policy.protocol import Allowed, Mask, as_categories, as_category, choose_allowed
+from departing.policy.protocol import Allowed, Mask, check_categories, check_category, choose_allowed
 
 
 class Schedule(Saved, ABC):
@@ -24,42 +24,42 @@ class Schedule(Saved, ABC):
 
     @property
     @abstractmethod
-    def segments(self) -> tuple[tuple[int, int], ...]:
+    def phases(self) -> tuple[tuple[int, int], ...]:
         """The (category, number of steps) before `then`, each of at least one step."""
 
     @cached_property
-    def _ends(self) -> Integers:
-        return np.cumsum([n for _, n in self.segments], dtype=np.int64)
+    def _phase_ends(self) -> Integers:
+        return np.cumsum([n for _, n in self.phases], dtype=np.int64)
 
     @cached_property
-    def shown(self) -> Integers:
+    def phase_categories(self) -> Integers:
         """The categories in the order of the segments, `then` last."""
-        return np.array([a for a, _ in self.segments] + [self.then], np.int64)
+        return np.array([a for a, _ in self.phases] + [self.then], np.int64)
 
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
         """The category of the current step; if it is not allowed, the next that is, or else the first allowed."""
         given = as_counts(counts)
-        return choose_allowed(np.asarray(self.shown[self._segment(given)]), given, allowed, self._instead)
+        return choose_allowed(np.asarray(self.phase_categories[self._phase(given)]), given, allowed, self._instead)
 
-    def _segment(self, counts: Integers) -> Integers:
-        return np.asarray(np.searchsorted(self._ends, steps(counts), side="right"))
+    def _phase(self, counts: Integers) -> Integers:
+        return np.asarray(np.searchsorted(self._phase_ends, steps(counts), side="right"))
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
-        answer, segment = mask.argmax(axis=1), self._segment(counts)
+        answer, phase = mask.argmax(axis=1), self._phase(counts)
         found = np.zeros(len(counts), bool)
-        for later, category in enumerate(self.shown):
-            hit = ~found & (segment <= later) & mask[:, category]
+        for later, category in enumerate(self.phase_categories):
+            hit = ~found & (phase <= later) & mask[:, category]
             answer[hit], found[hit] = category, True
         return np.asarray(answer)
 
-    def unsettled(self, counts: Integers, instance: Instance) -> Floats:
+    def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """Zero where the last category has been reached, one elsewhere."""
-        last = self._ends[-1] if len(self._ends) else 0
+        last = self._phase_ends[-1] if len(self._phase_ends) else 0
         return np.repeat((steps(counts) < last).astype(np.float64)[:, None], instance.n_types, axis=1)
 
     def describe(self, names: Sequence[str]) -> str:
         """The policy in words."""
-        parts = [f"{names[a]} × {n}" for a, n in self.segments]
+        parts = [f"{names[a]} × {n}" for a, n in self.phases]
         return ", ".join([*parts, f"then {names[self.then]}"]) if parts else f"always {names[self.then]}"
 
 
@@ -73,10 +73,10 @@ class Fixed(Schedule):
 
     category: int
     kind = "fixed"
-    segments = ()
+    phases = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "category", as_category("category", self.category))
+        object.__setattr__(self, "category", check_category("category", self.category))
 
     @property
     def then(self) -> int:  # type: ignore[override]
@@ -102,16 +102,16 @@ class Threshold(Schedule):
     kind = "threshold"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "first", as_category("first", self.first))
-        object.__setattr__(self, "then", as_category("then", self.then))
+        object.__setattr__(self, "first", check_category("first", self.first))
+        object.__setattr__(self, "then", check_category("then", self.then))
         if isinstance(self.steps, bool) or not isinstance(self.steps, int | np.integer) or self.steps < 0:
-            raise InputError(f"steps is {self.steps!r}; expected a whole number from 0.")
+            raise InputError(f"steps is {self.steps!r}; expected an integer ≥ 0.")
         if self.steps >= 2**62:
             raise InputError(f"steps is {self.steps}; at most {2**62 - 1} are allowed.")
         object.__setattr__(self, "steps", int(self.steps))
 
     @property
-    def segments(self) -> tuple[tuple[int, int], ...]:
+    def phases(self) -> tuple[tuple[int, int], ...]:
         """The first category, unless it has no steps."""
         return ((self.first, self.steps),) if self.steps else ()
 
@@ -133,11 +133,11 @@ class Walk(Schedule):
     kind = "walk"
 
     def __init__(self, categories: Sequence[int], *, then: int) -> None:
-        object.__setattr__(self, "categories", tuple(as_categories("categories", categories)))
-        object.__setattr__(self, "then", as_category("then", then))
+        object.__setattr__(self, "categories", tuple(check_categories("categories", categories)))
+        object.__setattr__(self, "then", check_category("then", then))
 
     @cached_property
-    def segments(self) -> tuple[tuple[int, int], ...]:
+    def phases(self) -> tuple[tuple[int, int], ...]:
         """The runs of equal categories."""
         return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
 

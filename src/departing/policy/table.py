@@ -8,11 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.kernels.policy.table import enter, look_up
-from departing.model.counts import Integers, as_counts, flat_rows, gone, merge, steps
+from departing.model.counts import Integers, as_counts, departed, flat_rows, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import Saved, policy_to_dict
-from departing.policy.protocol import Allowed, Policy, as_categories, choose_allowed, recommended, unsettled
+from departing.policy.protocol import (
+    Allowed,
+    Policy,
+    check_categories,
+    choose_allowed,
+    recommended,
+    switch_probability_bounds,
+)
 
 
 class Table(Saved):
@@ -33,9 +40,9 @@ class Table(Saved):
         rows = np.zeros((0, 1, 4), np.int64) if empty else np.array(as_counts(counts))
         if rows.ndim != 3:
             raise InputError(f"counts have shape {rows.shape}; expected [entries, categories, 4].")
-        if gone(rows).any():
+        if departed(rows).any():
             raise InputError("counts hold a user who departed; a table is for users who are still here.")
-        chosen = as_categories("categories", categories)
+        chosen = check_categories("categories", categories)
         if len(chosen) != len(rows):
             raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for every counts.")
         if not isinstance(fallback, Policy):
@@ -86,11 +93,11 @@ class Table(Saved):
         flat = np.ascontiguousarray(flat_rows(rows))
         return np.asarray(look_up(flat, flat_rows(self.counts), self._factors, self._slots))
 
-    def unsettled(self, counts: Integers, instance: Instance) -> Floats:
+    def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """What the fallback tells of counts that are deeper than the table, one elsewhere."""
         bounds = np.ones((len(counts), instance.n_types))
         deep = steps(counts) > self.depth
-        bounds[deep] = unsettled(self.fallback, counts[deep], instance)
+        bounds[deep] = switch_probability_bounds(self.fallback, counts[deep], instance)
         return bounds
 
     def describe(self, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from departing.fitting.likelihood import Parameters
 from departing.fitting.type_matching import matched
-from departing.model.files import replacing, suffix_of
+from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Floats, Instance
 from departing.planning.plot.plan_plot import draw as draw_plan
 from departing.plotting.figures import svg
@@ -55,9 +55,9 @@ ANSWERS = ".answers { background: var(--block); border-radius: 8px; padding: 0.4
 
 def write_page(story: Story, path: str | os.PathLike[str]) -> None:
     """Write the story to one HTML file that needs nothing else."""
-    suffix_of(path, (".html", ".htm"))
+    check_suffix(path, (".html", ".htm"))
     text = page("Recommending to people who leave", _body(story))
-    with replacing(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 

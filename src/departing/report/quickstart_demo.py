@@ -127,7 +127,7 @@ def tell(progress: Progress) -> Story:
         log, found, check = read_and_fit(magazine())
         progress(1)
         first = blog()
-        sports, economics = first.category("sports"), first.category("economics")
+        sports, economics = first.category_index("sports"), first.category_index("economics")
         switches = [Threshold(first=sports, steps=n, then=economics) for n in range(MOST_STEPS + 1)]
         best = max(switches, key=lambda policy: evaluate(first, policy).lower)
         act = _act(first, [best, Fixed(sports), Fixed(economics), Greedy(first)])
@@ -167,7 +167,7 @@ def look_at_a_log(truth: Instance, log: Log, found: Fit, check: Check) -> Site:
     gained = gains(found, check.clicks, TIMES)
     best = plan(truth, SITE_GAP)
     # Categories of the log are in the order of their names, those of the truth are not.
-    same = truth.relabel([truth.category(name) for name in found.instance.categories])
+    same = truth.relabel([truth.category_index(name) for name in found.instance.categories])
     policy = gained.plan.policy
     run = simulate(same, policy, users=10**6, seed=1)
     learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=SITE_USERS, growth=0.4)  # few large blocks

@@ -10,7 +10,7 @@ from departing.evaluation.forward import Frontier
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
-from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.protocol import Policy, recommended, switch_probability_bounds
 from departing.simulation.reference import deal_types
 from departing.simulation.run import Progress
 
@@ -84,7 +84,7 @@ def aggregate(
         categories = recommended(policy, frontier.counts)
         telling = tell is not None and (told_steps is None or step < told_steps)
         if max_steps is None and sure.any() and not telling:
-            chain = sure[categories] & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1)
+            chain = sure[categories] & (switch_probability_bounds(policy, frontier.counts, instance) == 0).all(axis=1)
             visited += _play_chains(instance, frontier, categories, chain, rng, gone, nodes)
             categories = categories[~chain]
         clicked = rng.binomial(frontier.weights, instance.click[categories])
@@ -133,7 +133,9 @@ def _play_chains(
         leaving = survival[..., :-1] * (1 - here[..., None])
         # Backwards: the last cell takes what is left after rounding, so it must not be a rare one.
         drawn = rng.multinomial(users, np.concatenate([survival[..., -1:], leaving[..., ::-1]], axis=-1))[..., ::-1]
-        ratio = instance.outcome_probabilities[categories, CLICK_DEPART] / instance.leave[categories]
+        ratio = (
+            instance.outcome_probabilities[categories, CLICK_DEPART] / instance.departure_probabilities[categories]
+        )
         last = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
         final = np.repeat(counts, n_steps, axis=0)
         shown = np.repeat(categories, n_steps)

@@ -46,7 +46,7 @@ class Graphs:
         self.table = np.concatenate([part.table(instance) for part in parts])
         self.shown = np.repeat(category, m)  # by state
         self.starts = 4 * m * (lengths.cumsum() - lengths)
-        chance = instance.outcome_probabilities[:, CLICK_DEPART] / instance.leave
+        chance = instance.outcome_probabilities[:, CLICK_DEPART] / instance.departure_probabilities
         self.last: Floats = np.where(category[:, None] < 0, 0.0, chance[category]).reshape(-1)
         self.counts = np.concatenate([part.counts for part in parts])  # by node
         order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from departing.evaluation.forward import Frontier
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, STAY, Instance
-from departing.policy.protocol import Policy, recommended, unsettled
+from departing.policy.protocol import Policy, recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 NODES = 2**20
@@ -45,8 +45,8 @@ def _thresholds(instance: Instance) -> npt.NDArray[np.uint64]:
     The second comes from the chance of leaving, so that this chance is right however small it is.
     """
     click, stay = instance.outcome_probabilities[:, CLICK], instance.outcome_probabilities[:, STAY]
-    leaving = np.maximum(np.minimum(instance.leave, 1 - 2.0**-53) * 2.0**64, 1.0).astype(np.uint64)
-    goes_on = np.where(instance.leave < 1, ~leaving + np.uint64(1), np.uint64(0))
+    leaving = np.maximum(np.minimum(instance.departure_probabilities, 1 - 2.0**-53) * 2.0**64, 1.0).astype(np.uint64)
+    goes_on = np.where(instance.departure_probabilities < 1, ~leaving + np.uint64(1), np.uint64(0))
     clicks = (np.minimum(click, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
     return np.stack([np.where(stay > 0, np.minimum(clicks, goes_on), goes_on), goes_on], axis=-1)
 
@@ -82,7 +82,7 @@ def counts_like(counts: Integers, clicked: Integers) -> Integers:
 
 def _line(instance: Instance, policy: Schedule, max_steps: int | None) -> Automaton:
     """A node for every step of a schedule; the last one loops."""
-    prefix = sum(n for _, n in policy.segments)
+    prefix = sum(n for _, n in policy.phases)
     length = min(prefix if max_steps is None else max_steps, most_nodes(instance))
     counts = np.zeros((length + 1, instance.n_categories, 4), np.int64)
     counts[:, 0, STAY] = np.arange(length + 1)  # a schedule looks at the number of steps alone
@@ -111,7 +111,11 @@ def _graph(instance: Instance, policy: Policy, rarest: float, max_steps: int | N
         left += float(share[~follow].sum()) if step != max_steps else 0.0
         category = recommended(policy, frontier.counts)
         category[~follow] = -1
-        loops = follow & (unsettled(policy, frontier.counts, instance) == 0).all(axis=1) & (max_steps is None)
+        loops = (
+            follow
+            & (switch_probability_bounds(policy, frontier.counts, instance) == 0).all(axis=1)
+            & (max_steps is None)
+        )
         following = np.stack([here, here], axis=1)
         categories.append(category)
         followings.append(following)

@@ -7,7 +7,7 @@ import numpy as np
 
 from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
-from departing.model.validation import MOST_USERS, check_instance, check_int, check_seed, check_stays
+from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, check_policy, recommended
 from departing.simulation.reference import draw_outcomes, draw_types
 from departing.simulation.run import Progress, add_up, normal_interval, standard_error, total
@@ -53,8 +53,8 @@ def compare(
     True
     """
     check_instance(instance)
-    users, seed = check_int("users", users, most=MOST_USERS), check_seed(seed)
-    max_steps = check_stays(instance, max_steps)
+    users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
+    max_steps = check_max_steps(instance, max_steps)
     for policy in (first, second):
         check_policy(policy, instance.categories)
     none = np.empty(0, np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.files import replacing, suffix_of
+from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
 from departing.simulation.reference import Record
 
@@ -26,7 +26,7 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
     Columns: user and time (whole numbers from 0), category (its name), clicked, departed.
     """
     form = format_of(path)
-    with replacing(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
+    with atomic_write(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
         database = duckdb.connect(str(Path(folder) / "events.duckdb"))
         try:
             writer = _Writer(database, instance)
@@ -41,7 +41,7 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """How to write a file with the ending of `path`, in DuckDB's words."""
-    return FORMATS[suffix_of(path, tuple(FORMATS))]
+    return FORMATS[check_suffix(path, tuple(FORMATS))]
 
 
 def copy_out(

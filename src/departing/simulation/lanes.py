@@ -157,7 +157,9 @@ class Lanes:
         """Who clicked when leaving; the lanes do not tell, as it changes nothing before."""
         if not self.instance.depart_on_click.any():
             return None
-        chance = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.leave  # [K, M]
+        chance = (
+            self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
+        )  # [K, M]
         by_state = np.where(self.shown < 0, 0.0, chance[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
         return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])

@@ -122,7 +122,7 @@ def deal_types(instance: Instance, users: int, rng: np.random.Generator) -> Inte
     """How many of `users` are of each type, `[M]`."""
     order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one
     dealt = np.empty(instance.n_types, np.int64)
-    dealt[order] = rng.multinomial(users, instance.shares[order])
+    dealt[order] = rng.multinomial(users, instance.normalised_prior[order])
     return dealt
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from departing.fitting.resampling import outcomes
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.files import replacing
+from departing.model.files import atomic_write
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int, check_seed
@@ -65,7 +65,7 @@ class SampleLog:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log, as Parquet or CSV by the ending of `path`."""
         form = format_of(path)
-        with replacing(path) as part, duckdb.connect() as database:
+        with atomic_write(path) as part, duckdb.connect() as database:
             database.register("events", self.columns())
             copy_out(database, "events", part, form, path)
 
@@ -94,7 +94,7 @@ def sample_log(
     length = check_float("days", days, 1e-6, 1e5) * DAY
     pause = check_float("gap", gap, 1e-6, 1e5) * DAY
     chosen = _shares(shares, instance.n_categories)
-    types = rng.choice(instance.n_types, n, p=instance.shares)
+    types = rng.choice(instance.n_types, n, p=instance.normalised_prior)
     here, now = np.arange(n), rng.random(n) * length
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
     while len(here):

@@ -10,7 +10,7 @@ from departing.evaluation.bounds import Bounds
 from departing.learning.protocol import Learner
 from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.model.validation import MOST_USERS, check_instance, check_int, check_seed, check_stays
+from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, check_policy
 from departing.policy.schedule import Schedule
 from departing.simulation.reference import Finished, Record, Users, new_users, play
@@ -65,10 +65,10 @@ def simulate(
     >>> abs(run.mean - 0.6333333) < 5 * run.stderr
     True
     """
-    users, seed = check_int("users", users, most=MOST_USERS), check_seed(seed)
+    users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     together = None if open_users is None else check_int("open_users", open_users)
     check_instance(instance)
-    max_steps = check_stays(instance, max_steps)
+    max_steps = check_max_steps(instance, max_steps)
     known = as_optimum(optimum)
     learns = hasattr(policy, "observe")
     allowed = LEARNING_ENGINES if learns else ENGINES
@@ -109,7 +109,7 @@ def _run_learner(
     from departing.simulation.arms import Arms
     from departing.simulation.learning import run_blocks, run_steps
 
-    delay = check_int("delay", delay, 0, MOST_USERS)
+    delay = check_int("delay", delay, 0, MAX_USERS)
     if isinstance(learner, LearnerBase):
         learner.check(instance)
     rng = np.random.default_rng([seed, 2])
@@ -163,7 +163,7 @@ def _run_policy(
 
 def _effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
     """How many counts are worth meeting before single steps are cheaper: those of schedules are the cheapest."""
-    stay = float(instance.prior @ (1 / instance.leave).max(axis=0))
+    stay = float(instance.prior @ (1 / instance.departure_probabilities).max(axis=0))
     made = users * (stay if max_steps is None else min(stay, max_steps))
     return max(5e4, made / 4000) if isinstance(policy, Schedule) else max(2e5, made / 20)
 

@@ -16,7 +16,7 @@ from departing.model.errors import InputError
 from departing.model.examples import EXAMPLES
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
-from departing.model.validation import MOST_USERS, check_int, check_seed
+from departing.model.validation import MAX_USERS, check_int, check_seed
 from departing.studies.draws import Draws
 
 _NAME = re.compile(r"[\w.-]{1,80}")  # of groups, which are in the names of files
@@ -132,10 +132,10 @@ def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: s
         raise InputError(f"{where}: title is {title!r:.80}; expected some words.")
     instances, learners = (_tables(document, name, where) for name in ("instances", "learners"))
     try:
-        users = check_int("users", document["users"], most=MOST_USERS)
+        users = check_int("users", document["users"], most=MAX_USERS)
         open_users = document.get("open_users")
         together = None if open_users is None else check_int("open_users", open_users)
-        delay = check_int("delay", document.get("delay", 0), 0, MOST_USERS)
+        delay = check_int("delay", document.get("delay", 0), 0, MAX_USERS)
         seeds = _seeds(document.get("seeds", 1))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from departing.model.files import suffix_of
+from departing.model.files import check_suffix
 from departing.model.instance import Floats
-from departing.plotting.figures import ENDINGS, FAINT, INK, PALETTE, save, shorten, tidy
+from departing.plotting.figures import FAINT, FIGURE_SUFFIXES, INK, PALETTE, save, shorten, tidy
 from departing.studies.results import NOTHING, Curves, Results
 
 COLOURS = [
@@ -56,7 +56,7 @@ def write_plots(results: Results, folder: str | os.PathLike[str]) -> list[str]:
 
 def write_plot(title: str, curves: Sequence[Curves], path: str | os.PathLike[str]) -> None:
     """Draw the curves of learners on one instance to a file that ends in .svg, .png or .pdf."""
-    suffix_of(path, ENDINGS)  # a wrong ending is told before the work
+    check_suffix(path, FIGURE_SUFFIXES)  # a wrong ending is told before the work
     save(draw_regret(title, curves), path)
 
 

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 
 from departing.model.errors import InputError
-from departing.model.files import replacing, write_document
+from departing.model.files import atomic_write, write_document
 from departing.model.instance import Floats
 from departing.simulation.regret_curve import Slope, slope
 from departing.studies.definition import Job, Study, load_study
@@ -86,7 +86,7 @@ class Store:
 
     def keep(self, folder: Path, key: str, record: Record) -> None:
         """Write a record, whole or not at all."""
-        with replacing(folder / f"{key}.json") as part:
+        with atomic_write(folder / f"{key}.json") as part:
             part.write_text(json.dumps(record), encoding="utf-8")
 
     def record(self, folder: Path, key: str) -> Record:
@@ -132,7 +132,7 @@ def _write(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any, ...]])
     """Write rows to a Parquet file, the same bytes for the same rows."""
     table = {name: np.array([row[i] for row in rows], _dtype(form)) for i, (name, form) in enumerate(columns.items())}
     chosen = ", ".join(f'"{name}"::{form} AS "{name}"' for name, form in columns.items())
-    with replacing(path) as part, duckdb.connect() as database:
+    with atomic_write(path) as part, duckdb.connect() as database:
         database.execute("SET threads = 1")
         database.register("gathered", table)
         target = str(part).replace("'", "''")

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 
-from departing.model.files import suffix_of
+from departing.model.files import check_suffix
 from departing.model.instance import CLICK, STAY
 from departing.planning.belief_map import BeliefMap, belief_map, fine_grid, way
 from departing.planning.plan import Plan
@@ -18,7 +18,7 @@ from departing.planning.plot.belief_plot import draw_gain, draw_line, draw_trian
 from departing.planning.plot.layout import MARGIN, TINY, WIDTH, Brush, area, clicks, inches, legend, percent, write
 from departing.planning.plot.policy_tree import Column, Edge, Node, first_steps, short
 from departing.planning.policy_text import SETTLED
-from departing.plotting.figures import ENDINGS, FAINT, ink_on, save, shorten
+from departing.plotting.figures import FAINT, FIGURE_SUFFIXES, ink_on, save, shorten
 from departing.policy.alpha import Alpha
 from departing.policy.schedule import Schedule
 
@@ -33,7 +33,7 @@ MEANING = {CLICK: "after a click", STAY: "after no click, for those who stay"}
 
 def write_plot(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Draw `plan` to a file that ends in .svg, .png or .pdf."""
-    suffix_of(path, ENDINGS)  # a wrong ending is told before the work
+    check_suffix(path, FIGURE_SUFFIXES)  # a wrong ending is told before the work
     save(draw(plan), path)
 
 

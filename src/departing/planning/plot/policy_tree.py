@@ -10,7 +10,7 @@ from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.plan import Plan
 from departing.planning.policy_text import SETTLED
 from departing.planning.problem import Problem
-from departing.policy.protocol import recommended, unsettled
+from departing.policy.protocol import recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 COLUMNS = 5
@@ -71,7 +71,7 @@ def _segments(instance: Instance, policy: Schedule, columns: int) -> list[Column
     found: list[Column] = []
     weights, step = Problem.of(instance).prior, 0
     go = instance.outcome_probabilities[:, CLICK] + instance.outcome_probabilities[:, STAY]
-    segments = [*policy.segments, (policy.then, 0)]
+    segments = [*policy.phases, (policy.then, 0)]
     for category, steps in segments[:columns]:
         here = float(weights.sum())
         weights = weights * go[category] ** float(steps)
@@ -108,7 +108,7 @@ def _levels(plan: Plan, columns: int) -> list[_Level]:
     while len(levels) < columns and len(frontier):
         live, ended = np.split(frontier.weights, 2, axis=1)
         categories = recommended(plan.policy, frontier.counts)
-        moving = ((live + ended) * unsettled(plan.policy, frontier.counts, instance)).sum(axis=1)
+        moving = ((live + ended) * switch_probability_bounds(plan.policy, frontier.counts, instance)).sum(axis=1)
         settled = moving <= SETTLED * (live + ended).sum(axis=1)
         shares, gone_by = live.sum(axis=1), float(ended.sum())
         ended, live = np.where(settled[:, None], live + ended, ended), np.where(settled[:, None], 0.0, live)

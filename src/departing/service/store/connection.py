@@ -18,7 +18,7 @@ from typing import IO, Any
 import msgspec
 
 from departing.model.errors import InputError
-from departing.model.files import replacing
+from departing.model.files import atomic_write
 from departing.service.store.schema import IN_BULK, SCHEMA, migrate, tables
 
 PRAGMAS = (
@@ -154,7 +154,7 @@ class SqliteDatabase(Database):
         """Copy the store to another file, while it is in use: all of it or nothing."""
         try:
             self.rows("SELECT value FROM meta WHERE key = 'schema'")
-            with replacing(target) as part, closing(sqlite3.connect(part)) as other:
+            with atomic_write(target) as part, closing(sqlite3.connect(part)) as other:
                 self._connection.backup(other)
         except sqlite3.Error as error:
             raise InputError(f"The store {self.name} cannot be copied: {error}.") from error

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from departing.model.errors import InputError
-from departing.model.files import document_text, without_head
+from departing.model.files import format_document, strip_header
 from departing.model.instance import CLICK, STAY, Instance
 from departing.planning.baselines import rivals
 from departing.planning.plan import Plan, plan
@@ -49,7 +49,7 @@ def explore(ask: m.Explore) -> m.Explored:
     wide = found.gap > 2 * GAP * found.upper or any(rival.found.gap > MARGIN * found.upper for rival in held)
     return m.Explored(
         instance.to_dict(),
-        document_text("instance", instance.to_dict()),
+        format_document("instance", instance.to_dict()),
         found.words(),
         found.lower,
         found.upper,
@@ -76,7 +76,7 @@ def _instance(ask: m.Explore) -> Instance:
             raise InputError("The file is not valid TOML: it is nested too deeply.") from error
         except ValueError as error:
             raise InputError(f"The file is not valid TOML: {error}.") from error
-    instance = Instance.from_dict(without_head(document, "instance", "The instance"))
+    instance = Instance.from_dict(strip_header(document, "instance", "The instance"))
     for noun, n in (("types", instance.n_types), ("categories", instance.n_categories)):
         if n > MOST:
             raise InputError(f"The instance has {n} {noun}; the explorer takes up to {MOST}.")
@@ -90,7 +90,7 @@ def _walk(found: Plan, outcome: int) -> list[m.Place]:
     """The beliefs about a user of whom one always sees the same outcome."""
     instance, places = found.instance, list[m.Place]()
     counts = np.zeros((instance.n_categories, 4), np.int64)
-    weights = instance.shares
+    weights = instance.normalised_prior
     while len(places) < WALK and weights.sum() >= LEAST:
         category = int(recommended(found.policy, counts[None])[0])
         share = float(weights.sum())

@@ -49,7 +49,7 @@ class ServedBayes(Bayes):
         """What the next users get, given how many came, what they did, and which categories may be shown."""
         self.arrived, self.told, self.allowed = arrived, told, allowed
         if allowed is not None:
-            self._tried = [policy for policy in self._tried if set(policy.shown.tolist()) <= set(allowed)]
+            self._tried = [policy for policy in self._tried if set(policy.phase_categories.tolist()) <= set(allowed)]
         return self._block()
 
 

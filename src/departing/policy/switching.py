@@ -5,10 +5,10 @@ import numpy as np
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 
-HOPELESS = 1e90  # the rivalry where a type may be better off with another category
+UNBOUNDED = 1e90  # the rivalry where a type may be better off with another category
 
 
-def change_bounds(beliefs: Floats, prior: Floats, categories: Integers, rivalry: Floats) -> Floats:
+def switch_bounds(beliefs: Floats, prior: Floats, categories: Integers, rivalry: Floats) -> Floats:
     """Bounds `[n, M]` on the chance that a user of each type is ever shown another category than `categories[n]`.
 
     `rivalry[K, M, M]` is such that leaving category a takes `Σ_y c[a,x,y] b_y / b_x ≥ 1`. Under type x this sum is a
