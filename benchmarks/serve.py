@@ -272,7 +272,7 @@ async def echo(port: int) -> None:
 
     from departing.service.api import messages as m
 
-    decode, encode = msgspec.json.Decoder(m.Ask).decode, msgspec.json.Encoder().encode
+    decode, encode = msgspec.json.Decoder(m.RecommendRequest).decode, msgspec.json.Encoder().encode
 
     class App:
         async def __rsgi__(self, scope, protocol) -> None:  # type: ignore[no-untyped-def]

@@ -60,7 +60,7 @@ class Client:
         return found
 
     def feedback(self, event: str, clicked: bool, departed: bool | None = None) -> dict[str, Any]:
-        """Tell what came of an event; whether it was `taken`, and `why` not."""
+        """Tell what came of an event; whether it was `accepted`, and if not the `code` and `reason`."""
         found: dict[str, Any] = self.call(
             "POST", "/v1/feedback", {"event": event, "clicked": clicked, "departed": departed}
         )
@@ -73,7 +73,7 @@ class Client:
 
     def depart(self, user: str) -> bool:
         """Tell that a user has gone for good; whether that is news."""
-        return bool(self.call("POST", "/v1/depart", {"user": user})["done"])
+        return bool(self.call("POST", "/v1/depart", {"user": user})["ok"])
 
     def user(self, user: str) -> dict[str, Any]:
         """What is known of a user."""
@@ -82,7 +82,7 @@ class Client:
 
     def forget(self, user: str) -> bool:
         """Forget who a user is."""
-        return bool(self.call("DELETE", f"/v1/users/{quote(user, safe='')}")["done"])
+        return bool(self.call("DELETE", f"/v1/users/{quote(user, safe='')}")["ok"])
 
     def policy(self) -> dict[str, Any]:
         """The policy that new users get."""

@@ -88,7 +88,7 @@ class Load:
         departed = True if rng.random() < self.departing else rng.choice([None, False])
         answer = {"event": shown["event"], "clicked": rng.random() < 0.5, "departed": departed}
         told = self._heard(connection, "/v1/feedback", answer)
-        if told is not None and told["taken"]:
+        if told is not None and told["accepted"]:
             self.acknowledged[shown["event"]] = (answer["clicked"], departed)
 
     def _heard(self, connection, path, body):

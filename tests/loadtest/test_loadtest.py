@@ -61,7 +61,7 @@ def answered(crowd, show):
         else:
             own, category = shown[body["event"]]
             own[category, 2 * body["departed"] + (body["clicked"] == body["departed"])] += 1
-            answer = {"event": body["event"], "taken": True}
+            answer = {"event": body["event"], "accepted": True}
 
 
 def z(values, expected):
@@ -124,11 +124,11 @@ def test_what_was_forgotten_is_asked_and_told_again_and_what_is_refused_is_count
     talk = crowd.talk()
     ask = next(talk)
     told = talk.send({"category": "news"})
-    assert talk.send({"taken": False}) == ask
+    assert talk.send({"accepted": False}) == ask
     assert talk.send({"category": "news"}) == told
     assert crowd.refused == 0
     with suppress(StopIteration):  # should this have been a departure
-        assert talk.send({"taken": False}) != ask
+        assert talk.send({"accepted": False}) != ask
     assert crowd.refused == 1
     came = SampleLog(SITE, dp.plan(SITE), crowd.clicks, crowd.lost, crowd.refused, np.ones(4), 1.0)
     assert came.notes()[-1] == "Answers of users that the service did not take: 1."

@@ -38,14 +38,15 @@ def test_asking_answering_and_asking_again(server):
         first = client.recommend("ann")
         assert first["category"] in ("news", "sports", "music")
         assert 0 < first["propensity"] <= 1
-        assert client.feedback(first["event"], True) == {"event": first["event"], "taken": True}
-        assert client.feedback(first["event"], True)["taken"]
+        assert client.feedback(first["event"], True) == {"event": first["event"], "accepted": True}
+        assert client.feedback(first["event"], True)["accepted"]
         refused = client.feedback(first["event"], False)
-        assert not refused["taken"]
-        assert "Something else was told" in refused["why"]
-        assert "no such event" in client.feedback("nothing", True)["why"]
+        assert not refused["accepted"]
+        assert refused["code"] == "conflicting_feedback"
+        assert client.feedback("nothing", True)["code"] == "unknown_event"
         known = client.user("ann")
-        assert known["counts"][first["category"]] == [1, 0, 0, 0]
+        counts = known["counts"][first["category"]]
+        assert counts == {"click": 1, "stay": 0, "depart": 0, "click_and_depart": 0}
         assert known["history"][0]["clicked"] is True
         assert client.recommend("ann", allowed=["music"])["category"] == "music"
         assert client.depart("ann")
@@ -69,7 +70,7 @@ def test_many_threads_answer_one_event_and_one_wins(server):
 
     def tell(clicked):
         with server.client() as own:
-            told.append((clicked, own.feedback(event, clicked)["taken"]))
+            told.append((clicked, own.feedback(event, clicked)["accepted"]))
 
     threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
     for thread in threads:
@@ -151,7 +152,7 @@ def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
             assert policy["lower"] <= dp.plan(site).value + 1e-6 <= policy["upper"] + 2e-6
             explained = client.recommend("first", explain=True)
             assert explained["belief"] == pytest.approx(dict(zip(site.types, site.prior, strict=True)))
-            assert explained["further_clicks"] == pytest.approx(dp.plan(site).value, abs=1e-4)
+            assert explained["expected_remaining_clicks"] == pytest.approx(dp.plan(site).value, abs=1e-4)
             for i in range(150):
                 visit(client, site, f"user {i}", rng)
         for form in ("jsonl", "parquet"):
@@ -244,6 +245,6 @@ def test_shadow_says_what_it_would_show(tmp_path):
     magazine().save(tmp_path / "site.toml")
     with serving(tmp_path, "--instance", tmp_path / "site.toml", "--shadow") as server, server.client() as client:
         found = client.recommend("ann", shown="news")
-        assert (found["category"], found["would_show"]) == ("news", "music")
+        assert (found["category"], found["shadow_category"]) == ("news", "music")
         with pytest.raises(dp.InputError, match="shown is missing"):
             client.recommend("bob")

@@ -53,7 +53,7 @@ def run(call):
 
 
 def ask(found, *fields, **more):
-    return run(found.recommend(m.Ask(*fields, **more)))
+    return run(found.recommend(m.RecommendRequest(*fields, **more)))
 
 
 def rows(found, query):
@@ -151,8 +151,8 @@ def check_random_calls(calls, path):
                 known = call[1] <= len(plain.events)
                 event = events[call[1] - 1] if known else "e-999999"
                 (row,) = run(found.feedback([m.Feedback(event, *call[2:])]))
-                assert row.taken == (known and plain.takes(call[1] - 1, *call[2:])), (call, row)
-                if row.taken:
+                assert row.accepted == (known and plain.takes(call[1] - 1, *call[2:])), (call, row)
+                if row.accepted:
                     plain.feedback(call[1] - 1, *call[2:])
             elif call[0] == "depart" and call[1] in plain.people:
                 run(found.depart(call[1]))
@@ -184,7 +184,7 @@ def test_propensities_are_the_shares_with_which_categories_are_shown(address):
     with service(address, instance=magazine(), names=[], explore=0.3) as found:
 
         async def many():
-            return [await found.recommend(m.Ask(f"u{i}", ["news", "music"])) for i in range(2000)]
+            return [await found.recommend(m.RecommendRequest(f"u{i}", ["news", "music"])) for i in range(2000)]
 
         shown = run(many())
         for name in ("news", "music"):
@@ -200,7 +200,7 @@ def test_categories_that_a_policy_does_not_know_are_shown_by_the_share_that_expl
         version = found.catalogue.versions[0]
         assert choose(version, np.zeros((4, 4), int), [3], 0.0, found.rng) == (3, 1.0, 3)
         assert ask(found, "ann").category == "music"
-        assert run(found.known("ann")).counts["golf"] == [0, 0, 0, 0]
+        assert run(found.known("ann")).counts["golf"] == m.OutcomeCounts(0, 0, 0, 0)
 
 
 def publish(found, *details):
@@ -257,11 +257,11 @@ def test_one_process_serves_a_file_and_several_a_database(address):
         with service(address, names=[], explore=0.0) as other:
             event = ask(found, "ann", event="mine").event
             assert ask(other, "ann", event="mine").event == event
-            assert run(other.feedback([m.Feedback("mine", True)]))[0].taken
-            assert not run(found.feedback([m.Feedback("mine", False)]))[0].taken
+            assert run(other.feedback([m.Feedback("mine", True)]))[0].accepted
+            assert not run(found.feedback([m.Feedback("mine", False)]))[0].accepted
             run(other.add_category("golf"))
             assert ask(found, "ann", ["golf"]).category == "golf"
-            assert run(other.known("ann")).counts["golf"] == [0, 1, 0, 0]
+            assert run(other.known("ann")).counts["golf"] == m.OutcomeCounts(0, 1, 0, 0)
             run(found.retire_category("golf"))
             run(other.refresh())
             assert run(other.categories()).categories[-1].retired
@@ -294,7 +294,7 @@ def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address)
         assert run(found.refresh())
 
         async def visit(i):
-            shown = await found.recommend(m.Ask(f"u{i}", [NAMES[i % 3]]))
+            shown = await found.recommend(m.RecommendRequest(f"u{i}", [NAMES[i % 3]]))
             clicked = bool(rng.random() < (0.9 if shown.category == "sports" else 0.2))
             await found.feedback([m.Feedback(shown.event, clicked, not clicked)])
 
@@ -318,12 +318,12 @@ def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address)
         assert again.step()  # at once
         assert not again.step()
         assert run(found.refresh())
-        assert "sports" not in run(found.policy()).words
+        assert "sports" not in run(found.policy()).description
         live = run(Watch(found, learning=True).look())
-        assert live.learned
-        assert live.learned[-1].users == 301
-        assert live.graph.category != "sports"
-        assert live.retired == ["sports"]
+        assert live.learning_curve
+        assert live.learning_curve[-1].users == 301
+        assert live.tree.category != "sports"
+        assert [c.name for c in live.categories if c.retired] == ["sports"]
 
 
 def test_of_several_trainers_one_leads(postgres):
@@ -343,10 +343,10 @@ def test_the_page_the_metrics_and_the_log_tell_the_same(address, tmp_path):
             shown = ask(found, f"u{i}")
             run(found.feedback([m.Feedback(shown.event, i % 2 == 0, i % 4 == 3)]))
         live = run(Watch(found).look())
-        assert (live.users, live.here) == (20, 15)
-        assert sum(live.left) == 5
-        assert len(live.latest) == 8
-        assert sum(moment.users for moment in live.moments) == 5
+        assert (live.users, live.active_users) == (20, 15)
+        assert sum(category.departures for category in live.categories) == 5
+        assert len(live.recent_events) == 8
+        assert sum(moment.users for moment in live.clicks) == 5
         assert live.survival[:3] == [1.0, 1.0, 0.0]
         assert "departing_clicked_total 10" in metrics_text(run(found.totals()), 0, False)
         for form in ("jsonl", "parquet"):
@@ -362,9 +362,9 @@ def test_the_page_the_metrics_and_the_log_tell_the_same(address, tmp_path):
 def test_shadow_is_remembered_and_turned_off_by_one_call(address):
     with service(address, instance=magazine(), names=[], shadow=True) as found:
         ask(found, "ann", shown="news", propensity=0.5)
-        assert ask(found, "bob", shown="music").would_show == "music"
+        assert ask(found, "bob", shown="music").shadow_category == "music"
         report = run(Shadow(found).report())
-        assert (report.decisions, report.rate) == (2, 0.5)
+        assert (report.decisions, report.match_rate) == (2, 0.5)
         assert "200 users" in report.note
         run(found.set_shadow(False))
         ask(found, "carl")
@@ -383,7 +383,9 @@ def test_the_gain_over_a_caller_who_shows_anything(address, tmp_path):
             kind, outcome = rng.choice(2, p=site.prior), 0
             while outcome < 2:
                 category = int(rng.integers(2))
-                shown = await found.recommend(m.Ask(name, shown=site.categories[category], propensity=0.5))
+                shown = await found.recommend(
+                    m.RecommendRequest(name, shown=site.categories[category], propensity=0.5)
+                )
                 outcome = rng.choice(4, p=site.outcome_probabilities[category, :, kind])
                 await found.feedback([m.Feedback(shown.event, bool(outcome in (0, 3)), bool(outcome >= 2))])
 
@@ -395,8 +397,8 @@ def test_the_gain_over_a_caller_who_shows_anything(address, tmp_path):
         told = gained(address, list(site.categories), "no-click", policy, str(tmp_path))
         true = dp.plan(site).value - uniform_value(site)
         assert told.gain.users == 1500
-        assert told.gain.low < true < told.gain.high
-        assert told.gain.low > 0
+        assert told.gain.lower < true < told.gain.upper
+        assert told.gain.lower > 0
         assert "cannot be told" in gained(address, [*site.categories, "golf"], "no-click", policy, str(tmp_path)).note
 
 

@@ -162,7 +162,7 @@ class Crowd:
                 "departed": outcome in (DEPART, CLICK_DEPART),
             }
             answer = yield post("/v1/feedback", told, self._head)
-            if answer["taken"]:
+            if answer["accepted"]:
                 return category, outcome
         self.refused += 1
         return category, outcome

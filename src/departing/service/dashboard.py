@@ -8,6 +8,7 @@ from math import sqrt
 import msgspec
 
 from departing.fitting.fit import describe_type
+from departing.model.instance import Instance
 from departing.service.api import messages as m
 from departing.service.export import PAST, pasts
 from departing.service.service import Service
@@ -26,10 +27,10 @@ class Watch:
 
     def __init__(self, service: Service, learning: bool = False) -> None:
         self._service, self._learning = service, learning
-        self._seen: m.Live | None = None
+        self._seen: m.Dashboard | None = None
         self._at, self._turn = 0.0, asyncio.Lock()
 
-    async def look(self) -> m.Live:
+    async def look(self) -> m.Dashboard:
         """What is going on now."""
         async with self._turn:
             if self._seen is None or time.monotonic() - self._at > EVERY:
@@ -38,7 +39,7 @@ class Watch:
                 self._at = time.monotonic()
         return self._seen
 
-    def _look(self, published: m.Published, totals: dict[str, int]) -> m.Live:
+    def _look(self, published: m.PolicyVersionInfo, totals: dict[str, int]) -> m.Dashboard:
         catalogue = self._service.catalogue
         current = catalogue.current
         instance, graph = current.instance, current.about.get("graph")
@@ -47,33 +48,29 @@ class Watch:
             ((users, gone),) = database.rows("SELECT count(*), coalesce(sum(departed), 0) FROM users")
             ((newest,),) = database.rows("SELECT coalesce(max(number), 0) FROM users")
             shown, left = _by_category(database, newest - RECENT, len(names))
-            return m.Live(
+            return m.Dashboard(
                 self._service.now(),
                 users,
                 users - int(gone),
                 totals,
-                names,
-                [names[a] for a in sorted(catalogue.retired) if a < len(names)],
+                [m.CategoryActivity(name, a in catalogue.retired, shown[a], left[a]) for a, name in enumerate(names)],
+                [] if instance is None else _types(instance),
                 self._learning,
+                catalogue.shadow,
                 published,
                 None if graph is None else msgspec.convert(graph, m.Branch),
                 _moments(database, newest - RECENT, self._service.now()),
                 self._learned(),
                 _survival(database, newest - RECENT),
-                shown,
-                left,
-                None if instance is None else dict(zip(instance.types, instance.prior.tolist(), strict=True)),
-                [] if instance is None else [describe_type(instance, x) for x in range(instance.n_types)],
-                catalogue.shadow,
                 pasts(database.rows(f"{PAST} ORDER BY d.event DESC LIMIT ?", LATEST), names),
             )
 
-    def _learned(self) -> list[m.Learned]:
+    def _learned(self) -> list[m.LearningPoint]:
         """What the versions that were thought best were worth, by what was known then."""
         versions = sorted(self._service.catalogue.versions.known.items())
         best = [version for _, version in versions if version.about.get("loss") is not None]
         return [
-            m.Learned(
+            m.LearningPoint(
                 each.number,
                 each.made,
                 each.about.get("arrived", 0),
@@ -83,6 +80,13 @@ class Watch:
             )
             for each in best[-LEARNED:]
         ]
+
+
+def _types(instance: Instance) -> list[m.TypeShare]:
+    return [
+        m.TypeShare(name, share, describe_type(instance, x).partition(": ")[2])
+        for x, (name, share) in enumerate(zip(instance.types, instance.prior.tolist(), strict=True))
+    ]
 
 
 def _by_category(database: Database, since: int, n_categories: int) -> tuple[list[int], list[int]]:
@@ -107,7 +111,7 @@ def _survival(database: Database, since: int) -> list[float]:
     return [count / steps[0] if steps[0] else 1.0 for count in steps]
 
 
-def _moments(database: Database, since: int, now: float) -> list[m.Moment]:
+def _moments(database: Database, since: int, now: float) -> list[m.ClicksBin]:
     """Clicks per user of recent users who departed, by when they did and by version."""
     recent = "FROM departures p JOIN users u ON u.number = p.number WHERE p.number >= ?"
     ((first,),) = database.rows(f"SELECT min(p.time) {recent}", since)
@@ -122,7 +126,7 @@ def _moments(database: Database, since: int, now: float) -> list[m.Moment]:
     return [_moment(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in found]
 
 
-def _moment(time: float, version: int, n: int, clicks: int, squares: int) -> m.Moment:
+def _moment(time: float, version: int, n: int, clicks: int, squares: int) -> m.ClicksBin:
     mean = clicks / n
     spread = sqrt(max(squares / n - mean**2, 0.0) / max(n - 1, 1))
-    return m.Moment(time, version, n, mean, max(mean - 1.96 * spread, 0.0), mean + 1.96 * spread)
+    return m.ClicksBin(time, version, n, mean, max(mean - 1.96 * spread, 0.0), mean + 1.96 * spread)

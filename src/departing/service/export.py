@@ -99,10 +99,10 @@ def _clicked(clicked: int | None, over: bool) -> bool | None:
     return bool(clicked) if clicked is not None or over else None
 
 
-def pasts(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.Past]:
+def pasts(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.HistoryEvent]:
     """Recommendations of the past, from their rows."""
     return [
-        m.Past(key or f"e-{event}", at, names[category], _truth(clicked), _truth(departed))
+        m.HistoryEvent(key or f"e-{event}", at, names[category], _truth(clicked), _truth(departed))
         for event, key, at, category, clicked, departed in rows
     ]
 

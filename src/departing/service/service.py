@@ -20,11 +20,11 @@ from departing.service.rollout import Catalogue, NotFoundError
 from departing.service.store.base import NOTHING, Answer, Decision, Prefetch, Store, StoreError, Write, event_number
 from departing.service.user import RefusedError, User
 
-WHY = {
-    "unknown": "There is no such event.",
-    "contradiction": "Something else was told of this event before.",
-    "came back": "The user came back after this event, and cannot have departed.",
-    "closed": "This event was closed since, for nothing was told of it.",
+REFUSALS = {  # code and reason of refused feedback
+    "unknown": ("unknown_event", "There is no such event."),
+    "contradiction": ("conflicting_feedback", "Conflicts with feedback already recorded for this event."),
+    "came back": ("user_returned", "The user returned after this event, so it cannot have ended in a departure."),
+    "closed": ("event_closed", "The event was closed without feedback because the user went on or departed."),
 }
 SWEEP = 1000  # users whose silence is looked at in one go
 HERE = "SELECT count(*) FROM users WHERE departed = 0"
@@ -68,12 +68,12 @@ class Service:
 
     # Recommending
 
-    async def recommend(self, ask: m.Ask) -> m.Recommendation:
+    async def recommend(self, ask: m.RecommendRequest) -> m.Recommendation:
         """What to show to a user."""
         need = Prefetch(users=(ask.user,), key=ask.event, new=True)
         return await self.store.act(need, lambda: self._recommend(ask), durable=False)
 
-    def _recommend(self, ask: m.Ask) -> m.Recommendation:
+    def _recommend(self, ask: m.RecommendRequest) -> m.Recommendation:
         if ask.event is not None:
             before = self._asked_before(ask)
             if before is not None:
@@ -119,12 +119,12 @@ class Service:
         self.counters["arrived"] += 1
         return User(number, name, self.catalogue.version_of(number), [], [], before=before)
 
-    def _told(self, ask: m.Ask) -> str:
+    def _told(self, ask: m.RecommendRequest) -> str:
         if ask.shown is None:
             raise InputError("shown is missing; in shadow mode the caller says which category it shows.")
         return ask.shown
 
-    def _asked_before(self, ask: m.Ask) -> m.Recommendation | None:
+    def _asked_before(self, ask: m.RecommendRequest) -> m.Recommendation | None:
         assert ask.event is not None
         if ask.event.startswith("e-"):
             raise InputError(f"event is {ask.event!r:.60}; ids that begin with 'e-' are made by the service.")
@@ -152,11 +152,11 @@ class Service:
             decision.key or f"e-{decision.event}", names[decision.category], decision.propensity, decision.version
         )
         if decision.shadow:
-            answer.would_show = names[decision.ours]
+            answer.shadow_category = names[decision.ours]
         if counts is not None:
             outlook = self._outlook(self.catalogue.versions[decision.version], counts)
             if outlook is not None:
-                answer.belief, answer.further_clicks = outlook
+                answer.belief, answer.expected_remaining_clicks = outlook
         return answer
 
     def _outlook(self, version: Version, counts: Integers) -> tuple[dict[str, float], float] | None:
@@ -184,19 +184,19 @@ class Service:
 
     # Feedback
 
-    async def feedback(self, rows: Sequence[m.Feedback]) -> list[m.Taken]:
+    async def feedback(self, rows: Sequence[m.Feedback]) -> list[m.FeedbackResult]:
         """Be told what came of events; what is taken is on disk when this returns."""
         need = Prefetch(told=tuple(row.event for row in rows))
         return await self.store.act(need, lambda: [self._take(row) for row in rows])
 
-    def _take(self, row: m.Feedback) -> m.Taken:
+    def _take(self, row: m.Feedback) -> m.FeedbackResult:
         try:
             new = self._answer(row)
         except RefusedError as error:
             self.counters[f"refused_{str(error).replace(' ', '_')}"] += 1
-            return m.Taken(row.event, False, WHY[str(error)])
+            return m.FeedbackResult(row.event, False, *REFUSALS[str(error)])
         self.counters["answered" if new else "repeated"] += 1
-        return m.Taken(row.event, True)
+        return m.FeedbackResult(row.event, True)
 
     def _answer(self, row: m.Feedback) -> bool:
         """Take an answer; whether it is news."""
@@ -240,16 +240,16 @@ class Service:
 
     # Leaving
 
-    async def depart(self, name: str) -> m.Done:
+    async def depart(self, name: str) -> m.Status:
         """A user has gone for good."""
         return await self.store.act(Prefetch(users=(name,)), lambda: self._depart(name))
 
-    def _depart(self, name: str) -> m.Done:
+    def _depart(self, name: str) -> m.Status:
         user = self._user(name)
         if user.departed:
-            return m.Done(False)
+            return m.Status(False)
         self._leave(user, self.now(), "told")
-        return m.Done(True)
+        return m.Status(True)
 
     def _leave(self, user: User, now: float, why: str) -> None:
         people.depart(user, self.settings.unanswered)
@@ -282,34 +282,34 @@ class Service:
             raise NotFoundError(f"There is no user {name!r:.60}.")
         return user
 
-    async def known(self, name: str) -> m.Known:
+    async def known(self, name: str) -> m.UserState:
         """What is known of a user."""
         await self.settled()
         return await self.store.act(Prefetch(users=(name,)), lambda: self._known(name), durable=False)
 
-    def _known(self, name: str) -> m.Known:
+    def _known(self, name: str) -> m.UserState:
         user = self._user(name)
         past = self.store.rows(f"{PAST} WHERE d.number = ? ORDER BY d.event DESC LIMIT 100", user.number)
         self.catalogue.catch_up(user.version, max([user.categories, *(row[3] + 1 for row in past)]))
         names = self.catalogue.names
         counts = user.counts_with_open(len(names), self.settings.unanswered)
         outlook = self._outlook(self.catalogue.versions[user.version], counts)
-        return m.Known(
+        return m.UserState(
             user.name,
             user.version,
             user.departed,
-            {name: row.tolist() for name, row in zip(names, counts, strict=True)},
+            {name: m.OutcomeCounts(*row.tolist()) for name, row in zip(names, counts, strict=True)},
             None if outlook is None else outlook[0],
             None if outlook is None or user.departed else outlook[1],
             pasts(past, names),
         )
 
-    async def forget(self, name: str) -> m.Done:
+    async def forget(self, name: str) -> m.Status:
         """Forget who a user is; what they did stays in the statistics, without a name."""
         await self.settled()
         return await self.store.act(Prefetch(users=(name,)), lambda: self._forget(name))
 
-    def _forget(self, name: str) -> m.Done:
+    def _forget(self, name: str) -> m.Status:
         self._user(name)
         for user in list(self._lives(name)):
             self.store.rename(user, f"forgotten {uuid4().hex}")
@@ -320,7 +320,7 @@ class Service:
             self.store.forget_keys(user.number)
             self.store.save(user)
         self.counters["forgotten"] += 1
-        return m.Done(True)
+        return m.Status(True)
 
     # Policies and categories
 
@@ -336,18 +336,18 @@ class Service:
         """Wait until all that was asked before is on disk."""
         await self.store.act(NOTHING, lambda: None)
 
-    async def policies(self) -> m.Policies:
+    async def policies(self) -> m.PolicyList:
         """All versions, the latest first."""
         versions = self.catalogue.versions.known
-        return m.Policies([self._published(version) for _, version in sorted(versions.items(), reverse=True)])
+        return m.PolicyList([self._published(version) for _, version in sorted(versions.items(), reverse=True)])
 
-    async def policy(self) -> m.Published:
+    async def policy(self) -> m.PolicyVersionInfo:
         """The version that new users get."""
         return self._published(self.catalogue.current)
 
-    def _published(self, version: Version) -> m.Published:
+    def _published(self, version: Version) -> m.PolicyVersionInfo:
         about, current = version.about, version is self.catalogue.current
-        return m.Published(
+        return m.PolicyVersionInfo(
             version.number,
             version.made,
             about.get("words", ""),
@@ -358,7 +358,7 @@ class Service:
             current and self.catalogue.pinned is not None,
         )
 
-    async def switch(self, number: int | None) -> m.Published:
+    async def switch(self, number: int | None) -> m.PolicyVersionInfo:
         """Give new users a version of the past, until told otherwise; None for the latest again."""
         await self.store.act(NOTHING, lambda: self.catalogue.switch(number))
         return await self.policy()
@@ -367,12 +367,12 @@ class Service:
         """Let the caller decide, or decide ourselves from now on."""
         await self.store.act(NOTHING, lambda: self.catalogue.set_shadow(shadow))
 
-    async def categories(self) -> m.Categories:
+    async def categories(self) -> m.CategoryList:
         """All categories."""
         retired = self.catalogue.retired
-        return m.Categories([m.CategoryState(name, a in retired) for a, name in enumerate(self.catalogue.names)])
+        return m.CategoryList([m.CategoryState(name, a in retired) for a, name in enumerate(self.catalogue.names)])
 
-    async def add_category(self, name: str) -> m.Categories:
+    async def add_category(self, name: str) -> m.CategoryList:
         """Add a category, or take one back that was retired.
 
         A new one is shown by the share that explores until a policy that knows it is published.
@@ -380,7 +380,7 @@ class Service:
         await self.store.act(NOTHING, lambda: self.catalogue.add(name, self.now()))
         return await self.categories()
 
-    async def retire_category(self, name: str) -> m.Categories:
+    async def retire_category(self, name: str) -> m.CategoryList:
         """Show a category no more."""
         await self.store.act(NOTHING, lambda: self.catalogue.retire(name, self.now()))
         return await self.categories()

@@ -63,5 +63,5 @@ def test_every_call_of_the_table_is_one_of_the_api(tmp_path):
         document = client.call("GET", "/openapi.json")
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     for method, path in routes:
-        written = path.replace("{user}", "USER").replace("/v1/live", "/openapi.json")
+        written = path.replace("{user}", "USER").replace("/v1/dashboard", "/openapi.json")
         assert written in PAGE, (method, path)

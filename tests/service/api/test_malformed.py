@@ -14,7 +14,7 @@ from helpers.servers import serving
 REQUESTS = int(os.environ.get("DEPARTING_REQUESTS", "100000" if LONG else "4000"))
 PATHS = [
     *("/v1/recommend", "/v1/feedback", "/v1/depart", "/v1/policy", "/v1/categories", "/v1/categories/retire"),
-    *("/v1/shadow", "/v1/explore", "/v1/live", "/v1/users/ann", "/v1/users/%F0%9F%98%80", "/v1/users/"),
+    *("/v1/shadow", "/v1/explore", "/v1/dashboard", "/v1/users/ann", "/v1/users/%F0%9F%98%80", "/v1/users/"),
     *("/v1/users/%FF%00", "/v1/log?format=%00", "/v1/../etc", "/%", "/?" + "x" * 300),
 ]
 KINDS = ["application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "é", "x" * 300]
@@ -46,7 +46,7 @@ FIELDS = [
         "propensity",
         "version",
         "name",
-        "shadow",
+        "enabled",
         "explain",
     ),
     *("instance", "toml", "seconds", "x"),
@@ -93,7 +93,7 @@ def test_thousands_of_malformed_requests_are_refused(tmp_path, address):
         assert seen.keys() <= {200, 400, 404, 405, 413, 422, "closed"}
         assert seen.get("closed", 0) < requests / 2
         with server.client() as client:
-            client.call("POST", "/v1/shadow", {"shadow": False})  # some of it may have been well formed
+            client.call("POST", "/v1/shadow", {"enabled": False})  # some of it may have been well formed
             assert client.recommend("still here")["category"]
         assert server.process.poll() is None
         server.stop()

@@ -55,7 +55,7 @@ def found(server, what):
 
 
 def healthy(server):
-    return ask(server.port, "GET", "/health") == (200, {"done": True})
+    return ask(server.port, "GET", "/health") == (200, {"ok": True})
 
 
 def refuses(server, words):
@@ -65,8 +65,8 @@ def refuses(server, words):
         return False
     assert words in told["error"]
     status, told = ask(server.port, "GET", "/health")
-    assert (status, told["done"]) == (503, False)
-    assert words in told["why"]
+    assert (status, told["ok"]) == (503, False)
+    assert words in told["reason"]
     assert ask(server.port, "GET", "/ready")[0] == 503
     return True
 
@@ -130,7 +130,7 @@ def test_of_contradicting_answers_one_wins(tmp_path, postgres, workers):
             def tell(clicked, event=event, told=told, together=together):
                 together.wait()
                 status, answer = ask(server.port, "POST", "/v1/feedback", {"event": event, "clicked": clicked})
-                told.append((clicked, status, answer["taken"]))
+                told.append((clicked, status, answer["accepted"]))
 
             threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
             for thread in threads:
@@ -232,14 +232,14 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
         return await service.sweep()
 
     with closing(service.store):
-        event = asyncio.run(service.recommend(m.Ask("ann"))).event
+        event = asyncio.run(service.recommend(m.RecommendRequest("ann"))).event
         for set_by in (YEAR, 0.0, -2 * YEAR, YEAR):
             later(10, set_by)
             assert asyncio.run(sweep()) == 0
             assert not asyncio.run(service.known("ann")).departed
         later(10)
-        assert asyncio.run(service.feedback([m.Feedback(event, True)]))[0].taken
-        asyncio.run(service.recommend(m.Ask("bob")))
+        assert asyncio.run(service.feedback([m.Feedback(event, True)]))[0].accepted
+        asyncio.run(service.recommend(m.RecommendRequest("bob")))
         later(59)
         assert asyncio.run(sweep()) == 0
         later(2)

@@ -98,9 +98,13 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
         assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
         assert service.store.here == 2
         ann, bob = run(service.known("ann")), run(service.known("bob"))
-        assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (True, [2, 1, 0, 0], [0, 0, 0, 1])
+        assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (
+            True,
+            m.OutcomeCounts(2, 1, 0, 0),
+            m.OutcomeCounts(0, 0, 0, 1),
+        )
         assert [past.event for past in bob.history] == ["bob 7", "e-6", "e-5"]
-        assert bob.counts["music"] == [1, 1, 0, 0]
+        assert bob.counts["music"] == m.OutcomeCounts(1, 1, 0, 0)
         assert [row.source for row in run(service.policies()).versions] == ["the best by now", "the instance"]
         assert run(service.policy()).version == 1
         assert run(Shadow(service).report()).decisions == 1
@@ -111,11 +115,13 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
 def test_it_goes_on_where_it_was(old):
     service = open_service(str(old), [], magazine(), Settings(explore=0.0), seed=1)
     with closing(service.store):
-        assert run(service.recommend(m.Ask("ann", event="ann 1"))).category == "news"  # as it was answered then
-        assert run(service.feedback([m.Feedback("e-6", True), m.Feedback("bob 7", True, True)]))[0].taken
-        assert not run(service.feedback([m.Feedback("e-5", True)]))[0].taken
+        assert (
+            run(service.recommend(m.RecommendRequest("ann", event="ann 1"))).category == "news"
+        )  # as it was answered then
+        assert run(service.feedback([m.Feedback("e-6", True), m.Feedback("bob 7", True, True)]))[0].accepted
+        assert not run(service.feedback([m.Feedback("e-5", True)]))[0].accepted
         assert run(service.known("bob")).departed
-        shown = [run(service.recommend(m.Ask(name))) for name in ("ann", "eve", "new")]
+        shown = [run(service.recommend(m.RecommendRequest(name))) for name in ("ann", "eve", "new")]
         assert [row.event for row in shown] == ["e-1000", "e-1001", "e-1002"]
         assert [row.version for row in shown] == [1, 0, 1]
         assert service.store.here == 3

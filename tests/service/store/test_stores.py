@@ -60,7 +60,7 @@ def test_a_category_that_could_not_be_written_is_not_shown(postgres):
                 await store.act(NOTHING, lost)
             while store.failure is not None:
                 await asyncio.sleep(0.05)
-            return {(await found.recommend(m.Ask(f"u{i}"))).category for i in range(60)}
+            return {(await found.recommend(m.RecommendRequest(f"u{i}"))).category for i in range(60)}
 
         assert run(add_and_lose()) == set(NAMES)
         assert found.catalogue.names == NAMES
@@ -81,7 +81,7 @@ def test_what_was_taken_up_in_vain_is_taken_up_again(postgres):
                 await one.store.act(NOTHING, in_vain)
             await other.refresh()
             users = [(each, f"{i} of {each.store.worker}") for i in range(5) for each in (one, other)]
-            given = [await each.recommend(m.Ask(name)) for each, name in users]
+            given = [await each.recommend(m.RecommendRequest(name)) for each, name in users]
             return [row.version for row in given]
 
         assert run(take_up_in_vain()) == [1] * 5 + [2] * 5
@@ -92,10 +92,11 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
     with services(postgres.new(), 3) as (one, other, third):
 
         async def race():
-            await other.recommend(m.Ask("ann"))
+            await other.recommend(m.RecommendRequest("ann"))
             await other.depart("ann")
             slow = other.store.act(
-                Prefetch(users=("ann",), new=True), lambda: (time.sleep(0.4), other._recommend(m.Ask("ann")))
+                Prefetch(users=("ann",), new=True),
+                lambda: (time.sleep(0.4), other._recommend(m.RecommendRequest("ann"))),
             )
             begins_anew = asyncio.create_task(slow)
             await asyncio.sleep(0.15)
@@ -109,10 +110,10 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
                 return rows
 
             one.store._database.several = late
-            waits = asyncio.create_task(one.recommend(m.Ask("ann")))
+            waits = asyncio.create_task(one.recommend(m.RecommendRequest("ann")))
             await begins_anew
             await asyncio.sleep(0.1)
-            first = await third.recommend(m.Ask("ann"))
+            first = await third.recommend(m.RecommendRequest("ann"))
             return int(first.event[2:]), int((await waits).event[2:])
 
         first, then = run(race())
@@ -125,16 +126,16 @@ def test_a_database_that_hangs_is_given_up(postgres, monkeypatch):
         pid = found.store._database._connection.info.backend_pid
 
         async def hang():
-            await found.recommend(m.Ask("ann"))
+            await found.recommend(m.RecommendRequest("ann"))
             os.kill(pid, signal.SIGSTOP)
             with pytest.raises(StoreError, match="cannot be reached"):
-                await found.recommend(m.Ask("ann"))
+                await found.recommend(m.RecommendRequest("ann"))
             os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + 30
             while found.store.failure is not None:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)
-            return await found.recommend(m.Ask("ann"))
+            return await found.recommend(m.RecommendRequest("ann"))
 
         assert run(hang()).category in NAMES
 
@@ -147,7 +148,7 @@ def test_a_database_that_may_only_be_read_is_a_failure(postgres):
         async def ask(n):
             for i in range(n):
                 try:
-                    return (await found.recommend(m.Ask(f"u{i}"))).category
+                    return (await found.recommend(m.RecommendRequest(f"u{i}"))).category
                 except StoreError as error:
                     sentence = str(error)
                     await asyncio.sleep(0.1)
@@ -170,13 +171,13 @@ def test_what_is_told_after_a_departure_must_go_with_it(tmp_path):
     with services(tmp_path / "s.sqlite", unanswered="not-seen") as found:
 
         async def calls():
-            first, last = [(await found.recommend(m.Ask("ann"))).event for _ in range(2)]
+            first, last = [(await found.recommend(m.RecommendRequest("ann"))).event for _ in range(2)]
             early = await found.feedback([m.Feedback(first, False, True)])
             await found.depart("ann")
             told = await found.feedback(
                 [m.Feedback(first, False, True), m.Feedback(last, False), m.Feedback(last, False, False)]
             )
-            return [row.taken for row in early + told]
+            return [row.accepted for row in early + told]
 
         assert run(calls()) == [False, False, False, False]
 
@@ -186,14 +187,14 @@ def test_a_departed_user_who_is_renamed_is_not_lost_from_memory_too_soon(tmp_pat
         store = found.store
 
         async def calls():
-            await found.recommend(m.Ask("ann"))
+            await found.recommend(m.RecommendRequest("ann"))
             await found.depart("ann")
             await found.settled()
             real, store._writer._commit = store._writer._commit, lambda *batch: time.sleep(0.5) or real(*batch)
             forgetting = asyncio.create_task(found.forget("ann"))
             await asyncio.sleep(0.1)
             store.trim()
-            again = await found.recommend(m.Ask("ann"))
+            again = await found.recommend(m.RecommendRequest("ann"))
             await forgetting
             return again
 
@@ -206,10 +207,10 @@ def test_no_name_is_left_in_any_file_while_it_goes_on(tmp_path):
 
         async def calls():
             for i in range(300):
-                await found.recommend(m.Ask(f"secret name {i}", event=f"secret id {i}"))
+                await found.recommend(m.RecommendRequest(f"secret name {i}", event=f"secret id {i}"))
             for i in range(300):
                 await found.forget(f"secret name {i}")
-            assert not (await found.feedback([m.Feedback("secret id 7", True)]))[0].taken
+            assert not (await found.feedback([m.Feedback("secret id 7", True)]))[0].accepted
 
         run(calls())
         deadline = time.monotonic() + 10
@@ -229,11 +230,11 @@ def test_departed_users_are_not_kept_in_memory(tmp_path):
     with services(tmp_path / "s.sqlite") as found:
 
         async def calls():
-            events = [(await found.recommend(m.Ask(f"u{i}"))).event for i in range(50)]
+            events = [(await found.recommend(m.RecommendRequest(f"u{i}"))).event for i in range(50)]
             rows = [m.Feedback(event, False, True) for event in events]
             await found.feedback(rows)
             found.store.trim()
-            assert all(row.taken for row in await found.feedback(rows))
+            assert all(row.accepted for row in await found.feedback(rows))
 
         run(calls())
         assert not found.store._users
@@ -246,7 +247,7 @@ def test_a_learned_policy_outlives_a_restart_after_a_category_was_retired(addres
 
         async def calls():
             for i in range(30):
-                shown = await found.recommend(m.Ask(f"u{i}"))
+                shown = await found.recommend(m.RecommendRequest(f"u{i}"))
                 await found.feedback([m.Feedback(shown.event, i % 2 == 0, i % 2 == 1)])
             await found.retire_category("sport")
 
@@ -263,7 +264,7 @@ def test_a_plan_is_made_anew_without_what_was_retired(address):
     with services(address, instance=site) as found:
         run(found.retire_category("music"))
     with services(address, instance=site) as found:
-        assert "music" not in run(found.policy()).words
+        assert "music" not in run(found.policy()).description
 
 
 def test_one_trainer_of_a_file_at_a_time(tmp_path):

@@ -28,7 +28,7 @@ HARD = {"prior": [0.5, 0.5], "click": [[0.6, 0.3], [0.3, 0.6]], "depart": 0.5}
 
 
 def explored(instance, **options):
-    return explore(m.Explore(instance=instance.to_dict(), **options))
+    return explore(m.ExploreRequest(instance=instance.to_dict(), **options))
 
 
 def overlap(low, high, other_low, other_high, slack):
@@ -42,20 +42,20 @@ def test_it_says_what_the_package_says(instance):
     exact = dp.plan(instance, gap=1e-7 * instance.fixed_values.max(), seconds=5)
     slack = 1e-12 * found.upper
     assert overlap(found.lower, found.upper, exact.lower, exact.upper, slack)
-    assert found.upper - found.lower <= 2e-4 * found.upper or not found.narrow
+    assert found.upper - found.lower <= 2e-4 * found.upper or not found.converged
     held = rivals(exact)
-    assert [way.policy for way in found.rivals] == [describe(rival.policy, instance) for rival in held]
-    for way, rival in zip(found.rivals, held, strict=True):
-        width = found.upper - found.lower + way.loses_at_most - way.loses_at_least
+    assert [way.policy for way in found.baselines] == [describe(rival.policy, instance) for rival in held]
+    for way, rival in zip(found.baselines, held, strict=True):
+        width = found.upper - found.lower + way.loss_upper - way.loss_lower
         assert way.value == pytest.approx(rival.found.value, abs=width + rival.found.gap + slack)
-        assert overlap(way.loses_at_least, way.loses_at_most, rival.loss.lower, rival.loss.upper, slack)
+        assert overlap(way.loss_lower, way.loss_upper, rival.loss.lower, rival.loss.upper, slack)
 
 
 @settings(max_examples=30)
 @given(instances(most=3))
 def test_ends_of_all_ranges_can_be_explored_and_told(instance):
     found = explored(instance, seconds=0.02)
-    told = msgspec.json.decode(msgspec.json.encode(found), type=m.Explored)
+    told = msgspec.json.decode(msgspec.json.encode(found), type=m.ExploreResult)
     assert told == found
     assert 0 <= found.lower <= found.upper < np.inf
 
@@ -67,7 +67,7 @@ def test_walks_follow_the_policy_and_the_belief(seed):
     found = explored(instance)
     for name, outcome in (("stay", STAY), ("click", CLICK)):
         counts, share = np.zeros((3, 4), int), 1.0
-        for place in found.walk[name]:
+        for place in found.belief_paths[name]:
             shown = int(plan.policy.recommend(counts))
             assert place.category == instance.categories[shown]
             assert list(place.belief) == list(instance.types)
@@ -76,7 +76,7 @@ def test_walks_follow_the_policy_and_the_belief(seed):
             assert place.share == pytest.approx(share)
             share *= float(expected @ instance.outcome_probabilities[shown, outcome])
             counts[shown, outcome] += 1
-        assert len(found.walk[name]) == WALK or share < LEAST
+        assert len(found.belief_paths[name]) == WALK or share < LEAST
 
 
 def test_the_graph_splits_users_by_what_they_do():
@@ -90,9 +90,9 @@ def test_the_graph_splits_users_by_what_they_do():
             assert then.after in ("click", "stay")
             check(then, depth + 1)
 
-    assert found.graph.share == pytest.approx(1)
-    assert [then.after for then in found.graph.then] == ["click", "stay"]
-    check(found.graph, 1)
+    assert found.tree.share == pytest.approx(1)
+    assert [then.after for then in found.tree.then] == ["click", "stay"]
+    check(found.tree, 1)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -105,10 +105,10 @@ def test_files_come_back_as_they_were(name, tmp_path):
     assert dp.Instance.load(path) == instance
     instance.save(tmp_path / "saved.toml")
     assert (tmp_path / "saved.toml").read_text(encoding="utf-8") == found.toml
-    again = explore(m.Explore(toml=found.toml))
-    assert (again.instance, again.words, again.lower) == (found.instance, found.words, found.lower)
+    again = explore(m.ExploreRequest(toml=found.toml))
+    assert (again.instance, again.description, again.lower) == (found.instance, found.description, found.lower)
     instance.save(tmp_path / "saved.json")
-    assert explore(m.Explore(instance=json.loads((tmp_path / "saved.json").read_text()))).toml == found.toml
+    assert explore(m.ExploreRequest(instance=json.loads((tmp_path / "saved.json").read_text()))).toml == found.toml
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_files_come_back_as_they_were(name, tmp_path):
 )
 def test_what_is_wrong_is_said_in_one_sentence(ask, words):
     with pytest.raises(InputError) as caught:
-        explore(m.Explore(**ask))
+        explore(m.ExploreRequest(**ask))
     assert words in str(caught.value)
     assert str(caught.value).endswith(".")
 
@@ -140,14 +140,14 @@ def test_what_is_wrong_is_said_in_one_sentence(ask, words):
 def test_little_time_gives_an_honest_bracket():
     instance = random_instance("sticky", types=4, categories=4, seed=1)
     quick, long = explored(instance, seconds=0.01), explored(instance)
-    assert not quick.narrow
+    assert not quick.converged
     assert quick.lower <= long.upper
     assert long.lower <= quick.upper
     assert long.upper - long.lower <= quick.upper - quick.lower
 
 
 def test_the_helper_answers_line_by_line(monkeypatch):
-    asks = [m.Explore(instance=blog().to_dict()), m.Explore(), m.Explore(instance=HARD)]
+    asks = [m.ExploreRequest(instance=blog().to_dict()), m.ExploreRequest(), m.ExploreRequest(instance=HARD)]
     lines, answers = b"".join(msgspec.json.encode(ask) + b"\n" for ask in asks), io.BytesIO()
     monkeypatch.setattr(os, "nice", lambda by: by)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
@@ -155,27 +155,27 @@ def test_the_helper_answers_line_by_line(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answers))
     exploring.main()
     first, second, third = (msgspec.json.decode(line, type=Answer) for line in answers.getvalue().splitlines())
-    assert first.found.words == "sports × 6, then economics"
+    assert first.found.description == "sports × 6, then economics"
     assert second.found is None
     assert "Give either" in second.problem
     assert third.found.instance["depart"] == 0.5
 
 
 def test_a_helper_explores_in_turn_is_made_anew_and_ends():
-    ask = m.Explore(instance=blog().to_dict())
+    ask = m.ExploreRequest(instance=blog().to_dict())
 
     async def main():
         explorer = Explorer()
         many = await asyncio.gather(*(explorer.explore(ask) for _ in range(3)))
-        assert {found.words for found in many} == {"sports × 6, then economics"}
+        assert {found.description for found in many} == {"sports × 6, then economics"}
         with pytest.raises(InputError, match="Give either"):
-            await explorer.explore(m.Explore())
+            await explorer.explore(m.ExploreRequest())
         waiting = asyncio.create_task(explorer.explore(ask))
         await asyncio.sleep(0)
         waiting.cancel()  # nobody waits any more; the next answer is its own nonetheless
-        assert (await explorer.explore(m.Explore(instance=HARD))).instance["depart"] == 0.5
+        assert (await explorer.explore(m.ExploreRequest(instance=HARD))).instance["depart"] == 0.5
         explorer._helper.kill()
-        assert (await explorer.explore(ask)).words == many[0].words
+        assert (await explorer.explore(ask)).description == many[0].description
         helper = explorer._helper.pid
         await explorer.close()
         await explorer.close()
@@ -190,7 +190,7 @@ def test_a_helper_that_cannot_answer_is_given_up(monkeypatch):
 
     async def dies():
         with pytest.raises(InputError, match="died of this instance"):
-            await Explorer().explore(m.Explore(instance=HARD))
+            await Explorer().explore(m.ExploreRequest(instance=HARD))
 
     asyncio.run(dies())
     monkeypatch.setattr(exploring, "HELPER", "import time; time.sleep(60)")
@@ -198,6 +198,6 @@ def test_a_helper_that_cannot_answer_is_given_up(monkeypatch):
 
     async def hangs():
         with pytest.raises(InputError, match="took too long"):
-            await Explorer().explore(m.Explore(instance=HARD))
+            await Explorer().explore(m.ExploreRequest(instance=HARD))
 
     asyncio.run(hangs())

@@ -108,39 +108,45 @@ class App:
         self._encode = msgspec.json.Encoder().encode
         s = service
         self.routes: dict[tuple[str, str], Route] = {
-            ("POST", "/v1/recommend"): Route(s.recommend, CLIENT, m.Ask, m.Recommendation),
-            ("POST", "/v1/feedback"): Route(self._feedback, CLIENT, m.Feedback | m.Batch, m.Taken | list[m.Taken]),
-            ("POST", "/v1/depart"): Route(lambda leave: s.depart(leave.user), CLIENT, m.Leave, m.Done),
-            ("GET", "/v1/users/{user}"): Route(s.known, ADMIN, None, m.Known),
-            ("DELETE", "/v1/users/{user}"): Route(s.forget, ADMIN, None, m.Done),
-            ("GET", "/v1/policy"): Route(lambda _: s.policy(), ADMIN, None, m.Published),
-            ("GET", "/v1/policies"): Route(lambda _: s.policies(), ADMIN, None, m.Policies),
-            ("POST", "/v1/policy"): Route(lambda switch: s.switch(switch.version), ADMIN, m.Switch, m.Published),
-            ("GET", "/v1/categories"): Route(lambda _: s.categories(), CLIENT, None, m.Categories),
-            ("POST", "/v1/categories"): Route(lambda c: s.add_category(c.name), ADMIN, m.Category, m.Categories),
+            ("POST", "/v1/recommend"): Route(s.recommend, CLIENT, m.RecommendRequest, m.Recommendation),
+            ("POST", "/v1/feedback"): Route(
+                self._feedback, CLIENT, m.Feedback | m.FeedbackBatch, m.FeedbackResult | list[m.FeedbackResult]
+            ),
+            ("POST", "/v1/depart"): Route(lambda leave: s.depart(leave.user), CLIENT, m.DepartRequest, m.Status),
+            ("GET", "/v1/users/{user}"): Route(s.known, ADMIN, None, m.UserState),
+            ("DELETE", "/v1/users/{user}"): Route(s.forget, ADMIN, None, m.Status),
+            ("GET", "/v1/policy"): Route(lambda _: s.policy(), ADMIN, None, m.PolicyVersionInfo),
+            ("GET", "/v1/policies"): Route(lambda _: s.policies(), ADMIN, None, m.PolicyList),
+            ("POST", "/v1/policy"): Route(
+                lambda switch: s.switch(switch.version), ADMIN, m.PolicySwitch, m.PolicyVersionInfo
+            ),
+            ("GET", "/v1/categories"): Route(lambda _: s.categories(), CLIENT, None, m.CategoryList),
+            ("POST", "/v1/categories"): Route(
+                lambda c: s.add_category(c.name), ADMIN, m.CategoryRequest, m.CategoryList
+            ),
             ("POST", "/v1/categories/retire"): Route(
-                lambda c: s.retire_category(c.name), ADMIN, m.Category, m.Categories
+                lambda c: s.retire_category(c.name), ADMIN, m.CategoryRequest, m.CategoryList
             ),
             ("GET", "/v1/shadow"): Route(lambda _: self._shadow.report(), ADMIN, None, m.ShadowReport),
-            ("POST", "/v1/shadow"): Route(self._set_shadow, ADMIN, m.Shadow, m.ShadowReport),
-            ("GET", "/v1/live"): Route(lambda _: self._watch.look(), ADMIN, None, m.Live),
-            ("POST", "/v1/explore"): Route(self.explorer.explore, ADMIN, m.Explore, m.Explored),
-            ("GET", "/health"): Route(lambda _: self._well(True), OPEN, None, m.Done),
-            ("GET", "/ready"): Route(lambda _: self._well(self.ready()), OPEN, None, m.Done),
+            ("POST", "/v1/shadow"): Route(self._set_shadow, ADMIN, m.ShadowMode, m.ShadowReport),
+            ("GET", "/v1/dashboard"): Route(lambda _: self._watch.look(), ADMIN, None, m.Dashboard),
+            ("POST", "/v1/explore"): Route(self.explorer.explore, ADMIN, m.ExploreRequest, m.ExploreResult),
+            ("GET", "/health"): Route(lambda _: self._well(True), OPEN, None, m.Status),
+            ("GET", "/ready"): Route(lambda _: self._well(self.ready()), OPEN, None, m.Status),
         }
         self._document = json.dumps(openapi(self.routes)).encode()
 
-    async def _feedback(self, told: m.Feedback | list[m.Feedback]) -> m.Taken | list[m.Taken]:
+    async def _feedback(self, told: m.Feedback | list[m.Feedback]) -> m.FeedbackResult | list[m.FeedbackResult]:
         if isinstance(told, m.Feedback):
             return (await self.service.feedback([told]))[0]
         return await self.service.feedback(told)
 
-    def _well(self, ready: bool) -> m.Done:
+    def _well(self, ready: bool) -> m.Status:
         failure = self.service.store.failure or (None if ready else "There is no policy yet.")
-        return m.Done(True) if failure is None else m.Done(False, failure)
+        return m.Status(True) if failure is None else m.Status(False, failure)
 
-    async def _set_shadow(self, told: m.Shadow) -> m.ShadowReport:
-        await self.service.set_shadow(told.shadow)
+    async def _set_shadow(self, told: m.ShadowMode) -> m.ShadowReport:
+        await self.service.set_shadow(told.enabled)
         return await self._shadow.report()
 
     async def close(self) -> None:
@@ -210,7 +216,7 @@ class App:
         found = route.handler(argument)
         if isinstance(found, Awaitable):
             found = await found
-        bad = isinstance(found, m.Done) and route.right == OPEN and not found.done
+        bad = isinstance(found, m.Status) and route.right == OPEN and not found.ok
         return 503 if bad else 200, JSON, self._encode(found)
 
     def _is_ours(self, headers: Any) -> bool:
@@ -277,7 +283,7 @@ class App:
 
     def _problem(self, status: int, sentence: str) -> tuple[int, list[tuple[str, str]], bytes]:
         self.service.counters[f"problems_{status}"] += 1
-        return status, JSON, self._encode(m.Problem(sentence))
+        return status, JSON, self._encode(m.ProblemDetails(sentence))
 
 
 @lru_cache(maxsize=100)

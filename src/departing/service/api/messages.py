@@ -1,4 +1,7 @@
-"""What clients send and get: the API, version 1. Unknown fields and values out of range are refused."""
+"""Request and response bodies of the HTTP API, version 1.
+
+Requests with unknown fields or values out of range are rejected with status 422.
+"""
 
 from typing import Annotated, Any
 
@@ -6,65 +9,74 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 200 characters.")]
 Names = Annotated[list[Name], Meta(min_length=1, max_length=1000)]
+EventId = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
-class Ask(Struct, forbid_unknown_fields=True):
-    """Whom to recommend something to."""
+class RecommendRequest(Struct, forbid_unknown_fields=True):
+    """A request for one recommendation to one user.
+
+    `event` makes the request idempotent. `shown` and `propensity` are the caller's own choice in shadow mode.
+    """
 
     user: Name
     allowed: Names | None = None
-    event: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    event: EventId | None = None
     shown: Name | None = None
     propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
     explain: bool = False
 
 
 class Recommendation(Struct, omit_defaults=True):
-    """What to show, under which event, with which chance, by which version of the policy."""
+    """A category to show, with the event ID to send with the feedback.
+
+    `propensity` is the probability with which the category was drawn. `shadow_category` is present in shadow mode:
+    the category that the policy would have shown.
+    """
 
     event: str
     category: str
     propensity: float | None
     version: int
     belief: dict[str, float] | UnsetType = UNSET
-    further_clicks: float | UnsetType = UNSET
-    would_show: str | UnsetType = UNSET
+    expected_remaining_clicks: float | UnsetType = UNSET
+    shadow_category: str | UnsetType = UNSET
 
 
 class Feedback(Struct, forbid_unknown_fields=True):
-    """What came of an event."""
+    """The outcome of an event; `departed` is optional."""
 
-    event: Annotated[str, Meta(min_length=1, max_length=100)]
+    event: EventId
     clicked: bool
     departed: bool | None = None
 
 
-Batch = Annotated[list[Feedback], Meta(min_length=1, max_length=1000)]
+FeedbackBatch = Annotated[list[Feedback], Meta(min_length=1, max_length=1000)]
 
 
-class Taken(Struct, omit_defaults=True):
-    """Whether feedback was taken; if not, why."""
+class FeedbackResult(Struct, omit_defaults=True):
+    """Whether feedback was accepted; if not, a machine-readable `code` and the `reason`."""
 
     event: str
-    taken: bool
-    why: str | UnsetType = UNSET
+    accepted: bool
+    code: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
 
 
-class Leave(Struct, forbid_unknown_fields=True):
-    """A user who has gone for good."""
+class DepartRequest(Struct, forbid_unknown_fields=True):
+    """A user who has departed."""
 
     user: Name
 
 
-class Done(Struct, omit_defaults=True):
-    """Whether it was done, or is as it should be; if not, perhaps why."""
+class Status(Struct, omit_defaults=True):
+    """Whether a call changed something, or a check passed; if not, possibly the `reason`."""
 
-    done: bool
-    why: str | UnsetType = UNSET
+    ok: bool
+    reason: str | UnsetType = UNSET
 
 
-class Past(Struct):
-    """A recommendation of the past."""
+class HistoryEvent(Struct):
+    """A past recommendation and its outcome, null where there is no feedback."""
 
     event: str
     time: float
@@ -73,24 +85,33 @@ class Past(Struct):
     departed: bool | None
 
 
-class Known(Struct):
-    """What is known of a user."""
+class OutcomeCounts(Struct):
+    """Numbers of each outcome of one category."""
+
+    click: int
+    stay: int
+    depart: int
+    click_and_depart: int
+
+
+class UserState(Struct):
+    """The state of a user: counts by category, belief over types, and the latest 100 events."""
 
     user: str
     version: int
     departed: bool
-    counts: dict[str, list[int]]
+    counts: dict[str, OutcomeCounts]
     belief: dict[str, float] | None
-    further_clicks: float | None
-    history: list[Past]
+    expected_remaining_clicks: float | None
+    history: list[HistoryEvent]
 
 
-class Published(Struct):
-    """A version of the policy."""
+class PolicyVersionInfo(Struct):
+    """A published policy version; `lower` and `upper` bound its expected clicks per user."""
 
     version: int
-    made: float
-    words: str
+    published_at: float
+    description: str
     lower: float | None
     upper: float | None
     source: str
@@ -98,64 +119,64 @@ class Published(Struct):
     pinned: bool
 
 
-class Policies(Struct):
-    """All versions, the latest first."""
+class PolicyList(Struct):
+    """All policy versions, the latest first."""
 
-    versions: list[Published]
+    versions: list[PolicyVersionInfo]
 
 
-class Switch(Struct, forbid_unknown_fields=True):
-    """Give new users this version until told otherwise; null for the latest, as it comes."""
+class PolicySwitch(Struct, forbid_unknown_fields=True):
+    """The policy version to pin for new users; null follows the latest version."""
 
     version: Annotated[int, Meta(ge=0, le=2**53)] | None
 
 
-class Shadow(Struct, forbid_unknown_fields=True):
-    """Whether the caller decides."""
+class ShadowMode(Struct, forbid_unknown_fields=True):
+    """Whether shadow mode is on: the caller chooses the category, the policy only logs what it would show."""
 
-    shadow: bool
+    enabled: bool
 
 
 class Gain(Struct):
-    """What our policy would have earned with the users of the caller, clicks per user, with a 95 % interval."""
+    """Off-policy estimate of the policy's gain over the caller, in clicks per user, with a 95 % interval."""
 
-    ours: float
-    theirs: float
+    policy_value: float
+    caller_value: float
     gain: float
-    low: float
-    high: float
+    lower: float
+    upper: float
     users: int
 
 
 class ShadowReport(Struct):
-    """Whether the caller decides, how often it decided as we would have, and what we would have gained.
+    """Agreement between the caller and the policy in shadow mode, and the estimated gain.
 
-    While that is not known, `note` says why.
+    While `gain` is null, `note` gives the reason.
     """
 
-    shadow: bool
+    enabled: bool
     decisions: int
     matches: int
-    rate: float | None
+    match_rate: float | None
     gain: Gain | None
     note: str
 
 
-class Moment(Struct):
-    """Users of a version who departed within a span of time: clicks per user, with a 95 % interval."""
+class ClicksBin(Struct):
+    """Users of one version who departed within a time bin: mean clicks per user with a 95 % interval."""
 
     time: float
     version: int
     users: int
-    clicks: float
-    low: float
-    high: float
+    clicks_per_user: float
+    lower: float
+    upper: float
 
 
-class Learned(Struct):
-    """What a version was thought to be worth when it was published, after so many users.
+class LearningPoint(Struct):
+    """Bounds on the value of a version when it was published, after `users` users.
 
-    `loss` is what a user is expected to lose by it, averaged over all that may still be true.
+    `expected_regret` is the regret per user against the optimal policy, averaged over the posterior.
     """
 
     version: int
@@ -163,11 +184,11 @@ class Learned(Struct):
     users: int
     lower: float | None
     upper: float | None
-    loss: float | None
+    expected_regret: float | None
 
 
 class Branch(Struct, omit_defaults=True):
-    """What is shown first, or after a click or a stay, to a share of the users, and what after that."""
+    """A node of the policy tree: the category shown after a click or a stay, to a share of all users."""
 
     category: str
     share: float
@@ -177,94 +198,107 @@ class Branch(Struct, omit_defaults=True):
     then: list["Branch"] = []
 
 
-class Live(Struct):
-    """What is going on, for the page."""
+class CategoryActivity(Struct):
+    """How often a category was shown to recent users, and how often they departed right after it."""
+
+    name: str
+    retired: bool
+    shown: int
+    departures: int
+
+
+class TypeShare(Struct):
+    """A type of the fitted instance: its share of users and its preferences in one sentence."""
+
+    name: str
+    share: float
+    description: str
+
+
+class Dashboard(Struct):
+    """The figures of the dashboard page."""
 
     time: float
     users: int
-    here: int
+    active_users: int
     counters: dict[str, int]
-    categories: list[str]
-    retired: list[str]
+    categories: list[CategoryActivity]
+    types: list[TypeShare]
     learning: bool
-    policy: Published
-    graph: Branch | None
-    moments: list[Moment]
-    learned: list[Learned]
-    survival: list[float]
-    shown: list[int]
-    left: list[int]
-    types: dict[str, float] | None
-    words: list[str]
     shadow: bool
-    latest: list[Past]
+    policy: PolicyVersionInfo
+    tree: Branch | None
+    clicks: list[ClicksBin]
+    learning_curve: list[LearningPoint]
+    survival: list[float]
+    recent_events: list[HistoryEvent]
 
 
-class Explore(Struct, forbid_unknown_fields=True):
-    """An instance to plan for, as a document or as the text of a TOML file, and about how long that may take."""
+class ExploreRequest(Struct, forbid_unknown_fields=True):
+    """An instance to plan for, as a JSON document or as TOML text, and a time limit in seconds."""
 
     instance: dict[str, Any] | None = None
     toml: Annotated[str, Meta(max_length=20_000)] | None = None
     seconds: Annotated[float, Meta(gt=0, le=2)] = 1.0
 
 
-class Way(Struct):
-    """A simpler way of recommending, its value, and what it loses against the plan, at least and at most."""
+class BaselineValue(Struct):
+    """A baseline policy: its value, and bounds on its loss compared with the optimal policy."""
 
     policy: str
     value: float
-    loses_at_least: float
-    loses_at_most: float
+    loss_lower: float
+    loss_upper: float
 
 
-class Place(Struct):
-    """A step of a walk: what is shown, the belief before it, and the share of users who get so far."""
+class BeliefStep(Struct):
+    """A step of a belief path: the category shown, the belief before it, and the share of users who reach it."""
 
     category: str
     belief: dict[str, float]
     share: float
 
 
-class Explored(Struct):
-    """The best policy of an instance: in words, its bracket, first steps, and what simpler ways lose.
+class ExploreResult(Struct):
+    """The plan of an instance: description, bounds, policy tree, baselines and belief paths.
 
-    `walk` has the belief before every step of a user who never clicks and stays (`stay`), and of one who always
-    clicks (`click`). `narrow` tells that all brackets are as narrow as one may wish.
+    `belief_paths` holds the belief before every step of a user who never clicks and stays (`stay`), and of one who
+    always clicks (`click`). `converged` is false while more planning time would narrow the bounds noticeably.
     """
 
     instance: dict[str, Any]
     toml: str
-    words: str
+    description: str
     lower: float
     upper: float
     method: str
     seconds: float
-    narrow: bool
-    graph: Branch
-    rivals: list[Way]
-    walk: dict[str, list[Place]]
+    converged: bool
+    tree: Branch
+    baselines: list[BaselineValue]
+    belief_paths: dict[str, list[BeliefStep]]
 
 
 class CategoryState(Struct):
-    """A category, and whether it is still shown."""
+    """A category, and whether it is retired."""
 
     name: str
     retired: bool
 
 
-class Categories(Struct):
+class CategoryList(Struct):
     """All categories, in the order of counts."""
 
     categories: list[CategoryState]
 
 
-class Category(Struct, forbid_unknown_fields=True):
+class CategoryRequest(Struct, forbid_unknown_fields=True):
     """A category to add or to retire."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
 
 
-class Problem(Struct):
-    """Why a request was refused, in one sentence."""
+class ProblemDetails(Struct):
+    """Why a request was rejected, in one sentence."""
 
     error: str

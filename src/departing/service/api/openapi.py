@@ -29,12 +29,12 @@ class Route:
 
 def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
     """The OpenAPI document of the routes."""
-    types = {t for route in routes.values() for t in (route.takes, route.gives) if t is not None} | {m.Problem}
+    types = {t for route in routes.values() for t in (route.takes, route.gives) if t is not None} | {m.ProblemDetails}
     listed = sorted(types, key=str)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     of = dict(zip(listed, schemas, strict=True))
     paths: dict[str, Any] = {}
-    problem = _described("Refused.", of[m.Problem])
+    problem = _described("Refused.", of[m.ProblemDetails])
     asked: list[dict[str, list[str]]] = [{"key": []}]
     for (method, path), route in routes.items():
         entry: dict[str, Any] = {

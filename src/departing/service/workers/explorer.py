@@ -35,19 +35,19 @@ HELPER = "from departing.service.workers.explorer import main; main()"
 SMALL = {"prior": [0.5, 0.5], "click": [[0.6, 0.3], [0.3, 0.6]]}
 
 
-def explore(ask: m.Explore) -> m.Explored:
+def explore(ask: m.ExploreRequest) -> m.ExploreResult:
     """The best policy of an instance, and what there is to see about it.
 
     >>> blog = {"prior": [0.4, 0.6], "click": [[0.5, 0.28], [0.4, 0.39]], "categories": ["economics", "sports"]}
-    >>> found = explore(m.Explore(instance=blog))
-    >>> found.words, round(found.lower, 6)
+    >>> found = explore(m.ExploreRequest(instance=blog))
+    >>> found.description, round(found.lower, 6)
     ('sports × 6, then economics', 0.650291)
     """
     instance = _instance(ask)
     found = plan(instance, GAP * max(instance.best_fixed[1], 1e-9), ask.seconds)
     held = rivals(found, int(NODES * ask.seconds) + 1)
     wide = found.gap > 2 * GAP * found.upper or any(rival.found.gap > MARGIN * found.upper for rival in held)
-    return m.Explored(
+    return m.ExploreResult(
         instance.to_dict(),
         format_document("instance", instance.to_dict()),
         found.words(),
@@ -58,14 +58,14 @@ def explore(ask: m.Explore) -> m.Explored:
         not wide,
         msgspec.convert(branch_values(outline(found.policy, instance, DEPTH), instance), m.Branch),
         [
-            m.Way(describe(rival.policy, instance), rival.found.value, rival.loss.lower, rival.loss.upper)
+            m.BaselineValue(describe(rival.policy, instance), rival.found.value, rival.loss.lower, rival.loss.upper)
             for rival in held
         ],
         {"stay": _walk(found, STAY), "click": _walk(found, CLICK)},
     )
 
 
-def _instance(ask: m.Explore) -> Instance:
+def _instance(ask: m.ExploreRequest) -> Instance:
     if (ask.instance is None) == (ask.toml is None):
         raise InputError("Give either an instance, or the text of a TOML file.")
     document: Any = ask.instance
@@ -86,16 +86,16 @@ def _instance(ask: m.Explore) -> Instance:
     return instance
 
 
-def _walk(found: Plan, outcome: int) -> list[m.Place]:
+def _walk(found: Plan, outcome: int) -> list[m.BeliefStep]:
     """The beliefs about a user of whom one always sees the same outcome."""
-    instance, places = found.instance, list[m.Place]()
+    instance, places = found.instance, list[m.BeliefStep]()
     counts = np.zeros((instance.n_categories, 4), np.int64)
     weights = instance.normalised_prior
     while len(places) < WALK and weights.sum() >= LEAST:
         category = int(recommended(found.policy, counts[None])[0])
         share = float(weights.sum())
         belief = dict(zip(instance.types, (weights / share).tolist(), strict=True))
-        places.append(m.Place(instance.categories[category], belief, share))
+        places.append(m.BeliefStep(instance.categories[category], belief, share))
         counts[category, outcome] += 1
         weights = weights * instance.outcome_probabilities[category, outcome]
     return places
@@ -104,7 +104,7 @@ def _walk(found: Plan, outcome: int) -> list[m.Place]:
 class Answer(msgspec.Struct):
     """What the helper says: what it found, or what is wrong."""
 
-    found: m.Explored | None = None
+    found: m.ExploreResult | None = None
     problem: str = ""
 
 
@@ -115,11 +115,11 @@ class Explorer:
         self._helper: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def explore(self, ask: m.Explore) -> m.Explored:
+    async def explore(self, ask: m.ExploreRequest) -> m.ExploreResult:
         """As `explore`, one after the other; who is no longer waited for is finished all the same."""
         return await asyncio.shield(self._explore(ask))
 
-    async def _explore(self, ask: m.Explore) -> m.Explored:
+    async def _explore(self, ask: m.ExploreRequest) -> m.ExploreResult:
         line = msgspec.json.encode(ask) + b"\n"
         async with self._turn:
             told = await self._told(line) or await self._told(line)  # a helper that died meanwhile is made anew
@@ -167,7 +167,7 @@ class Explorer:
 
 def answer_all(asks: BinaryIO, answers: BinaryIO) -> None:
     """Answer one line after the other, until there are no more."""
-    decode = msgspec.json.Decoder(m.Explore).decode
+    decode = msgspec.json.Decoder(m.ExploreRequest).decode
     for line in asks:
         try:
             answer = Answer(explore(decode(line)))
@@ -180,8 +180,8 @@ def answer_all(asks: BinaryIO, answers: BinaryIO) -> None:
 def warm_up() -> None:
     """Have all that planning needs compiled or loaded."""
     for depart in (0.5, 1.0):
-        explore(m.Explore(instance=SMALL | {"depart": depart}, seconds=0.01))
-    explore(m.Explore(instance={"prior": [1.0], "click": [[0.5]]}, seconds=0.01))
+        explore(m.ExploreRequest(instance=SMALL | {"depart": depart}, seconds=0.01))
+    explore(m.ExploreRequest(instance={"prior": [1.0], "click": [[0.5]]}, seconds=0.01))
 
 
 def main() -> None:
