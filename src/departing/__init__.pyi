@@ -1,0 +1,43 @@
+# The public names, listed once: `__init__.py` imports each from its module when it is first used.
+from .data.log import Log as Log
+from .data.log import read_log as read_log
+from .data.movielens import movielens as movielens
+from .data.oulad import oulad as oulad
+from .evaluation.bounds import Bounds as Bounds
+from .evaluation.evaluate import Distribution as Distribution
+from .evaluation.evaluate import Evaluation as Evaluation
+from .evaluation.evaluate import evaluate as evaluate
+from .fitting.fit import Fit as Fit
+from .fitting.fit import fit as fit
+from .learning.bayes import Bayes as Bayes
+from .learning.blocks import Frozen as Frozen
+from .learning.lattice import LatticeUCB as LatticeUCB
+from .learning.library import load_learner as load_learner
+from .learning.protocol import Learner as Learner
+from .learning.ucb import UCBHybrid as UCBHybrid
+from .model.belief import belief as belief
+from .model.belief import predict as predict
+from .model.errors import InputError as InputError
+from .model.families import random_instance as random_instance
+from .model.histories import Histories as Histories
+from .model.instance import Instance as Instance
+from .offpolicy.off_policy_value import OffPolicyValue as OffPolicyValue
+from .offpolicy.off_policy_value import off_policy_value as off_policy_value
+from .planning.plan import Plan as Plan
+from .planning.plan import plan as plan
+from .policy.alpha import Alpha as Alpha
+from .policy.greedy import Greedy as Greedy
+from .policy.library import load_policy as load_policy
+from .policy.protocol import Policy as Policy
+from .policy.schedule import Fixed as Fixed
+from .policy.schedule import Threshold as Threshold
+from .policy.schedule import Walk as Walk
+from .policy.table import Table as Table
+from .simulation.compare import Comparison as Comparison
+from .simulation.compare import compare as compare
+from .simulation.run import Run as Run
+from .simulation.sample_log import SampleLog as SampleLog
+from .simulation.sample_log import sample_log as sample_log
+from .simulation.simulate import simulate as simulate
+
+__version__: str
