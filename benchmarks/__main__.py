@@ -5,7 +5,7 @@ import sys
 from rich.console import Console
 
 from benchmarks import (
-    crowds,
+    aggregate,
     exact,
     fitting,
     lanes,
@@ -22,7 +22,7 @@ from benchmarks.common import table
 
 ALL = {
     "lanes": lanes,
-    "crowds": crowds,
+    "aggregate": aggregate,
     "exact": exact,
     "planning": planning,
     "learning": learning,

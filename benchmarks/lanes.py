@@ -9,7 +9,7 @@ import departing as dp
 from benchmarks.common import Row, cpu_seconds, wall_seconds
 from benchmarks.peers import PLAIN, gymnasium_loop, numpy_with_compaction
 from departing.evaluation.forward import Frontier
-from departing.kernels.random import draws, stream
+from departing.kernels.random import stream, sum_of_words
 from departing.policy.protocol import recommended
 
 STEPS = 60_000_000
@@ -54,7 +54,7 @@ def rows():
             few = users_for(instance, policy, 3_000_000)
             counted = numpy_with_compaction(instance, WALK, THEN, few, 1)
             words, walked, tabled, arrays, loop = cpu_seconds(
-                lambda: draws(state, STEPS),
+                lambda: sum_of_words(state, STEPS),
                 runs["walk"],
                 runs["table"],
                 lambda i=instance, n=few: numpy_with_compaction(i, WALK, THEN, n, 1),

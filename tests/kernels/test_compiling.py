@@ -2,7 +2,7 @@ import numba.core.caching as caching
 import numpy as np
 
 from departing.kernels.compiling import kernel
-from departing.kernels.random import GOLDEN, draws, mix, stream
+from departing.kernels.random import GOLDEN, mix, stream, sum_of_words
 
 
 def plus_one(x):
@@ -40,6 +40,6 @@ def test_the_generator_is_xoshiro256_plus_plus():
             s[0] ^= s[3]
             s[2] ^= t
             s[3] = rotate(s[3], 45)
-        assert int(draws(state, 100)) == total & mask
+        assert int(sum_of_words(state, 100)) == total & mask
         assert state.tolist() == s
     assert int(mix(np.uint64(1))) == splitmix(1)

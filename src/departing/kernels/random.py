@@ -5,7 +5,7 @@ from numba import njit, uint64
 
 from departing.kernels.compiling import kernel
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: the increment of splitmix64
 
 
 @njit(inline="always")
@@ -14,9 +14,25 @@ def rotate(x, k):
     return (x << uint64(k)) | (x >> uint64(64 - k))
 
 
+@njit(inline="always")
+def next_word(a, b, c, d):
+    """Draw the next 64-bit word of the generator with state a, b, c, d; return the word and the next state.
+
+    The state is four scalars, not an array, so that it stays in registers throughout a loop.
+    """
+    word = rotate(a + d, 23) + a
+    t = b << uint64(17)
+    c ^= a
+    d ^= b
+    b ^= c
+    a ^= d
+    c ^= t
+    return word, a, b, c, rotate(d, 45)
+
+
 @kernel
 def mix(x):
-    """The finaliser of splitmix64: a bijection of 64 bits that scatters them."""
+    """Finalise as in splitmix64: a bijection of 64 bits that scatters them."""
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
     return x ^ (x >> uint64(31))
@@ -24,7 +40,7 @@ def mix(x):
 
 @kernel
 def stream(root, index):
-    """The generator state[4] of stream `index` of a run: four splitmix64 outputs of its own."""
+    """Generator state[4] of stream `index` of a run: four splitmix64 outputs of its own."""
     state = np.empty(4, np.uint64)
     for i in range(4):
         state[i] = mix(uint64(root) + (uint64(index) * uint64(4) + uint64(i + 1)) * uint64(GOLDEN))
@@ -32,18 +48,12 @@ def stream(root, index):
 
 
 @kernel
-def draws(state, n):
-    """The sum of the next `n` words: what the generator alone costs, for the benchmarks."""
+def sum_of_words(state, n):
+    """Sum of the next `n` words: the cost of the generator alone, for the benchmarks."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     total = uint64(0)
     for _ in range(n):
-        total += rotate(a + d, 23) + a
-        t = b << uint64(17)
-        c ^= a
-        d ^= b
-        b ^= c
-        a ^= d
-        c ^= t
-        d = rotate(d, 45)
+        word, a, b, c, d = next_word(a, b, c, d)
+        total += word
     state[0], state[1], state[2], state[3] = a, b, c, d
     return total

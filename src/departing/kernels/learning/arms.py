@@ -10,7 +10,7 @@ import numpy as np
 from numba import uint64
 
 from departing.kernels.compiling import kernel
-from departing.kernels.random import rotate
+from departing.kernels.random import next_word
 
 LOW = 0xFFFFFFFF
 CLICK_DEPART, DEPART = 3, 2
@@ -94,27 +94,13 @@ def run_arms(
     for n in range(len(chosen)):
         arm = first_largest(bounds)
         chosen[n] = arm
-        r = rotate(a + d, 23) + a
-        t = b << uint64(17)
-        c ^= a
-        d ^= b
-        b ^= c
-        a ^= d
-        c ^= t
-        d = rotate(d, 45)
+        r, a, b, c, d = next_word(a, b, c, d)
         x = 0
         while x < len(shares) and r >= shares[x]:
             x += 1
         word = uint64(starts[arm] + types[x])
         while True:
-            r = rotate(a + d, 23) + a
-            t = b << uint64(17)
-            c ^= a
-            d ^= b
-            b ^= c
-            a ^= d
-            c ^= t
-            d = rotate(d, 45)
+            r, a, b, c, d = next_word(a, b, c, d)
             s = word & low
             if r >= table[s + one]:
                 break
@@ -131,14 +117,7 @@ def run_arms(
         value = np.int64(word >> uint64(32))
         clicked_last = False
         if last[s >> two] > 0.0:
-            r = rotate(a + d, 23) + a
-            t = b << uint64(17)
-            c ^= a
-            d ^= b
-            b ^= c
-            a ^= d
-            c ^= t
-            d = rotate(d, 45)
+            r, a, b, c, d = next_word(a, b, c, d)
             clicked_last = float(r >> uint64(11)) * 2.0**-53 < last[s >> two]
             value += clicked_last
         if record:

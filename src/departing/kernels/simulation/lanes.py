@@ -16,7 +16,7 @@ between them is scratch.
 from numba import uint64
 
 from departing.kernels.compiling import kernel
-from departing.kernels.random import rotate, stream
+from departing.kernels.random import next_word, stream
 
 LOW = 0xFFFFFFFF
 
@@ -51,14 +51,7 @@ def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tal
         made += width
         for k in range(width):
             lane = uint64(k)
-            r = rotate(a + d, 23) + a
-            t = b << uint64(17)
-            c ^= a
-            d ^= b
-            b ^= c
-            a ^= d
-            c ^= t
-            d = rotate(d, 45)
+            r, a, b, c, d = next_word(a, b, c, d)
             word = lanes[lane]
             s = word & low
             stays = uint64(r >= table[s])
@@ -75,14 +68,7 @@ def run_lanes(root, block, table, users, buffer, lanes, shown, seats, order, tal
     for k in range(width):
         while True:
             made += one
-            r = rotate(a + d, 23) + a
-            t = b << uint64(17)
-            c ^= a
-            d ^= b
-            b ^= c
-            a ^= d
-            c ^= t
-            d = rotate(d, 45)
+            r, a, b, c, d = next_word(a, b, c, d)
             word = lanes[k]
             s = word & low
             stays = uint64(r >= table[s])
