@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from departing.kernels.learning.transition_counts import enter, rehash
+from departing.kernels.hash_table import insert_rows, key_multipliers
+from departing.kernels.learning.transition_counts import record
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -22,8 +23,9 @@ class TransitionCounts:
 
     def __init__(self, categories: int, limit: int) -> None:
         self.n_categories, self.limit, self.size = categories, limit, 1
+        self._multipliers = key_multipliers(2 * categories)
         self._arrays(64)
-        rehash(self._nodes, 1, self._slots)
+        insert_rows(self._slots, self._nodes, 1, self._multipliers)
 
     def _arrays(self, room: int) -> None:
         k = self.n_categories
@@ -65,7 +67,7 @@ class TransitionCounts:
             rows = slice(first, first + MOST_ROWS)
             self._grow(self.size + 3 * len(counts[rows]))
             self.size = int(
-                enter(
+                record(
                     counts[rows],
                     categories[rows],
                     outcomes[rows],
@@ -76,6 +78,7 @@ class TransitionCounts:
                     self._here,
                     self._child,
                     self._slots,
+                    self._multipliers,
                     self.size,
                     np.zeros(2 * self.n_categories, np.int64),
                 )
@@ -88,7 +91,7 @@ class TransitionCounts:
         self._arrays(1 << room.bit_length())
         for array, values in zip((self._nodes, self._depth, self._seen, self._here, self._child), kept, strict=True):
             array[: self.size] = values
-        rehash(self._nodes, self.size, self._slots)
+        insert_rows(self._slots, self._nodes, self.size, self._multipliers)
 
     def histogram(self, most: int | None = None) -> tuple[Integers, Integers]:
         """Distinct counts `[n, K, 4]` and how many users have each, for users looked at for a limited time.
@@ -145,5 +148,5 @@ class TransitionCounts:
         ledger._arrays(room)
         for name in ("nodes", "depth", "seen", "here", "child"):
             getattr(ledger, f"_{name}")[: ledger.size] = state[name]
-        rehash(ledger._nodes, ledger.size, ledger._slots)
+        insert_rows(ledger._slots, ledger._nodes, ledger.size, ledger._multipliers)
         return ledger

@@ -3,9 +3,9 @@
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
+from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import lattice as kernels
 from departing.kernels.planning.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
-from departing.kernels.planning.node_table import refill
 from departing.planning.memory import MEMORY, grown, key_table, nbytes
 from departing.planning.problem import Clock, Problem, Progress
 from departing.policy.schedule import Fixed, Schedule, Threshold, Walk
@@ -32,9 +32,9 @@ class Lattice:
             ceiling=np.empty((n, k)),
         )
         self.steps.weights[0] = problem.prior
-        keys = np.random.default_rng(0).integers(0, 2**64, k, np.uint64)
+        keys = key_multipliers(k)
         self._queue = kernels.Queue(np.empty(n), np.empty(n, np.int32), key_table(n), keys)
-        refill(self._queue.table, self.steps.key, 1)
+        insert_keys(self._queue.table, self.steps.key, 1)
         self.lower = -np.inf
 
     @property
@@ -82,7 +82,7 @@ class Lattice:
                 self.steps = grown(self.steps, n)
                 queue = grown(self._queue, n, only={"bound", "node"})
                 self._queue = queue._replace(table=key_table(n))
-                refill(self._queue.table, self.steps.key, int(self.size[NODES]))
+                insert_keys(self._queue.table, self.steps.key, int(self.size[NODES]))
                 self.size[FULL] = 0
 
     def policy(self) -> Schedule:

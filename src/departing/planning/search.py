@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import search as kernels
 from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, Floors
-from departing.kernels.planning.node_table import refill
 from departing.kernels.planning.sizes import COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, SIZES, VECTORS
 from departing.kernels.planning.trial_backups import practise
 from departing.kernels.planning.upper_bound import RANGES, SHORT, Bench, Points, edge
@@ -48,7 +48,7 @@ class Search:
         self.points = _points(n_types + shown + room // 2, n_types, n_categories)
         self.floors = _floors(n_categories + room, n_types)
         self._bench = _bench(n_types, len(self.points.value), len(self.floors.category))
-        keys = np.random.default_rng(0).integers(0, 2**64, (n_categories, 2), np.uint64)
+        keys = key_multipliers(2 * n_categories).reshape(n_categories, 2)
         self._room = _room(room, n_types, keys)
         self._add_corners_and_edges()
         self._add_root()
@@ -87,7 +87,7 @@ class Search:
         nodes.upper[0], nodes.lower[0], nodes.floor[0] = prior @ self.problem.best, values.max(), values.argmax()
         nodes.depth[0], nodes.key[0], nodes.opened[0], nodes.slot[0] = 0, 0, -1, -1
         self.size[NODES] = 1
-        refill(self._room.table, nodes.key, 1)
+        insert_keys(self._room.table, nodes.key, 1)
 
     @property
     def tolerance(self) -> float:
@@ -219,7 +219,7 @@ class Search:
             old = self._room
             self._room = _room(n, len(old.one), old.step_key)
             self.nodes = nodes = grown(nodes, n, skip=_BY_OPENED)
-            refill(self._room.table, nodes.key, size[NODES])
+            insert_keys(self._room.table, nodes.key, size[NODES])
         if size[EXPANDED] * 2 > len(nodes.point):
             self.nodes = grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
         if size[POINTS] * 2 > len(points.value):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.policy.table import enter, look_up
+from departing.kernels.hash_table import find_rows, insert_rows, key_multipliers
 from departing.model.counts import Integers, as_counts, departed, flat_rows, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
@@ -51,9 +51,9 @@ class Table(Saved):
         self.categories = np.array(chosen, np.int64)
         self.fallback = fallback
         self._check_distinct()
-        self._factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1] * 4, np.uint64)
+        self._multipliers = key_multipliers(rows.shape[1] * 4)
         self._slots = np.full(1 << (2 * len(rows) + 1).bit_length(), -1, np.int64)
-        enter(flat_rows(rows), self._factors, self._slots)
+        insert_rows(self._slots, flat_rows(rows), len(rows), self._multipliers)
         for array in (self.counts, self.categories):
             array.setflags(write=False)
 
@@ -91,7 +91,7 @@ class Table(Saved):
         if rows.shape[1] != self.counts.shape[1]:
             raise InputError(f"counts have {rows.shape[1]} categories; the table has {self.counts.shape[1]}.")
         flat = np.ascontiguousarray(flat_rows(rows))
-        return np.asarray(look_up(flat, flat_rows(self.counts), self._factors, self._slots))
+        return np.asarray(find_rows(self._slots, flat_rows(self.counts), flat, self._multipliers))
 
     def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """What the fallback tells of counts that are deeper than the table, one elsewhere."""

@@ -1,58 +1,30 @@
-"""A ledger of what users did at every counts: a growing hash table of nodes."""
-
-from numba import uint64
+"""Record of what users did at every counts: nodes in a hash table of counts."""
 
 from departing.kernels.compiling import kernel
-from departing.kernels.random import GOLDEN, mix
+from departing.kernels.hash_table import find_slot, row_key
 
 
 @kernel
-def _slot(row, nodes, slots):
-    """The place in `slots` of `row[2K]`, or the free one where it would stand."""
-    key = uint64(0)
-    for i in range(row.shape[0]):
-        key = mix(key ^ uint64(row[i])) + uint64(GOLDEN)
-    mask = uint64(slots.shape[0] - 1)
-    place = key & mask
-    while slots[place] >= 0:
-        same = True
-        for i in range(row.shape[0]):
-            if nodes[slots[place], i] != row[i]:
-                same = False
-                break
-        if same:
-            break
-        place = (place + uint64(1)) & mask
-    return place
-
-
-@kernel
-def rehash(nodes, size, slots):
-    """Enter all nodes into empty `slots`."""
-    for i in range(size):
-        slots[_slot(nodes[i], nodes, slots)] = i
-
-
-@kernel
-def _find(row, nodes, depth, slots, size, steps):
-    """The node of `row[2K]`, made if it is new, and the size after."""
-    place = _slot(row, nodes, slots)
-    if slots[place] < 0:
+def _find_or_add(row, nodes, depth, slots, multipliers, size, steps):
+    """Node of `row[2K]`, added if it is new, and the number of nodes after that."""
+    slot = find_slot(slots, nodes, row, row_key(row, multipliers))
+    if slots[slot] < 0:
         for i in range(row.shape[0]):
             nodes[size, i] = row[i]
         depth[size] = steps
-        slots[place] = size
+        slots[slot] = size
         size += 1
-    return slots[place], size
+    return slots[slot], size
 
 
 @kernel
-def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, slots, size, row):
-    """Book users with `counts[n, K, 4]`, shown `categories[n]`: `outcomes[n, 4]` of them ended in each outcome.
+def record(counts, categories, outcomes, limit, nodes, depth, seen, here, child, slots, multipliers, size, row):
+    """Record users with `counts[n, K, 4]`, shown `categories[n]`: `outcomes[n, 4]` of them had each outcome.
 
-    A node is counts of clicks and stays, `nodes[i, 2K]`, made after `depth[i]` steps. `seen[i, K, 4]` are the
-    outcomes at it, `here[i]` the users who came there and of whom nothing more is known, `child[i, K, 2]` the nodes
-    after. Steps after the first `limit` are not booked. There must be room for three more nodes for every row.
+    A node is counts of clicks and stays, `nodes[i, 2K]`, after `depth[i]` steps. `seen[i, K, 4]` are the outcomes at
+    it, `here[i]` the users who arrived there and have no later step recorded, `child[i, K, 2]` the nodes after it.
+    Steps after the first `limit` are ignored. The arrays must have space for three more nodes for every row; `row` is
+    scratch. Returns the number of nodes.
     """
     n_categories = counts.shape[1]
     for r in range(counts.shape[0]):
@@ -63,7 +35,7 @@ def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, 
                 steps += counts[r, a, o]
         if steps >= limit:
             continue
-        node, size = _find(row, nodes, depth, slots, size, steps)
+        node, size = _find_or_add(row, nodes, depth, slots, multipliers, size, steps)
         a, total = categories[r], 0
         for o in range(4):
             seen[node, a, o] += outcomes[r, o]
@@ -73,7 +45,7 @@ def enter(counts, categories, outcomes, limit, nodes, depth, seen, here, child, 
             if outcomes[r, o] > 0:
                 if child[node, a, o] < 0:
                     row[2 * a + o] += 1
-                    child[node, a, o], size = _find(row, nodes, depth, slots, size, steps + 1)
+                    child[node, a, o], size = _find_or_add(row, nodes, depth, slots, multipliers, size, steps + 1)
                     row[2 * a + o] -= 1
                 here[child[node, a, o]] += outcomes[r, o]
     return size

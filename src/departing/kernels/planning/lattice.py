@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from departing.kernels.compiling import inner, search_kernel
+from departing.kernels.hash_table import find_slot
 from departing.kernels.planning.heap import heap_pop, heap_push
-from departing.kernels.planning.node_table import find_slot
 
 # Positions in `size`.
 NODES, OPEN, BEST, BEST_THEN, FULL, DEEPEST = range(6)
@@ -95,7 +95,7 @@ def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):
             gained += steps.weights[parent, x] * reward[best, x]
             steps.weights[n, x] = steps.weights[parent, x] * go[best, x]
         key = steps.key[parent] + queue.step_key[best]
-        slot = find_slot(queue.table, steps.key, key)
+        slot = find_slot(queue.table, steps.key, key, key)
         if queue.table[slot] >= 0:
             # The same counts by another way. Ceilings are consistent, so the first way was the best: rounding apart,
             # no later one gains more.

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from departing.kernels.compiling import inner, part, search_kernel
+from departing.kernels.hash_table import find_slot
 from departing.kernels.planning.alpha_vectors import back_up, best_floor, brings, show_vector
 from departing.kernels.planning.heap import heap_pop, heap_push
-from departing.kernels.planning.node_table import find_slot
 from departing.kernels.planning.sizes import (
     COLUMNS,
     DEEPEST,
@@ -154,7 +154,7 @@ def covered(nodes, points, n):
 @inner
 def find_node(nodes, points, floors, room, bench, size, weights, key, depth, known, n_pool, tolerance):
     """The node with this key, made with its bounds if it is new; -1 where there is no room."""
-    slot = find_slot(room.table, nodes.key, key)
+    slot = find_slot(room.table, nodes.key, key, key)
     if room.table[slot] >= 0:
         return room.table[slot]
     n = size[NODES]
