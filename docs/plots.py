@@ -1,4 +1,4 @@
-"""Draws the pictures of the README and the docs: `python docs/pictures.py [MOVIELENS]`.
+"""Draws the pictures of the README and the docs: `python docs/plots.py [MOVIELENS]`.
 
 With the folder of MovieLens latest-small also those made of it. Pictures of learners come from `departing study`.
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 from departing.model.examples import blog, magazine
 from departing.planning.plan import plan
 from departing.planning.plot.plan_plot import draw
+from departing.planning.plot.threshold_plot import draw_beliefs, draw_thresholds
 from departing.plotting.figures import save
 from departing.policy.schedule import Threshold
-from departing.report.plot import draw_beliefs, draw_switching
 
 IMAGES = Path(__file__).parent.resolve() / "images"
 COMMANDS = {  # as the pages have them, and the pictures they make
-    "visits magazine --users 5e4 --days 60 -o events.parquet": "",
+    "sample-log magazine --users 5e4 --days 60 -o events.parquet": "",
     "fit events.parquet --inactive-after 14days --types 1-4 --picture fitting.png": "fitting.png",
     "fit oulad --types 3 --bootstrap 0 --picture oulad.png": "oulad.png",
 }
@@ -49,7 +49,7 @@ if __name__ == "__main__":
     sports, economics = instance.category_index("sports"), instance.category_index("economics")
     best = Threshold(first=sports, steps=6, then=economics)
     IMAGES.mkdir(exist_ok=True)
-    save(draw_switching(instance, sports, economics), IMAGES / "switching.png", 130)
+    save(draw_thresholds(instance, sports, economics), IMAGES / "switching.png", 130)
     save(draw_beliefs(instance, best), IMAGES / "beliefs.png", 130)
     save(draw(plan(magazine())), IMAGES / "plan.png", 110)
     films = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None

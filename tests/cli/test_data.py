@@ -22,7 +22,7 @@ def test_fit_tells_types_errors_and_gains(log, tmp_path):
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
         "-o", tmp_path / "found.toml", "--picture", tmp_path / "fit.svg",
     )  # fmt: skip
-    for words in ("How many types?", "love news", "±", "nothing speaks against", "what the log did", "found.toml"):
+    for words in ("How many types?", "love news", "±", "nothing speaks against", "policy of the log", "found.toml"):
         assert words in printed
     found = dp.Instance.load(tmp_path / "found.toml")
     assert found.categories == ("music", "news", "sport")

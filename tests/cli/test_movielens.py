@@ -1,7 +1,7 @@
 import pytest
 
 import departing as dp
-from departing.report.learning import optimum_notes
+from departing.cli.tables.learning import optimum_notes
 from helpers.commands import call, told, values
 from helpers.releases import draw, write, zipped
 

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 import departing as dp
-from departing.report.offpolicy import overlap_table, value_table, value_values
+from departing.cli.tables.ope import overlap_table, value_table, value_values
 
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
 

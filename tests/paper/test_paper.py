@@ -7,13 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from departing.cli.tables.paper import paper_table, paper_values
 from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding, Scale
 from departing.paper.claims import BEYOND, CLAIMS
 from departing.paper.exact import BLOG, best_first_steps, best_to_counts, first_steps_value, recursion, walk_value
 from departing.paper.extensions import like_film_ratings
 from departing.paper.learning import regret_bound
 from departing.paper.runner import check_all
-from departing.report.paper import paper_page, paper_table, paper_values, summary
+from departing.report.paper import paper_page, summary
 from helpers.commands import call, told, values
 
 QUICK = Scale(quick=True)

@@ -5,73 +5,74 @@ import pytest
 from rich.console import Console
 
 import departing as dp
+from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
+from departing.formatting import format_bounds, format_number, format_significant
+from departing.planning.plot.threshold_plot import draw_thresholds, threshold_values
 from departing.plotting.figures import render
-from departing.report.numbers import bracket, number, significant
-from departing.report.plot import switching_values
+from departing.quickstart_demo import run_demo
 from departing.report.quickstart import write_page
-from departing.report.quickstart_demo import tell
 from helpers.commands import told, values
 
 
 @pytest.fixture(scope="module")
-def story():
+def demo():
     parts = []
-    told = tell(parts.append)
+    demo = run_demo(parts.append)
     assert sum(parts) == 5
-    return told
+    return demo
 
 
-def test_the_command_writes_its_page(story, tmp_path, monkeypatch):
-    monkeypatch.setattr("departing.report.quickstart_demo.tell", lambda _: story)  # told once for all tests of it
+def test_the_command_writes_its_page(demo, tmp_path, monkeypatch):
+    monkeypatch.setattr("departing.quickstart_demo.run_demo", lambda _: demo)  # computed once for all tests
     assert values("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert "page.html" in told("quickstart", "-o", tmp_path / "page.html")
 
 
-def test_the_story_in_a_terminal(story, capsys):
-    Console(width=120).print(story)
+def test_the_story_in_a_terminal(demo, capsys):
+    Console(width=120).print(quickstart_tables(demo))
     text = capsys.readouterr().out
-    for words in ("love news", "Show music first", "what the log did", "Bayes: ", "sports × 6, then economics"):
+    for words in ("love news", "Show music first", "policy of the log", "Bayes: ", "sports × 6, then economics"):
         assert words in text
 
 
-def test_the_story_has_learners_who_learn(story):
-    lost = {row["learner"]: row["regret"] for row in story.values()["learners"]}
+def test_the_story_has_learners_who_learn(demo):
+    lost = {row["learner"]: row["regret"] for row in quickstart_values(demo)["learners"]}
     hybrid, lattice, bayes = lost.values()
     assert bayes < hybrid / 5
     assert lattice < hybrid / 3
 
 
-def test_the_story_goes_from_a_log_to_a_policy(story):
-    site = story.site
-    assert site.fit.instance.n_types == site.truth.n_types
-    assert [words.split(": ")[1].split(",")[0] for words in site.fit.words()] == [
+def test_the_story_goes_from_a_log_to_a_policy(demo):
+    log = demo.log
+    assert log.fit.instance.n_types == log.truth.n_types
+    assert [words.split(": ")[1].split(",")[0] for words in log.fit.words()] == [
         "love news",
         "love sport",
         "love music",
     ]
-    assert 0.99 * site.best < site.planned <= site.best + 1e-3
-    assert abs(site.run.mean - site.planned) < 4 * site.run.stderr
-    assert site.planned > 2 * site.check.clicks
-    assert site.check.clicks < site.learnt < site.best
-    true = dict(zip(site.truth.categories, site.truth.depart[:, 0], strict=True))
+    assert 0.99 * log.optimum < log.policy_value <= log.optimum + 1e-3
+    assert abs(log.run.mean - log.policy_value) < 4 * log.run.stderr
+    assert log.policy_value > 2 * log.check.clicks
+    assert log.check.clicks < log.learner_clicks < log.optimum
+    true = dict(zip(log.truth.categories, log.truth.depart[:, 0], strict=True))
     for name, found, error in zip(
-        site.fit.instance.categories, site.fit.instance.depart, site.fit.errors.depart, strict=True
+        log.fit.instance.categories, log.fit.instance.depart, log.fit.errors.depart, strict=True
     ):
         assert (abs(found - true[name]) < 4.5 * error).all()
 
 
-def test_the_story_finds_six_steps_and_the_exact_values(story):
-    assert story.best == dp.Threshold(first=1, steps=6, then=0)
-    values = {row["policy"]: row for row in story.values()["blog"]}
+def test_the_story_finds_six_steps_and_the_exact_values(demo):
+    assert demo.blog.best == dp.Threshold(first=1, steps=6, then=0)
+    values = {row["policy"]: row for row in quickstart_values(demo)["blog"]}
     assert values["sports × 6, then economics"]["lower"] == pytest.approx(0.6502905844, abs=1e-10)
-    run, _ = story.runs[-1]
+    run, _ = demo.blog.runs[-1]
     assert run.users == 10**12
     assert abs(run.mean - 0.6502905844) < 4 * run.stderr
 
 
-def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path):
-    write_page(story, tmp_path / "page.html")
+def test_the_page_is_whole_and_asks_for_nothing_from_the_network(demo, tmp_path):
+    write_page(demo, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
 
     class Checker(HTMLParser):
@@ -102,20 +103,19 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(story, tmp_path
     assert not re.search(r"\$[a-z_]+", text)
 
 
-def test_other_endings_are_refused(story, tmp_path):
+def test_other_endings_are_refused(demo, tmp_path):
     with pytest.raises(dp.InputError, match=r"allowed endings are \.html"):
-        write_page(story, tmp_path / "page.pdf")
+        write_page(demo, tmp_path / "page.pdf")
 
 
 def test_pictures_are_the_same_every_time():
     from departing.model.examples import blog
-    from departing.report.plot import draw_switching
 
-    assert render(draw_switching(blog(), 1, 0), "png")[:8] == b"\x89PNG\r\n\x1a\n"
-    assert switching_values(blog(), 1, 0, 12).argmax() == 6
+    assert render(draw_thresholds(blog(), 1, 0), "png")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert threshold_values(blog(), 1, 0, 12).argmax() == 6
 
 
 def test_numbers_are_written_for_people():
-    assert number(float("nan")) == significant(float("nan")) == "–"
-    assert number(1e-9) == "1e-09"
-    assert bracket(2e7, 2e7) == "2e+07 to 2e+07"
+    assert format_number(float("nan")) == format_significant(float("nan")) == "–"
+    assert format_number(1e-9) == "1e-09"
+    assert format_bounds(2e7, 2e7) == "2e+07 to 2e+07"

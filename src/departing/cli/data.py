@@ -94,11 +94,13 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
+    from departing.cli.tables import fit as report
     from departing.fitting.fit import fit as estimate
+    from departing.fitting.plot import draw_fit
     from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.model.validation import check_int
+    from departing.offpolicy.gains import policy_gains
     from departing.plotting import figures
-    from departing.report import fitting as report
 
     numbers, times = _numbers("types", types), check_int("bootstrap", times, 0, 10**5)
     if 0 < times < report.FEWEST:
@@ -122,14 +124,14 @@ def fit(
     if save is not None:
         found.instance.save(save)
     if picture is not None:
-        report.write_plot(found, checked, picture)
+        figures.save(draw_fit(found, checked), picture, 130)
     if not as_json:
         _print_fit(read, found, checked)
     worth = None
     if times:
         with progress("planning", times, as_json) as advance:
             seen = None if checked.cut_short else checked.clicks
-            worth = report.gains(found, seen, times, seed, lambda *_: advance(1))
+            worth = policy_gains(found, seen, times, seed, lambda *_: advance(1))
     files = {"saved": save, "picture": picture, "rejects": rejects}
     if as_json:
         values = report.fit_values(found, checked, worth) | {"log": report.log_values(read.report)}
@@ -137,7 +139,7 @@ def fit(
         return
     if worth is not None:
         print(f"The best policy: {worth.plan.words()}")
-        new_console().print(report.gain_table(worth))
+        new_console().print(report.gains_table(worth))
     for path in filter(None, files.values()):
         print(f"Saved to {path}")
 
@@ -165,12 +167,12 @@ def ope(
     as_json: Json = False,
 ) -> None:
     """Tell what policies would have earned with the users of an event log: expected clicks of one user."""
+    from departing.cli.tables import ope as report
+    from departing.cli.tables.fit import log_values
     from departing.fitting.fit import fit as estimate
     from departing.model.validation import check_float, check_int
     from departing.offpolicy.off_policy_value import off_policy_value
     from departing.policy.library import describe, parse_policy
-    from departing.report import offpolicy as report
-    from departing.report.fitting import log_values
 
     numbers, times = _numbers("types", types), check_int("bootstrap", times, 2, 10**5)
     confidence = check_float("confidence", confidence, 0.0, 1 - 1e-9)
@@ -248,7 +250,7 @@ def _numbers(field: str, text: str) -> list[int]:
 
 
 def _print_fit(read: "Log", found: "Fit", checked: "Check") -> None:
-    from departing.report import fitting as report
+    from departing.cli.tables import fit as report
 
     console = new_console()
     print(read.report)
@@ -288,10 +290,11 @@ def movielens(
     as_json: Json = False,
 ) -> None:
     """Make an instance of film ratings: types of users, or a replay of the real ones."""
+    from departing.cli.tables import movielens as report
     from departing.data.movielens import MovieLens
+    from departing.data.plot import draw_replay, draw_types
     from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.plotting import figures
-    from departing.report import movielens as report
 
     if replay and (types is not None or seed is not None):
         raise InputError(
@@ -315,7 +318,7 @@ def movielens(
     if save is not None:
         made.instance.save(save)
     if picture is not None:
-        report.write_plot(made, replay, picture)
+        figures.save(draw_replay(made) if replay else draw_types(made), picture, 130)
     files = {"saved": save, "picture": picture}
     if as_json:
         values = report.movielens_values(read, made, replay)

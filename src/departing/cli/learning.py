@@ -46,12 +46,12 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Let a learner recommend to users of whom it knows nothing, and tell what that costs."""
+    from departing.cli.tables import learning as report
     from departing.learning.base import LearnerBase
     from departing.learning.library import learner_from_dict, load_learner, parse_learner
     from departing.model.files import check_writable
     from departing.model.validation import MAX_USERS, check_int, check_seed
     from departing.plotting.figures import FIGURE_SUFFIXES
-    from departing.report import learning as report
     from departing.studies.plot import write_plot
     from departing.studies.results import curves_of
     from departing.studies.runner import most_played, optimum_record, play
@@ -111,7 +111,7 @@ def study(
     as_json: Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed; go on where it was left."""
-    from departing.report.learning import study_tables
+    from departing.cli.tables.learning import study_tables
     from departing.studies.definition import load_study
     from departing.studies.plot import write_plots
     from departing.studies.runner import run_study

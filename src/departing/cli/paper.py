@@ -17,12 +17,13 @@ def paper(
     as_json: Json = False,
 ) -> None:
     """Check every statement of the paper that can be computed, and show what was found beyond it."""
+    from departing.cli.tables.paper import paper_table, paper_values
     from departing.data.movielens import MovieLens
     from departing.model.files import atomic_write, check_writable
     from departing.paper.claim import Scale
     from departing.paper.claims import CLAIMS
     from departing.paper.runner import check_all
-    from departing.report.paper import paper_page, paper_table, paper_values, summary
+    from departing.report.paper import paper_page, summary
 
     check_writable(out, (".html",))
     kept = out.with_name(f".{out.stem}-unfinished.json")

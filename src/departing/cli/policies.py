@@ -73,9 +73,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Tell exactly what policies are worth: expected clicks of one user."""
+    from departing.cli.tables.evaluation import (
+        EvaluationTable,
+        distribution_table,
+        evaluation_notes,
+        evaluation_values,
+    )
     from departing.evaluation.evaluate import evaluate as evaluate_policy
     from departing.policy.library import describe, parse_policy
-    from departing.report.tables import EvaluationTable, distribution_table, evaluation_notes, evaluation_values
 
     found = load_instance(file)
     texts = policies or [*(f"fixed:{a}" for a in range(found.n_categories)), "greedy"]
@@ -115,8 +120,8 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate many users under a policy."""
+    from departing.cli.tables import evaluation as tables
     from departing.policy.library import describe, parse_policy
-    from departing.report import tables
     from departing.simulation.compare import compare
     from departing.simulation.run import normal_interval
     from departing.simulation.simulate import simulate as simulate_policy
@@ -186,12 +191,12 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Find the best policy, with a proof of how good it is."""
+    from departing.cli.tables import plan as plans
     from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.model.validation import check_fraction, check_int
     from departing.planning.baselines import rivals
     from departing.planning.plan import plan as plan_policy
     from departing.planning.policy_text import is_plain
-    from departing.report import plans
 
     found = load_instance(file)
     names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")

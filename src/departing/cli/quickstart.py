@@ -13,16 +13,17 @@ def quickstart(
     as_json: Json = False,
 ) -> None:
     """Go from a log to a policy and a learner with real numbers, on a page that opens without a network."""
+    from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
     from departing.model.files import check_writable
+    from departing.quickstart_demo import PARTS, run_demo
     from departing.report.quickstart import write_page
-    from departing.report.quickstart_demo import tell
 
     check_writable(out, (".html", ".htm"))
-    with progress("working it out", 5, as_json) as advance:
-        story = tell(advance)
-    write_page(story, out)
+    with progress("computing", PARTS, as_json) as advance:
+        demo = run_demo(advance)
+    write_page(demo, out)
     if as_json:
-        print_json(story.values() | {"page": str(out)})
+        print_json(quickstart_values(demo) | {"page": str(out)})
     else:
-        new_console().print(story)
-        print(f"The whole story, with pictures: {out}")
+        new_console().print(quickstart_tables(demo))
+        print(f"Full page with plots: {out}")

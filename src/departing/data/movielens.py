@@ -85,6 +85,13 @@ class SemiSynthetic:
         return f"{self.dominant} is best for every type: showing it always is optimal, and planning trivial."
 
     @property
+    def best_genre_shares(self) -> dict[str, float]:
+        """Share of users for whom each genre is the best one to show always."""
+        best = self.instance.fixed_values.argmax(axis=0)
+        shares = np.bincount(best, weights=self.instance.prior, minlength=self.instance.n_categories)
+        return dict(zip(self.instance.categories, shares.tolist(), strict=True))
+
+    @property
     def dropped(self) -> str:
         """A sentence about the users."""
         thin = f", {self.thin} more have too few for both halves" if self.thin else ""

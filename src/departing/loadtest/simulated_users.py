@@ -22,6 +22,7 @@ from rich.table import Table
 
 from departing.client import Client
 from departing.evaluation.bounds import Bounds
+from departing.formatting import format_bounds, format_clicks, format_number, format_significant
 from departing.loadtest.connection import Talk, converse, head_of, place_of, post
 from departing.model.belief import belief
 from departing.model.counts import Integers
@@ -29,7 +30,6 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.planning.plan import plan
 from departing.policy.alpha import Alpha
-from departing.report.numbers import bracket, clicks, number, significant
 
 STRETCHES = 8
 MEMORY = 2**18  # different counts whose losses are remembered
@@ -255,16 +255,16 @@ class SampleLog:
         first.caption = "Regret: expected clicks that the best policy would have brought more. ±: standard error."
         second = _table("Expected clicks", "", "clicks per user", f"regret of {len(self.lost):,} users")
         for row in self.ways():
-            second.add_row(escape(row["way"]), number(row["clicks_per_user"], 4), clicks(row["regret"]))
+            second.add_row(escape(row["way"]), format_number(row["clicks_per_user"], 4), format_clicks(row["regret"]))
         return [first, second]
 
     def notes(self) -> list[str]:
         """How it went."""
         found = self.to_dict()
-        error = "" if found["regret_stderr"] is None else f" ± {clicks(found['regret_stderr'])}"
-        best = bracket(self.best.lower, self.best.upper, 4)
+        error = "" if found["regret_stderr"] is None else f" ± {format_clicks(found['regret_stderr'])}"
+        best = format_bounds(self.best.lower, self.best.upper, 4)
         notes = [
-            f"Total regret {clicks(found['regret'])}{error} clicks; the best possible is {best} clicks per user.",
+            f"Total regret {format_clicks(found['regret'])}{error} clicks; the optimum is {best} clicks per user.",
             f"{found['calls']:,} calls in {self.seconds:.1f} s, {found['calls'] / self.seconds:,.0f} a second; half "
             f"were answered within {1e3 * found['median_seconds']:.1f} ms, "
             f"99 of 100 within {1e3 * found['p99_seconds']:.1f} ms.",
@@ -282,7 +282,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _short(value: float | None) -> str:
-    return "–" if value is None else "0" if abs(value) < 1e-6 else significant(value)
+    return "–" if value is None else "0" if abs(value) < 1e-6 else format_significant(value)
 
 
 def check_service(instance: Instance, url: str, key: str | None = None) -> None:

@@ -1,7 +1,7 @@
 """The first steps of a plan in words: what comes first, and what after a click and after a stay."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,20 @@ class Branch:
     belief: tuple[float, ...]
     for_good: bool
     then: tuple["Branch", ...]
+
+    def to_dict(self, instance: Instance) -> dict[str, Any]:
+        """Return the branch and those that follow as JSON values, with the names of `instance`."""
+        values: dict[str, Any] = {
+            "category": instance.categories[self.category],
+            "share": self.share,
+            "belief": dict(zip(instance.types, self.belief, strict=True)),
+            "for_good": self.for_good,
+        }
+        if self.outcome is not None:
+            values["after"] = {CLICK: "click", STAY: "stay"}[self.outcome]
+        if self.then:
+            values["then"] = [branch.to_dict(instance) for branch in self.then]
+        return values
 
 
 def outline(policy: Policy, instance: Instance, depth: int = 3, least: float = 0.01) -> Branch:

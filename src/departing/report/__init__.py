@@ -1,1 +1,1 @@
-"""Results as tables, pictures and pages."""
+"""Self-contained HTML pages."""

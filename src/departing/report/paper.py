@@ -1,19 +1,14 @@
-"""The report on the paper: a page, a table for a terminal, and plain values."""
+"""HTML page of the claims of the paper and their checks."""
 
 import html
 from collections.abc import Sequence
-from typing import Any
-
-from rich.markup import escape
-from rich.table import Table as RichTable
 
 from departing import __version__
 from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED, Claim, Finding
 from departing.paper.claims import BEYOND, NOT_CHECKED
 from departing.report.page import figure, page, table
 
-LogSummary = Sequence[tuple[Claim, Finding]]
-STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
+Findings = Sequence[tuple[Claim, Finding]]
 MORE = """
 .claim { border-top: 1px solid var(--line); padding: 0.9rem 0; }
 .claim h3 { font-size: 1rem; margin: 0; }
@@ -26,7 +21,7 @@ MORE = """
 CLASSES = {HOLDS: "holds", FAILS: "fails", SEEN: "seen", SKIPPED: "skipped"}
 
 
-def paper_page(found: LogSummary, quick: bool) -> str:
+def paper_page(found: Findings, quick: bool) -> str:
     """The whole report as a page that needs no network."""
     own = [(claim, finding) for claim, finding in found if claim.key not in BEYOND]
     beyond = [(claim, finding) for claim, finding in found if claim.key in BEYOND]
@@ -45,9 +40,9 @@ def paper_page(found: LogSummary, quick: bool) -> str:
     return page("The paper, checked", f"<style>{MORE}</style>" + "\n".join(body))
 
 
-def summary(found: LogSummary, quick: bool) -> str:
+def summary(found: Findings, quick: bool) -> str:
     """How many claims came out how."""
-    counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in STYLES}
+    counts = {verdict: sum(finding.verdict == verdict for _, finding in found) for verdict in CLASSES}
     words = {HOLDS: "hold", FAILS: "do not hold", SEEN: "measured", SKIPPED: "skipped"}
     shown = ", ".join(f"{n} {words[verdict]}" for verdict, n in counts.items() if n)
     seconds = sum(finding.seconds for _, finding in found)
@@ -69,23 +64,3 @@ def _claim(claim: Claim, finding: Finding) -> str:
         parts.append(figure(finding.picture, finding.caption))
     parts.append(f"<p class='how'>How: {html.escape(claim.how)} {finding.seconds:.1f} s.</p></div>")
     return "".join(parts)
-
-
-def paper_table(found: LogSummary) -> RichTable:
-    """One row for each claim."""
-    shown = RichTable(title="The paper, checked", title_justify="left", show_lines=True)
-    for name in ("where", "claim", "found"):
-        shown.add_column(name)
-    shown.add_column("verdict", no_wrap=True)
-    for claim, finding in found:
-        verdict = f"[{STYLES[finding.verdict]}]{finding.verdict}[/]"
-        shown.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
-    return shown
-
-
-def paper_values(found: LogSummary) -> list[dict[str, Any]]:
-    """All of it as plain values."""
-    return [
-        {"key": claim.key, "where": claim.where, "claim": claim.claim, "how": claim.how} | finding.values()
-        for claim, finding in found
-    ]

@@ -14,7 +14,6 @@ from departing.planning.policy_text import outline
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, recommended
-from departing.report.plans import branch_values
 
 GIVEN = "the instance"  # the source of such a version
 MEMORY = 4_000_000  # bytes of different counts whose category is remembered, for each version
@@ -121,7 +120,7 @@ def told_of(policy: Policy, instance: Instance) -> dict[str, Any]:
     return {
         "words": describe(policy, instance),
         "instance": instance.to_dict(),
-        "graph": branch_values(outline(policy, instance, DEPTH), instance),
+        "graph": outline(policy, instance, DEPTH).to_dict(instance),
     }
 
 

@@ -20,7 +20,6 @@ from departing.planning.plan import Plan, plan
 from departing.planning.policy_text import outline
 from departing.policy.library import describe
 from departing.policy.protocol import recommended
-from departing.report.plans import branch_values
 from departing.service.api import messages as m
 
 MOST = 5  # types, and categories
@@ -56,7 +55,7 @@ def explore(ask: m.ExploreRequest) -> m.ExploreResult:
         found.method,
         found.seconds,
         not wide,
-        msgspec.convert(branch_values(outline(found.policy, instance, DEPTH), instance), m.Branch),
+        msgspec.convert(outline(found.policy, instance, DEPTH).to_dict(instance), m.Branch),
         [
             m.BaselineValue(describe(rival.policy, instance), rival.found.value, rival.loss.lower, rival.loss.upper)
             for rival in held

@@ -6,24 +6,24 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.tree import Tree as RichTree
 
-from departing.model.instance import CLICK, STAY, Instance
+from departing.cli.tables.evaluation import pairs
+from departing.formatting import format_bounds, format_number, format_significant
+from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import Baseline
 from departing.planning.certificate import Verification
 from departing.planning.plan import Plan
 from departing.planning.policy_text import Branch, outline
 from departing.planning.sensitivity import FIELDS, Sensitivity, Shift
 from departing.policy.library import describe
-from departing.report.numbers import bracket, number, significant
-from departing.report.tables import pairs
 
 
 def plan_table(plan: Plan, held: tuple[Baseline, ...]) -> RichTable:
     """A plan, line by line, and what simpler policies lose against it."""
     table = pairs("Plan")
-    table.add_row("clicks per user", bracket(plan.lower, plan.upper))
+    table.add_row("clicks per user", format_bounds(plan.lower, plan.upper))
     table.add_row("guaranteed by this policy", f"{plan.lower:.12g}")
     table.add_row("no policy brings more than", f"{plan.upper:.12g}")
-    table.add_row("gap", significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12")
+    table.add_row("gap", format_significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12")
     table.add_row("method", plan.method)
     if plan.seconds >= 0.1:
         table.add_row("time", f"{plan.seconds:.3g} s")
@@ -38,15 +38,15 @@ def _loss(rival: Baseline, plan: Plan) -> str:
     """A loss with its share of the plan's value, as far as the bounds tell."""
     loss = rival.loss
     if rival.found.lower > plan.lower + 1e-9 * plan.upper:
-        return f"nothing: it brings {significant(rival.found.lower - plan.lower)} more than is guaranteed"
+        return f"nothing: it brings {format_significant(rival.found.lower - plan.lower)} more than is guaranteed"
     if loss.upper <= max(plan.gap, 1e-12 * plan.upper):
-        return "nothing" if plan.gap < 1e-6 * plan.upper else f"nothing, or up to {significant(loss.upper)}"
+        return "nothing" if plan.gap < 1e-6 * plan.upper else f"nothing, or up to {format_significant(loss.upper)}"
     whole = max(plan.upper, 1e-300)
     if loss.gap <= 0.02 * loss.upper:
-        return f"{significant(loss.value)} ({loss.value / whole:{_percent(loss.value / whole)}})"
+        return f"{format_significant(loss.value)} ({loss.value / whole:{_percent(loss.value / whole)}})"
     form = _percent(loss.upper / whole)
     shares = f"{loss.lower / whole:{form}} to {loss.upper / whole:{form}}"
-    return f"{significant(loss.lower)} to {significant(loss.upper)} ({shares})"
+    return f"{format_significant(loss.lower)} to {format_significant(loss.upper)} ({shares})"
 
 
 def _percent(share: float) -> str:
@@ -84,7 +84,7 @@ def plan_values(plan: Plan, held: tuple[Baseline, ...], depth: int) -> dict[str,
         "reason": plan.reason,
         "seconds": plan.seconds,
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
-        "first": branch_values(outline(plan.policy, plan.instance, depth), plan.instance),
+        "first": outline(plan.policy, plan.instance, depth).to_dict(plan.instance),
         "myopia": [
             {
                 "policy": describe(rival.policy, plan.instance),
@@ -98,23 +98,6 @@ def plan_values(plan: Plan, held: tuple[Baseline, ...], depth: int) -> dict[str,
     }
 
 
-def branch_values(branch: Branch, instance: Instance) -> dict[str, Any]:
-    """The first steps of a policy as plain values."""
-    after = {None: None, CLICK: "click", STAY: "stay"}[branch.outcome]
-    belief = dict(zip(instance.types, branch.belief, strict=True))
-    values: dict[str, Any] = {
-        "category": instance.categories[branch.category],
-        "share": branch.share,
-        "belief": belief,
-        "for_good": branch.for_good,
-    }
-    if after is not None:
-        values["after"] = after
-    if branch.then:
-        values["then"] = [branch_values(then, instance) for then in branch.then]
-    return values
-
-
 def verification_table(found: Verification) -> RichTable:
     """Every kind of claim that was checked."""
     table = RichTable(title="Checked again, without searching", title_justify="left")
@@ -124,7 +107,7 @@ def verification_table(found: Verification) -> RichTable:
     table.add_column("")
     for check in found.checks:
         mark = "[green]hold" if check.holds else "[red]do not hold"
-        table.add_row(check.what, f"{check.count:,}", significant(check.worst), mark)
+        table.add_row(check.what, f"{check.count:,}", format_significant(check.worst), mark)
     table.caption, table.caption_justify = f"The bracket includes a tolerance of {found.tolerance:.2g}.", "left"
     return table
 
@@ -142,15 +125,20 @@ def sensitivity_table(found: Sensitivity, plan: Plan) -> RichTable:
         shifts = found.of(field)
         drawn = [shift for shift in shifts if shift.how.startswith("at random")]
         for i, shift in enumerate(shift for shift in shifts if shift not in drawn):
-            cells = [field if i == 0 else "", escape(shift.how), number(shift.value, 4), significant(shift.loss)]
+            cells = [
+                field if i == 0 else "",
+                escape(shift.how),
+                format_number(shift.value, 4),
+                format_significant(shift.loss),
+            ]
             table.add_row(*cells, _first([shift], found, plan))
         if drawn:
             values, losses = [shift.value for shift in drawn], [shift.loss for shift in drawn]
             table.add_row(
                 "",
                 f"{len(drawn)} times at random",
-                f"{number(min(values), 4)} to {number(max(values), 4)}",
-                f"{significant(sum(losses) / len(losses))} on average, {significant(max(losses))} at most",
+                f"{format_number(min(values), 4)} to {format_number(max(values), 4)}",
+                f"mean {format_significant(sum(losses) / len(losses))}, maximum {format_significant(max(losses))}",
                 _first(drawn, found, plan),
             )
     return table

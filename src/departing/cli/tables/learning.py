@@ -9,8 +9,8 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.formatting import finite_or_none, format_clicks, format_percent, format_significant
 from departing.model.instance import Floats
-from departing.report.numbers import clicks, finite, share, significant
 from departing.simulation.regret_curve import Slope
 from departing.studies.results import NOTHING, Curves, Record
 
@@ -27,8 +27,8 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
         for row in members:
             table.add_row(
                 escape(row["learner"]),
-                *(clicks(row[name]) for name in ("median", "mean", "max")),
-                share(row["share_of_fixed_loss"]),
+                *(format_clicks(row[name]) for name in ("median", "mean", "max")),
+                format_percent(row["share_of_fixed_loss"]),
                 _slope(row["slope"], row["slope_stderr"]),
                 f"{row['seconds']:.2f} s",
             )
@@ -86,10 +86,10 @@ def course_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     for row in rows:
         table.add_row(
             f"{row['users']:,}",
-            clicks(math.nan if row["regret"] is None else row["regret"]),
-            clicks(row["realised"]),
-            significant(row["per_user"]) if abs(row["per_user"]) > 1e-12 else "0",
-            share(row["share_of_fixed_loss"]),
+            format_clicks(math.nan if row["regret"] is None else row["regret"]),
+            format_clicks(row["realised"]),
+            format_significant(row["per_user"]) if abs(row["per_user"]) > 1e-12 else "0",
+            format_percent(row["share_of_fixed_loss"]),
         )
     return table
 
@@ -99,7 +99,7 @@ def course_notes(curves: Curves, policy: str | None) -> list[str]:
     steep = curves.slope
     notes = []
     if not math.isnan(steep.value):
-        power = _slope(steep.value, finite(steep.stderr))
+        power = _slope(steep.value, finite_or_none(steep.stderr))
         notes.append(f"Regret grows like users to the power {power} over the last two decades.")
     if policy is not None:
         notes.append(f"In the end most users get: {policy}.")
@@ -112,7 +112,7 @@ def optimum_notes(optimum: Record, last: dict[str, Any]) -> list[str]:
     if off < 0.1 * abs(last["per_user"] * last["users"]) or off < 1:
         return []
     worth = f"{optimum['lower']:.6g} to {optimum['upper']:.6g}"
-    return [f"The best policy brings {worth} clicks a user, no more is known: regret may be off by {clicks(off)}."]
+    return [f"The optimum is {worth} clicks per user: regret may be off by {format_clicks(off)}."]
 
 
 def learnt_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
@@ -122,8 +122,8 @@ def learnt_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | 
         "learner": curves.learner,
         "runs": len(curves.final),
         "course": list(rows),
-        "slope": finite(steep.value),
-        "slope_stderr": finite(steep.stderr),
+        "slope": finite_or_none(steep.value),
+        "slope_stderr": finite_or_none(steep.stderr),
         "policy": policy,
         "seconds": curves.seconds,
     }

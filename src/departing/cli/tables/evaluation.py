@@ -9,8 +9,8 @@ from rich.table import Table as RichTable
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import Evaluation
+from departing.formatting import finite_or_none, format_bounds, format_number, format_significant
 from departing.model.instance import Instance
-from departing.report.numbers import bracket, finite, number, significant
 from departing.simulation.compare import Comparison
 from departing.simulation.run import Run
 
@@ -35,7 +35,7 @@ def behind(found: Bounds, others: list[Bounds], best: Bounds | None) -> str:
     if found.upper >= best.lower:
         return "undecided"
     least, most = found.lower - best.upper, found.upper - best.lower
-    return number(found.value - best.value) if most - least < 1e-6 else f"{least:.6g} to {most:.6g}"
+    return format_number(found.value - best.value) if most - least < 1e-6 else f"{least:.6g} to {most:.6g}"
 
 
 class EvaluationTable:
@@ -56,7 +56,7 @@ class EvaluationTable:
         return [
             [
                 escape(words),
-                bracket(found.lower, found.upper),
+                format_bounds(found.lower, found.upper),
                 behind(found, [other for _, other in self.rows[:i] + self.rows[i + 1 :]], best if i else None),
             ]
             for i, (words, found) in enumerate(self.rows)
@@ -65,7 +65,7 @@ class EvaluationTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = self._table("clicks", "to the best", *self.instance.types)
         for line, (_, found) in zip(self._lines(), self.rows, strict=True):
-            wide.add_row(*line, *(bracket(by.lower, by.upper, BY_TYPE) for by in found.by_type))
+            wide.add_row(*line, *(format_bounds(by.lower, by.upper, BY_TYPE) for by in found.by_type))
         if Measurement.get(console, options.update(max_width=10_000), wide).maximum <= options.max_width:
             yield wide
             return
@@ -78,7 +78,7 @@ class EvaluationTable:
         for words, found in self.rows:
             table.add_section()
             for i, (name, by) in enumerate(zip(self.instance.types, found.by_type, strict=True)):
-                table.add_row("" if i else escape(words), escape(name), bracket(by.lower, by.upper, BY_TYPE))
+                table.add_row("" if i else escape(words), escape(name), format_bounds(by.lower, by.upper, BY_TYPE))
         yield table
 
 
@@ -86,7 +86,7 @@ def evaluation_notes(rows: Rows, tolerance: float) -> list[str]:
     """A sentence for every policy whose bounds are further apart than was asked for."""
     wide = [(words, found) for words, found in rows if found.gap > max(tolerance, 1e-9 * found.upper)]
     return [
-        f"The bounds of {words} are {significant(found.gap)} apart: more --nodes would bring them closer."
+        f"The bounds of {words} are {format_significant(found.gap)} apart: more --nodes would bring them closer."
         for words, found in wide
     ]
 
@@ -119,11 +119,12 @@ def distribution_table(words: str, found: Evaluation, most: int = 20) -> RichTab
         table.add_column(name, justify="right", no_wrap=True)
     for n in range(min(most, longest)):
         table.add_row(
-            str(n), *(number(float(c[n])) if n < len(c) else f"≤ {significant(seen.left)}" for c in columns)
+            str(n),
+            *(format_number(float(c[n])) if n < len(c) else f"≤ {format_significant(seen.left)}" for c in columns),
         )
     captions = [f"{longest - most} more rows with --json."] if longest > most else []
     if seen.left > 1e-6:
-        captions.append(f"{significant(seen.left)} of the users were not followed to the end; more --nodes would.")
+        captions.append(f"{format_significant(seen.left)} of the users are truncated; raise --nodes.")
     table.caption = " ".join(captions) or None
     return table
 
@@ -145,9 +146,9 @@ def run_table(words: str, run: Run, confidence: float, seconds: float) -> RichTa
     table.add_row("steps", f"{run.steps:,}")
     if run.truncated:
         table.add_row("truncated users", f"{run.truncated:,}")
-    table.add_row("clicks per user", number(run.mean, 8))
-    table.add_row("standard error", significant(run.stderr))
-    table.add_row(f"{confidence:.4g} confidence", f"{number(low, 8)} to {number(high, 8)}")
+    table.add_row("clicks per user", format_number(run.mean, 8))
+    table.add_row("standard error", format_significant(run.stderr))
+    table.add_row(f"{confidence:.4g} confidence", f"{format_number(low, 8)} to {format_number(high, 8)}")
     table.add_row("engine", run.engine)
     table.add_row("time", f"{seconds:.3g} s, {run.steps / max(seconds, 1e-9):.3g} steps/s")
     return table
@@ -162,9 +163,9 @@ def run_values(words: str, run: Run, confidence: float, seconds: float) -> dict[
         "steps": run.steps,
         "truncated": run.truncated,
         "mean": run.mean,
-        "stderr": finite(run.stderr),
+        "stderr": finite_or_none(run.stderr),
         "confidence": confidence,
-        "interval": [finite(end) for end in run.interval(confidence)],
+        "interval": [finite_or_none(end) for end in run.interval(confidence)],
         "engine": run.engine,
         "seed": run.seed,
         "seconds": seconds,
@@ -175,12 +176,12 @@ def comparison_table(first: str, second: str, result: Comparison, confidence: fl
     """Two policies on the same users."""
     table = pairs(f"The same {result.users:,} users under both policies")
     low, high = result.interval(confidence)
-    table.add_row(escape(first), number(result.first))
-    table.add_row(escape(second), number(result.second))
-    table.add_row("difference", number(result.difference))
-    table.add_row(f"{confidence:.4g} confidence", f"{number(low)} to {number(high)}")
-    table.add_row("standard error", significant(result.stderr))
-    table.add_row("on different users", significant(result.unpaired_stderr))
+    table.add_row(escape(first), format_number(result.first))
+    table.add_row(escape(second), format_number(result.second))
+    table.add_row("difference", format_number(result.difference))
+    table.add_row(f"{confidence:.4g} confidence", f"{format_number(low)} to {format_number(high)}")
+    table.add_row("standard error", format_significant(result.stderr))
+    table.add_row("on different users", format_significant(result.unpaired_stderr))
     return table
 
 
@@ -191,8 +192,8 @@ def comparison_values(first: str, second: str, result: Comparison, confidence: f
         "users": result.users,
         "means": [result.first, result.second],
         "difference": result.difference,
-        "stderr": finite(result.stderr),
-        "unpaired_stderr": finite(result.unpaired_stderr),
+        "stderr": finite_or_none(result.stderr),
+        "unpaired_stderr": finite_or_none(result.unpaired_stderr),
         "confidence": confidence,
-        "interval": [finite(end) for end in result.interval(confidence)],
+        "interval": [finite_or_none(end) for end in result.interval(confidence)],
     }

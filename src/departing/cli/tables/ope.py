@@ -6,8 +6,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.formatting import format_number
 from departing.offpolicy.off_policy_value import Estimate, OffPolicyValue
-from departing.report.numbers import number
 
 SHOWN = 8  # steps of the overlap that are shown
 MEANING = {
@@ -27,9 +27,9 @@ def value_table(words: str, found: OffPolicyValue) -> RichTable:
     for name, estimate in _estimates(found).items():
         table.add_row(
             name,
-            number(estimate.value, 4),
-            number(estimate.stderr, 4),
-            f"{number(estimate.lower, 4)} to {number(estimate.upper, 4)}",
+            format_number(estimate.value, 4),
+            format_number(estimate.stderr, 4),
+            f"{format_number(estimate.lower, 4)} to {format_number(estimate.upper, 4)}",
             MEANING[name],
         )
     return table
@@ -59,9 +59,9 @@ def ranking_table(words: Sequence[str], found: Sequence[OffPolicyValue], seen: f
     if seen is not None:
         rows.append(("what the log did", seen, None))
     for name, value, best in sorted(rows, key=lambda row: -row[1]):
-        interval = "" if best is None else f"{number(best.lower, 4)} to {number(best.upper, 4)}"
+        interval = "" if best is None else f"{format_number(best.lower, 4)} to {format_number(best.upper, 4)}"
         times = "" if seen is None or best is None or seen == 0 else f"{value / seen:.2f}"
-        table.add_row(escape(name), number(value, 4), interval, times)
+        table.add_row(escape(name), format_number(value, 4), interval, times)
     return table
 
 

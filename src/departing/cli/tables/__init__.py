@@ -1,0 +1,1 @@
+"""Terminal tables and JSON values, one module per command family."""

@@ -1,0 +1,114 @@
+"""A fit as tables, pictures and plain values: types, what they like and what makes them leave, and what to do."""
+
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from departing.data.quality import LogReport
+from departing.fitting.fit import Fit
+from departing.fitting.goodness_of_fit import Check
+from departing.formatting import finite_or_none, format_clicks_per_user
+from departing.offpolicy.gains import PolicyGains, PolicyValue
+
+SHOWN = 30  # categories in a table or picture
+FEWEST = 20  # draws of a bootstrap that make an interval
+
+
+def criteria_table(fit: Fit) -> RichTable:
+    """The numbers of types that were tried."""
+    table = RichTable(title="How many types?", title_justify="left")
+    for name in ("types", "parameters", "log-likelihood", "BIC", "held out, a user"):
+        table.add_column(name, justify="right")
+    for row in fit.criteria:
+        mark = "bold" if row.types == fit.instance.n_types else None
+        bic = f"{row.bic:,.1f}"
+        table.add_row(
+            str(row.types), str(row.parameters), f"{row.log_likelihood:,.1f}", bic, f"{row.held_out:.5f}", style=mark
+        )
+    return table
+
+
+def type_table(fit: Fit) -> RichTable:
+    """For every category the chances of all types, each with its standard error, or a question mark where unknown."""
+    instance, errors, sure = fit.instance, fit.errors, fit.identified
+    table = RichTable(title="Chances and their standard errors", title_justify="left")
+    table.add_column("category", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for x, name in enumerate(instance.types):
+        table.add_column(f"{escape(name)}\n{_with_error(instance.prior[x], errors.prior[x])}", justify="right")
+    fields = ["click", "depart", *(["depart_on_click"] if len(fit.evidence.leaving) else [])]
+    for a, name in enumerate(instance.categories[:SHOWN]):
+        for i, field in enumerate(fields):
+            values, error, known = (getattr(part, field)[a] for part in (instance, errors, sure))
+            row = [
+                _with_error(*pair) if is_known else f"{pair[0]:.3f} ?"
+                for *pair, is_known in zip(values, error, known, strict=True)
+            ]
+            table.add_row(escape(name) if i == 0 else "", field, *row, end_section=field == fields[-1])
+    if instance.n_categories > SHOWN:
+        table.caption = f"{instance.n_categories - SHOWN} more categories are not shown."
+    return table
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3f} ± {error:.3f}" if error > 0 else f"{value:.3f}"
+
+
+def gains_table(gains: PolicyGains) -> RichTable:
+    """Values of policies under the fit, and the gain of the optimal policy over each."""
+    table = RichTable(title="Clicks per user", title_justify="left")
+    table.add_column("policy", overflow="fold", min_width=16)
+    for name in ("clicks", "95% interval", "gain of the\noptimal policy", "95% interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    gain_over = {gain.name: gain for gain in gains.gains}
+    for value in gains.values:
+        gain = gain_over.get(value.name)
+        last = ("", "") if gain is None else (format_clicks_per_user(gain.value), _interval(gain))
+        table.add_row(escape(value.name), format_clicks_per_user(value.value), _interval(value), *last)
+    return table
+
+
+def _interval(value: PolicyValue) -> str:
+    if np.isnan(value.lower):
+        return ""
+    return f"{format_clicks_per_user(value.lower)} … {format_clicks_per_user(value.upper)}"
+
+
+def log_values(report: LogReport) -> dict[str, Any]:
+    """The report of a log as plain values."""
+    irregular = [vars(each) | {"examples": list(each.examples)} for each in report.irregularities]
+    return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
+
+
+def fit_values(fit: Fit, check: Check | None, gains: PolicyGains | None) -> dict[str, Any]:
+    """All of it as plain values."""
+    fields = ("prior", "click", "depart", "depart_on_click")
+    low, high = fit.intervals()
+    values: dict[str, Any] = {
+        "users": fit.histories.users,
+        "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
+        "types": fit.instance.n_types,
+        "words": fit.words(),
+        "instance": fit.instance.to_dict(),
+        "errors": {name: getattr(fit.errors, name).tolist() for name in fields},
+        "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
+        "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
+        "log_likelihood": fit.log_likelihood,
+        "criteria": [{name: finite_or_none(value) for name, value in vars(row).items()} for row in fit.criteria],
+        "warnings": list(fit.warnings),
+    }
+    if check is not None:
+        worst = [vars(cell) | {"z": cell.z} for cell in check.worst(10)]
+        values["check"] = {"p_value": check.p_value, "worst": worst, "clicks_per_user": check.clicks}
+        values["check"]["cut_short"] = check.cut_short
+    if gains is not None:
+        values["optimal_policy"] = gains.plan.words()
+        for name, rows in (("values", gains.values), ("gains", gains.gains)):
+            values[name] = [
+                {"name": row.name}
+                | {field: finite_or_none(getattr(row, field)) for field in ("value", "lower", "upper")}
+                for row in rows
+            ]
+    return values

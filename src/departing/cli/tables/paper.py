@@ -1,0 +1,31 @@
+"""Claims of the paper and their checks for the terminal and as JSON values."""
+
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED
+from departing.report.paper import Findings
+
+STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
+
+
+def paper_table(findings: Findings) -> RichTable:
+    """One row per claim."""
+    table = RichTable(title="Claims of the paper", title_justify="left", show_lines=True)
+    for name in ("source", "claim", "result"):
+        table.add_column(name)
+    table.add_column("verdict", no_wrap=True)
+    for claim, finding in findings:
+        verdict = f"[{STYLES[finding.verdict]}]{finding.verdict}[/]"
+        table.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
+    return table
+
+
+def paper_values(findings: Findings) -> list[dict[str, Any]]:
+    """The same as JSON values."""
+    return [
+        {"key": claim.key, "where": claim.where, "claim": claim.claim, "how": claim.how} | finding.values()
+        for claim, finding in findings
+    ]

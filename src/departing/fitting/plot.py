@@ -1,0 +1,64 @@
+"""Plot of a fit: click and departure probabilities by type, and observed against fitted survival."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from departing.fitting.fit import Fit
+from departing.fitting.goodness_of_fit import Check
+from departing.model.instance import Floats
+from departing.plotting.figures import BLUE, INK, ORANGE, shorten, tidy
+
+MAX_CATEGORIES = 30  # rows of a heat map that stay readable on one page
+
+
+def draw_fit(fit: Fit, check: Check | None = None) -> Figure:
+    """Heat maps of click and departure probabilities; with a `check`, observed against fitted survival as well."""
+    instance = fit.instance
+    rows = min(instance.n_categories, MAX_CATEGORIES)
+    maps = (("click", "click probability", BLUE), ("departure_probabilities", "departure probability", ORANGE))
+    n_panels = len(maps) + (check is not None)
+    figure = Figure(figsize=(1.2 + 3.4 * n_panels, 1.6 + 0.42 * max(rows, 4)), layout="constrained")
+    panels = figure.subplots(1, n_panels, squeeze=False)[0]
+    for axes, (field, title, colour) in zip(panels, maps, strict=False):
+        _heat_map(axes, getattr(instance, field)[:rows], fit, title, colour)
+    if check is not None:
+        _survival(panels[-1], check)
+    return figure
+
+
+def _heat_map(axes: Axes, values: Floats, fit: Fit, title: str, colour: str) -> None:
+    instance = fit.instance
+    colours = LinearSegmentedColormap.from_list("white to colour", ["white", colour])
+    top = max(1.3 * float(values.max()), 0.2)
+    edges = [np.arange(n + 1) - 0.5 for n in values.shape[::-1]]
+    axes.pcolormesh(*edges, values, cmap=colours, vmin=0, vmax=top)
+    axes.invert_yaxis()
+    for (a, x), value in np.ndenumerate(values):
+        ink = "white" if value > 0.6 * top else INK
+        axes.text(x, a, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9)
+    types = [
+        f"{shorten(name, 0.9, 8)}\n{share:.0%}" for name, share in zip(instance.types, instance.prior, strict=True)
+    ]
+    categories = [shorten(name, 1.1, 9) for name in instance.categories[: len(values)]]
+    axes.set_xticks(range(instance.n_types), types, fontsize=8)
+    axes.set_yticks(range(len(values)), categories, fontsize=9)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _survival(axes: Axes, check: Check) -> None:
+    shown = int((check.here > 0.005).sum()) + 1
+    observed, fitted = check.here[:shown], check.forecast[:shown]
+    steps = np.arange(len(observed))
+    axes.step(steps, observed, where="post", color=INK, label="observed")
+    axes.step(steps, fitted, where="post", color=ORANGE, linestyle="--", label="fitted")
+    axes.set_xlabel("steps")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title("share of active users", fontsize=10, loc="left")
+    axes.set_ylim(0, 1.02)
+    axes.legend(frameon=False, fontsize=9)
+    tidy(axes)

@@ -1,0 +1,86 @@
+"""Numbers as text for tables, plots and pages, and as JSON values."""
+
+import math
+
+MISSING = "–"
+
+
+def format_number(value: float, digits: int = 6) -> str:
+    """Format with fixed decimals, or with significant digits if the number is large or tiny.
+
+    >>> format_number(0.65029058), format_number(12345678.9), format_number(0.0)
+    ('0.650291', '1.23457e+07', '0.000000')
+    """
+    if math.isnan(value):
+        return MISSING
+    return f"{value:.{digits}f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.{digits}g}"
+
+
+def format_significant(value: float) -> str:
+    """Format with three significant digits.
+
+    >>> format_significant(0.00103725)
+    '0.00104'
+    """
+    return MISSING if math.isnan(value) else f"{value:.3g}"
+
+
+def format_bounds(lower: float, upper: float, digits: int = 10) -> str:
+    """Format an interval as the decimals on which both ends agree (at most `digits`), or as both ends.
+
+    >>> format_bounds(0.65029058440749, 0.65029058440750), format_bounds(1.25, 1.5)
+    ('0.6502905844', '1.25 to 1.5')
+    """
+    for shared in range(digits, 2, -1):
+        if f"{lower:.{shared}f}" == f"{upper:.{shared}f}" and abs(upper) < 1e6:
+            return f"{lower:.{shared}f}"
+    return f"{lower:.6g} to {upper:.6g}"
+
+
+def format_clicks(value: float) -> str:
+    """Format a total number of clicks: an integer if it is large.
+
+    >>> format_clicks(2.5e7), format_clicks(1234.5), format_clicks(99.7), format_clicks(0.0123), format_clicks(-1e-13)
+    ('2.5e+07', '1,234', '100', '0.012', '0')
+    """
+    if math.isnan(value):
+        return MISSING
+    if abs(value) >= 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
+
+
+def format_clicks_per_user(value: float) -> str:
+    """Format expected clicks per user, with fewer decimals if they are many.
+
+    >>> format_clicks_per_user(0.65029058), format_clicks_per_user(12.3), format_clicks_per_user(1234.56)
+    ('0.650', '12.300', '1,234.6')
+    """
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def format_percent(share: float | None, smallest: float = 1e-9) -> str:
+    """Format a share as a percentage with two significant digits, or as a multiple from ten times upwards.
+
+    Shares below `smallest` are only said to be below it.
+
+    >>> [format_percent(share) for share in (0.95, 1.0, 0.4321, 0.0123, 0.00041, 8e-6, 0.0, 12.3)]
+    ['95%', '100%', '43%', '1.2%', '0.041%', '0.0008%', '0%', '12 ×']
+    >>> format_percent(1e-6, smallest=0.001), format_percent(None)
+    ('< 0.1%', '–')
+    """
+    if share is None or math.isnan(share):
+        return MISSING
+    size = abs(share)
+    if size >= 10:
+        return f"{share:,.0f} ×"
+    if size < smallest:
+        return "0%" if share <= 0 or smallest < 1e-6 else f"< {format_percent(smallest, 0.0)}"
+    digits = max(0, 1 - math.floor(math.log10(size * 100)))
+    text = f"{share:.{digits}%}"
+    return text.rstrip("%").rstrip("0").rstrip(".") + "%" if "." in text else text
+
+
+def finite_or_none(value: float) -> float | None:
+    """Replace NaN and infinities, which JSON lacks, by None."""
+    return value if math.isfinite(value) else None
