@@ -1,4 +1,4 @@
-"""A small client: retries that are safe, because asking and telling twice is the same as once."""
+"""HTTP client of `departing serve`."""
 
 import http.client
 import json
@@ -11,13 +11,58 @@ from uuid import uuid4
 
 from departing.model.errors import InputError
 
-PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each try but the first
-AGAIN = (429, 502, 503, 504)
+RETRY_PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each retry: about 4 s, in which a killed server restarts
+RETRY_STATUSES = (429, 502, 503, 504)
+
+
+class ServiceError(InputError):
+    """A request that the service rejected, or that could not be delivered.
+
+    Attributes
+    ----------
+    code : str
+        The `code` of the problem details; `unreachable` without a connection, `unexpected_response` if the server is
+        not `departing serve`.
+    status : int or None
+        HTTP status.
+    detail : str
+        The cause in one sentence.
+    """
+
+    def __init__(self, code: str, status: int | None, detail: str) -> None:
+        super().__init__(detail)
+        self.code, self.status, self.detail = code, status, detail
+
+    @classmethod
+    def of_response(cls, status: int, body: bytes) -> Self:
+        """The error of a response with problem details.
+
+        >>> ServiceError.of_response(404, b'{"code": "not_found", "detail": "Unknown user."}').code
+        'not_found'
+        """
+        try:
+            problem = json.loads(body)
+            return cls(problem["code"], status, problem["detail"])
+        except (ValueError, KeyError, TypeError):
+            return cls("unexpected_response", status, f"The service answered with status {status}.")
 
 
 class Client:
-    """Speaks to a running `departing serve`.
+    """A connection to a running `departing serve`.
 
+    Requests are retried while the service is unreachable or busy. That is safe, because every call is idempotent.
+
+    Parameters
+    ----------
+    url
+        Address of the service, such as `http://127.0.0.1:8080`.
+    key
+        API key, if the service has keys.
+    timeout
+        Seconds to wait for a response.
+
+    Examples
+    --------
     >>> Client("http://127.0.0.1:8080", key="secret")
     <Client of http://127.0.0.1:8080>
     """
@@ -25,7 +70,7 @@ class Client:
     def __init__(self, url: str, key: str | None = None, timeout: float = 10.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"url is {url!r:.80}; expected something like http://127.0.0.1:8080.")
+            raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self.url = url
         self._connection = kind(parts.hostname, parts.port, timeout=timeout)
@@ -50,73 +95,98 @@ class Client:
         propensity: float | None = None,
         event: str | None = None,
     ) -> dict[str, Any]:
-        """What to show to a user: `event`, `category`, `propensity` and `version`, and with `explain` more.
+        """Request a recommendation.
 
-        In shadow mode `shown` is what you show, with which `propensity`. An `event` id is made unless you give one.
+        Parameters
+        ----------
+        user
+            User ID.
+        allowed
+            Names of the categories to choose from; all by default.
+        shown, propensity
+            In shadow mode: the category that you show, and its probability.
+        explain
+            Include `belief` and `expected_remaining_clicks`.
+        event
+            ID of the event, unique over all users; a random one by default.
+
+        Returns
+        -------
+        dict
+            `event`, `category`, `propensity` and `version`.
+
+        Raises
+        ------
+        ServiceError
+            If the service rejects the request.
         """
-        ask = {"user": user, "event": event or uuid4().hex, "explain": explain, "propensity": propensity}
-        more = {"allowed": None if allowed is None else list(allowed), "shown": shown}
-        found: dict[str, Any] = self.call("POST", "/v1/recommend", ask | more)
-        return found
+        body = {
+            "user": user,
+            "allowed": None if allowed is None else list(allowed),
+            "event": event or uuid4().hex,
+            "shown": shown,
+            "propensity": propensity,
+            "explain": explain,
+        }
+        return dict(self.call("POST", "/v1/recommend", body))
 
     def feedback(self, event: str, clicked: bool, departed: bool | None = None) -> dict[str, Any]:
-        """Tell what came of an event; whether it was `accepted`, and if not the `code` and `reason`."""
-        found: dict[str, Any] = self.call(
-            "POST", "/v1/feedback", {"event": event, "clicked": clicked, "departed": departed}
-        )
-        return found
+        """Send the outcome of an event.
+
+        Returns
+        -------
+        dict
+            `accepted`, and if that is false `code` and `reason`.
+        """
+        body = {"event": event, "clicked": clicked, "departed": departed}
+        return dict(self.call("POST", "/v1/feedback", body))
 
     def feedback_batch(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Tell what came of several events, an answer for each."""
-        found: list[dict[str, Any]] = self.call("POST", "/v1/feedback", list(rows))
-        return found
+        """Send up to 1,000 outcomes, dicts with `event`, `clicked` and optionally `departed`; one result for each."""
+        return list(self.call("POST", "/v1/feedback", list(rows)))
 
     def depart(self, user: str) -> bool:
-        """Tell that a user has gone for good; whether that is news."""
+        """Record the departure of a user; False if the user had departed before."""
         return bool(self.call("POST", "/v1/depart", {"user": user})["ok"])
 
     def user(self, user: str) -> dict[str, Any]:
-        """What is known of a user."""
-        found: dict[str, Any] = self.call("GET", f"/v1/users/{quote(user, safe='')}")
-        return found
+        """The state of a user: counts, belief and history."""
+        return dict(self.call("GET", f"/v1/users/{quote(user, safe='')}"))
 
     def forget(self, user: str) -> bool:
-        """Forget who a user is."""
+        """Anonymise a user."""
         return bool(self.call("DELETE", f"/v1/users/{quote(user, safe='')}")["ok"])
 
     def policy(self) -> dict[str, Any]:
-        """The policy that new users get."""
-        found: dict[str, Any] = self.call("GET", "/v1/policy")
-        return found
+        """The policy version of new users."""
+        return dict(self.call("GET", "/v1/policy"))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Call the service, again if it cannot be reached or is busy; a refusal is an `InputError`."""
+        """Send a request, with retries, and return the decoded JSON of the response.
+
+        Raises
+        ------
+        ServiceError
+            If the service rejects the request or stays unreachable.
+        """
         content = None if body is None else json.dumps(body).encode()
-        for pause in (*PAUSES, None):
+        for pause in (*RETRY_PAUSES, None):
             try:
                 self._connection.request(method, path, content, self._headers)
-                answer = self._connection.getresponse()
-                text = answer.read()
+                response = self._connection.getresponse()
+                text = response.read()
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 if pause is None:
-                    raise InputError(f"{self.url} cannot be reached: {error!r}.") from error
+                    raise ServiceError("unreachable", None, f"{self.url} cannot be reached: {error!r}.") from error
             else:
-                if answer.status == 200:
+                if response.status == 200:
                     return json.loads(text)
-                if answer.status not in AGAIN or pause is None:
-                    raise InputError(sentence(answer.status, text))
+                if response.status not in RETRY_STATUSES or pause is None:
+                    raise ServiceError.of_response(response.status, text)
             time.sleep(pause)
         raise AssertionError
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-
-def sentence(status: int, text: bytes) -> str:
-    """What the service says is wrong."""
-    try:
-        return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"The service answered with status {status}."

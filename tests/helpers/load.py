@@ -105,7 +105,7 @@ class Load:
                 self.statuses[answer.status] += 1
                 if answer.status == 200:
                     return json.loads(text)
-                self.sentences.add(json.loads(text)["error"])
+                self.sentences.add(json.loads(text)["detail"])
                 if answer.status != 503:
                     self.wrong.append((answer.status, text))
                     return None

@@ -207,7 +207,7 @@ def conversation(*replies, requests=1, pause=None):
 def impatient(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.3)
     monkeypatch.setattr(module, "PAUSE", 0.05)
-    monkeypatch.setattr(client_module, "PAUSES", (0.01,))
+    monkeypatch.setattr(client_module, "RETRY_PAUSES", (0.01,))
 
 
 @pytest.mark.parametrize("trouble", [None, reply(503, {"error": "Full."}), reply(429, {"error": "Wait."})])

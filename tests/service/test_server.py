@@ -85,7 +85,7 @@ def test_many_threads_answer_one_event_and_one_wins(server):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "words"),
     [
-        ("POST", "/v1/recommend", b"{", 400, "no JSON"),
+        ("POST", "/v1/recommend", b"{", 400, "not valid JSON"),
         ("POST", "/v1/recommend", b"[]", 422, "Expected `object`"),
         ("POST", "/v1/recommend", b'{"user": ""}', 422, "length >= 1"),
         ("POST", "/v1/recommend", b'{"user": "a", "x": 1}', 422, "unknown field `x`"),
@@ -99,15 +99,15 @@ def test_many_threads_answer_one_event_and_one_wins(server):
         ("POST", "/v1/categories", b'{"name": "news"}', 422, "there is such a category"),
         ("GET", "/v1/users/nobody", None, 404, "no user 'nobody'"),
         ("GET", "/v1/users/%00%27%3B--", None, 404, "no user"),
-        ("DELETE", "/v1/recommend", None, 405, "does not take DELETE"),
+        ("DELETE", "/v1/recommend", None, 405, "does not accept DELETE"),
         ("GET", "/v1/log?format=xlsx", None, 422, "allowed are jsonl, parquet"),
-        ("GET", "/elsewhere", None, 404, "There is no /elsewhere"),
+        ("GET", "/elsewhere", None, 404, "no path /elsewhere"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(server, method, path, body, status, words):
     found, text = raw(server, path, body, method)
     assert found == status
-    assert words in json.loads(text)["error"]
+    assert words in json.loads(text)["detail"]
 
 
 def test_categories_come_and_go_while_it_runs(tmp_path):
@@ -237,7 +237,7 @@ def test_the_api_describes_itself(server):
     document = json.loads(raw(server, "/openapi.json")[1])
     assert document["openapi"] == "3.1.0"
     assert {"/v1/recommend", "/v1/feedback", "/v1/users/{user}"} <= set(document["paths"])
-    ask = document["components"]["schemas"]["Ask"]
+    ask = document["components"]["schemas"]["RecommendRequest"]
     assert ask["additionalProperties"] is False
 
 

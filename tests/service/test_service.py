@@ -14,9 +14,10 @@ import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service.api import messages as m
-from departing.service.api.app import App, Keys
+from departing.service.api.app import App
+from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
 from departing.service.api.metrics import metrics_text
-from departing.service.api.openapi import ADMIN, CLIENT, OPEN, openapi
+from departing.service.api.openapi import openapi
 from departing.service.clock import Clock as Wall
 from departing.service.dashboard import Watch
 from departing.service.export import write_log
@@ -476,13 +477,13 @@ def test_a_clock_that_is_set_is_not_followed():
 
 
 def test_keys_have_rights_and_a_rate():
-    keys = Keys(("client",), ("admin",), rate=1.0)
-    assert keys.allows("Bearer client", CLIENT)
-    assert not keys.allows("Bearer client", ADMIN)
-    assert keys.allows("Bearer admin", ADMIN)
-    assert not keys.allows("client", CLIENT)
-    assert keys.allows(None, OPEN)
-    assert sum(keys.in_time("Bearer client") for _ in range(50)) == 10
+    keys = ApiKeys(("client",), ("admin",), rate=1.0)
+    assert keys.grants("Bearer client", CLIENT)
+    assert not keys.grants("Bearer client", ADMIN)
+    assert keys.grants("Bearer admin", ADMIN)
+    assert not keys.grants("client", CLIENT)
+    assert keys.grants(None, PUBLIC)
+    assert sum(keys.within_rate("Bearer client") for _ in range(50)) == 10
 
 
 def test_the_document_of_the_api_names_all_messages(tmp_path):

@@ -62,7 +62,7 @@ def serve(
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.columns import as_span
-    from departing.service.api.app import Keys
+    from departing.service.api.auth import ApiKeys
     from departing.service.store.connection import is_postgres
 
     if unanswered not in UNANSWERED:
@@ -78,7 +78,7 @@ def serve(
         raise InputError("There is nothing to serve; give --instance FILE, or --learn with --categories.")
     silence = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")
     client, admin = (os.environ.get(f"DEPARTING_{right}_KEY") for right in ("CLIENT", "ADMIN"))
-    keys = Keys((client,) if client else (), (admin,) if admin else (), rate / workers)
+    keys = ApiKeys((client,) if client else (), (admin,) if admin else (), rate / workers)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     number, _, one_of = os.environ.get(WORKER, "").partition("/")
     if not one_of:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from departing.client import AGAIN, sentence
+from departing.client import RETRY_STATUSES, ServiceError
 from departing.model.errors import InputError
 
 PATIENCE = 30.0  # seconds that a request may go unanswered, tries and all
@@ -140,13 +140,13 @@ class Asker(asyncio.Protocol):
             self.times.append(time.perf_counter() - self._since)
             self._request = b""
             self._go_on(answer)
-        elif status in AGAIN:
-            self._trouble = sentence(status, text)
+        elif status in RETRY_STATUSES:
+            self._trouble = ServiceError.of_response(status, text).detail
             if status == BUSY:
                 self._since = time.perf_counter()
             asyncio.get_running_loop().call_later(PAUSE, self._send)
         else:
-            self._end(InputError(sentence(status, text)))
+            self._end(ServiceError.of_response(status, text))
 
 
 def place_of(url: str) -> tuple[str, int, bool]:

@@ -81,4 +81,4 @@ def test_a_path_takes_the_methods_that_the_document_names(server):
             answer = connection.getresponse()
             assert answer.status == 405, path
             assert sorted(answer.headers["allow"].split(", ")) == sorted(map(str.upper, methods))
-            assert "does not take PUT" in json.loads(answer.read())["error"]
+            assert "does not accept PUT" in json.loads(answer.read())["detail"]

@@ -63,7 +63,7 @@ def refuses(server, words):
     status, told = ask(server.port, "POST", "/v1/recommend", {"user": "somebody"})
     if status != 503:
         return False
-    assert words in told["error"]
+    assert words in told["detail"]
     status, told = ask(server.port, "GET", "/health")
     assert (status, told["ok"]) == (503, False)
     assert words in told["reason"]

@@ -3,6 +3,7 @@
 Requests with unknown fields or values out of range are rejected with status 422.
 """
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -298,7 +299,29 @@ class CategoryRequest(Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
 
 
-class ProblemDetails(Struct):
-    """Why a request was rejected, in one sentence."""
+class ProblemCode(StrEnum):
+    """Stable codes of rejected requests."""
 
-    error: str
+    INVALID_JSON = "invalid_json"
+    INVALID_REQUEST = "invalid_request"
+    BODY_TOO_LARGE = "body_too_large"
+    REQUEST_TIMEOUT = "request_timeout"
+    KEY_REQUIRED = "key_required"
+    ADMIN_KEY_REQUIRED = "admin_key_required"
+    LOCAL_ONLY = "local_only"
+    RATE_LIMITED = "rate_limited"
+    NOT_FOUND = "not_found"
+    UNKNOWN_PATH = "unknown_path"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    STORE_UNAVAILABLE = "store_unavailable"
+    INTERNAL_ERROR = "internal_error"
+
+
+class ProblemDetails(Struct):
+    """A rejected request (RFC 9457): the HTTP status, a stable `code`, and the cause in `detail`."""
+
+    type: str
+    title: str
+    status: int
+    code: ProblemCode
+    detail: str

@@ -1,36 +1,33 @@
-"""Counters for Prometheus."""
+"""Counters in the text format of Prometheus."""
 
 from collections.abc import Mapping
 
 HELP = {
     "arrived": "New users.",
-    "recommended": "Recommendations made.",
-    "answered": "Answers taken.",
-    "clicked": "Answers that were clicks.",
-    "departed": "Users who departed, told or by silence.",
-    "returned": "Users who came back after they were taken for departed.",
-    "repeated": "Answers that were told again.",
-    "forgotten": "Users who were forgotten on request.",
-    "refused_unknown": "Answers to events that nobody made.",
-    "refused_contradiction": "Answers that contradict what was told before.",
-    "refused_came_back": "Departures of users who came back after that event.",
-    "refused_closed": "Clicks on events that were closed since.",
+    "recommended": "Recommendations.",
+    "answered": "Accepted feedback.",
+    "clicked": "Clicks.",
+    "departed": "Departures, reported or inferred from inactivity.",
+    "returned": "Users who returned after they counted as departed.",
+    "repeated": "Repeated feedback.",
+    "forgotten": "Anonymised users.",
+    "refused_unknown": "Refused feedback: unknown event.",
+    "refused_contradiction": "Refused feedback: conflicts with feedback recorded before.",
+    "refused_came_back": "Refused feedback: departure of a user who returned.",
+    "refused_closed": "Refused feedback: the event was closed.",
 }
 
 
 def metrics_text(totals: Mapping[str, int], version: int, failing: bool) -> str:
-    """All counters since the store was made, the current version, and whether the store fails, for Prometheus."""
-    lines = []
-    for name in sorted({*HELP, *totals}):
-        lines += [
-            f"# HELP departing_{name}_total {HELP.get(name, 'Requests answered with status ' + name[-3:] + '.')}",
-            f"# TYPE departing_{name}_total counter",
-            f"departing_{name}_total {totals.get(name, 0)}",
-        ]
-    gauges = (
-        ("policy_version", "The version of the policy that new users get.", version),
-        ("store_failing", "Whether nothing can be written at present.", int(failing)),
-    )
-    for name, words, value in gauges:
-        lines += [f"# HELP departing_{name} {words}", f"# TYPE departing_{name} gauge", f"departing_{name} {value}"]
-    return "\n".join(lines) + "\n"
+    """Counters since the store was created, the current policy version, and the state of the store."""
+    texts = {name: f"Requests rejected with status {name[-3:]}." for name in totals} | HELP
+    counters = [(f"{name}_total", "counter", texts[name], totals.get(name, 0)) for name in sorted(texts)]
+    gauges = [
+        ("policy_version", "gauge", "Policy version of new users.", version),
+        ("store_failing", "gauge", "1 if the store cannot be written.", int(failing)),
+    ]
+    lines = [
+        f"# HELP departing_{name} {text}\n# TYPE departing_{name} {kind}\ndeparting_{name} {value}\n"
+        for name, kind, text, value in (*counters, *gauges)
+    ]
+    return "".join(lines)

@@ -1,82 +1,83 @@
-"""The calls of the API, and the OpenAPI document that describes them."""
+"""The OpenAPI document, made from the route table."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
 from departing import __version__
 from departing.service.api import messages as m
-from departing.service.export import TYPES
+from departing.service.api.auth import PUBLIC
+from departing.service.api.problems import STATUSES
+from departing.service.api.routes import JSON, Route
 
-CLIENT, ADMIN, OPEN = "client", "admin", "open"  # who may call
-Handler = Callable[[Any], Any]
-
-
-OTHERS: tuple[tuple[str, tuple[str, ...], str, dict[str, list[str]]], ...] = (
-    ("/v1/log", tuple(TYPES.values()), "All decisions; ?format=parquet for Parquet.", {"format": list(TYPES)}),
-    ("/metrics", ("text/plain",), "Counters for Prometheus.", {}),
-)
-
-
-class Route:
-    """A method and a path: who may call it, what it takes and gives."""
-
-    def __init__(self, handler: Handler, right: str, takes: Any = None, gives: Any = None) -> None:
-        self.handler, self.right, self.takes, self.gives = handler, right, takes, gives
-        self.decode: Callable[[bytes], Any] | None = None if takes is None else msgspec.json.Decoder(takes).decode
+PROBLEM = "application/problem+json"
+TAGS = {
+    "users": "Recommendations, feedback and the state of users.",
+    "policies": "Policy versions.",
+    "categories": "Categories.",
+    "shadow": "Shadow mode: the caller decides, the policy is compared with it.",
+    "monitoring": "Logs, metrics, checks and the data of the pages.",
+}
 
 
-def openapi(routes: dict[tuple[str, str], Route]) -> dict[str, Any]:
-    """The OpenAPI document of the routes."""
-    types = {t for route in routes.values() for t in (route.takes, route.gives) if t is not None} | {m.ProblemDetails}
-    listed = sorted(types, key=str)
+def openapi(routes: Iterable[Route]) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of all routes that have a tag."""
+    documented = [route for route in routes if route.tag]
+    types = {t for route in documented for t in (route.request, route.response) if t is not None}
+    listed = sorted(types | {m.ProblemDetails}, key=str)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
-    of = dict(zip(listed, schemas, strict=True))
+    schema_of = dict(zip(listed, schemas, strict=True))
     paths: dict[str, Any] = {}
-    problem = _described("Refused.", of[m.ProblemDetails])
-    asked: list[dict[str, list[str]]] = [{"key": []}]
-    for (method, path), route in routes.items():
-        entry: dict[str, Any] = {
-            "summary": (getattr(route.gives, "__doc__", None) or path).strip().splitlines()[0],
-            "responses": {"200": _described("Done.", of[route.gives])},
-        }
-        entry["responses"] |= {str(status): problem for status in _refusals(method, path, route)}
-        if route.takes is not None:
-            entry["requestBody"] = {"required": True, "content": {"application/json": {"schema": of[route.takes]}}}
-        if "{user}" in path:
-            name = {"type": "string", "minLength": 1}
-            entry["parameters"] = [{"name": "user", "in": "path", "required": True, "schema": name}]
-        if route.right == OPEN:
-            entry["responses"]["503"] = _described("Not at present.", of[route.gives])
-        else:
-            entry["security"] = asked
-        paths.setdefault(path, {})[method.lower()] = entry
-    for path, kinds, words, options in OTHERS:
-        responses = {"200": {"description": words, "content": {kind: {} for kind in kinds}}}
-        responses |= {str(status): problem for status in (401, 403, *([422] if options else []), 429, 503)}
-        parameters = [{"name": k, "in": "query", "schema": {"enum": values}} for k, values in options.items()]
-        paths[path] = {"get": {"summary": words, "parameters": parameters, "responses": responses, "security": asked}}
+    for route in documented:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "departing",
             "version": __version__,
-            "description": "Recommend, and be told what users do.",
+            "description": "Recommend categories to users and learn from their feedback.",
         },
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
 
 
-def _described(words: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": words, "content": {"application/json": {"schema": schema}}}
+def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    content = {kind: {"schema": schema_of[route.response]} if route.response else {} for kind in route.media}
+    operation: dict[str, Any] = {
+        "operationId": route.operation,
+        "tags": [route.tag],
+        "summary": route.summary,
+        "responses": {"200": {"description": "Success.", "content": content}},
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"enum": list(values)}} for name, values in route.query.items()
+        ],
+    }
+    problem = {PROBLEM: {"schema": schema_of[m.ProblemDetails]}}
+    for status in _problem_statuses(route):
+        codes = ", ".join(f"`{code}`" for code, each in STATUSES.items() if each == status)
+        description = f"{HTTPStatus(status).phrase}: {codes}."
+        operation["responses"][str(status)] = {"description": description, "content": problem}
+    if route.request is not None:
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[route.request]}}}
+    if route.prefix:
+        user = {"name": "user", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        operation["parameters"].append(user)
+    if route.access == PUBLIC:
+        operation["responses"]["503"] = {"description": "Check failed.", "content": content}
+    else:
+        operation["security"] = [{"key": []}]
+    return operation
 
 
-def _refusals(method: str, path: str, route: Route) -> list[int]:
-    """The statuses with which a call may be refused."""
-    found = {401, 403, 429, 503} if route.right != OPEN else {403}
-    found |= {404, 422} if "{user}" in path else set()
-    found |= {408} if method != "GET" else set()  # a body that does not come
-    found |= {400, 404, 413, 422} if route.takes is not None else set()
-    return sorted(found)
+def _problem_statuses(route: Route) -> list[int]:
+    """The statuses of problems that a call may get."""
+    statuses = {403, 500} if route.access == PUBLIC else {401, 403, 429, 500, 503}
+    statuses |= {404, 422} if route.prefix else set()
+    statuses |= {422} if route.query else set()
+    statuses |= {408} if route.method != "GET" else set()
+    statuses |= {400, 404, 413, 422} if route.request is not None else set()
+    return sorted(statuses)

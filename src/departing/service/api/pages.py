@@ -1,4 +1,4 @@
-"""The pages for people, each one file that asks for nothing else: what they share is put in when they are read."""
+"""HTML pages, each served as one self-contained file."""
 
 from importlib import resources
 
@@ -6,12 +6,12 @@ SHARED = ("shared.css", "shared.js")
 
 
 def page(name: str) -> bytes:
-    """A page with the style and the functions that all pages share.
+    """A page with the shared style sheet and script inlined.
 
-    >>> b"shared.css" in page("page.html")
+    >>> b"shared.css" in page("dashboard.html")
     False
     """
-    folder = resources.files("departing.service.api")
+    folder = resources.files("departing.service.api").joinpath("static")
     text = folder.joinpath(name).read_text(encoding="utf-8")
     for shared in SHARED:
         text = text.replace(f"/* {shared} */", folder.joinpath(shared).read_text(encoding="utf-8"))

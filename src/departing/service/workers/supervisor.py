@@ -21,7 +21,8 @@ from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed
-from departing.service.api.app import LOOPBACK, App, Keys
+from departing.service.api.app import App
+from departing.service.api.auth import LOOPBACK, ApiKeys
 from departing.service.policy_version import GIVEN, Version, told_of
 from departing.service.rollout import category_row
 from departing.service.service import HERE, Service, Settings
@@ -106,12 +107,12 @@ def _publish_first(service: Service, planned: Version | None) -> None:
         catalogue.publish(Version(0, time.time(), Fixed(0), len(catalogue.names), about))
 
 
-def check_place(host: str, port: int, keys: Keys) -> str:
+def check_place(host: str, port: int, keys: ApiKeys) -> str:
     """Where to listen; raise if strangers could call without a key, or if somebody else listens there.
 
     The server itself would share the port with them.
     """
-    if host not in LOOPBACK and not keys.needed:
+    if host not in LOOPBACK and not keys.required:
         raise InputError(f"host is {host!r}; without a key only this machine is served (127.0.0.1).")
     host = "127.0.0.1" if host == "localhost" else host
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
@@ -136,7 +137,12 @@ def _planned(service: Service, instance: Instance) -> Version:
 
 
 async def serve(
-    service: Service, host: str, port: int, keys: Keys, train: tuple[int, int] | None = None, learning: bool = False
+    service: Service,
+    host: str,
+    port: int,
+    keys: ApiKeys,
+    train: tuple[int, int] | None = None,
+    learning: bool = False,
 ) -> None:
     """Serve until told to stop; `train` has the number of types and a seed, if this process is to see to learning."""
     catalogue = service.catalogue

@@ -54,7 +54,7 @@ async function call(path, body) {
     return null;
   }
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error);
+  if (!answer.ok) throw new Error(found.detail);
   return found;
 }
 function trouble(sentence) { $("trouble").hidden = !sentence; $("trouble").textContent = sentence || ""; }
