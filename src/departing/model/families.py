@@ -42,7 +42,9 @@ def random_instance(
         click, leave, alpha = rng.uniform(0.1, 0.9, shape), rng.uniform(0.2, 0.9, shape), 1.0
     elif family == "specialists":
         if categories < types:
-            raise InputError(f"categories is {categories}; specialists need at least one for each of {types} types.")
+            raise InputError(
+                f"categories is {categories}; specialists need at least one for each of {types} types.", "categories"
+            )
         click = rng.uniform(0.1, 0.55, shape)
         click[np.arange(types), np.arange(types)] = rng.uniform(0.7, 0.93, types)
         leave, alpha = rng.uniform(0.2, 0.9, shape), 2.0
@@ -53,7 +55,7 @@ def random_instance(
             raise InputError(f"Family {family!r} is for 2 types and 2 categories, not {types} and {categories}.")
         click, leave, alpha = _structured(family, rng), np.ones(shape), 1.0
     else:
-        raise InputError(f"family is {family!r}; allowed are {', '.join(FAMILIES)}.")
+        raise InputError(f"family is {family!r}; allowed are {', '.join(FAMILIES)}.", "family")
     prior = rng.dirichlet(np.full(types, alpha))
     return Instance(prior, click, leave if depart is None else depart)
 

@@ -13,9 +13,9 @@ def check_int(field: str, value: float, least: int = 1, most: int | None = None)
     """`value` if it is a whole number from `least` to `most`; 1e6 is one."""
     whole = not isinstance(value, bool) and isinstance(value, int | np.integer)
     if (not whole and not (isinstance(value, float) and value.is_integer())) or value < least:
-        raise InputError(f"{field} is {value!r}; expected an integer ≥ {least}.")
+        raise InputError(f"{field} is {value!r}; expected an integer ≥ {least}.", field)
     if most is not None and value > most:
-        raise InputError(f"{field} is {value!r:.40}; at most {most:g} are allowed.")
+        raise InputError(f"{field} is {value!r:.40}; at most {most:g} are allowed.", field)
     return int(value)
 
 
@@ -28,7 +28,7 @@ def check_float(field: str, value: float, least: float, most: float) -> float:
         number = np.inf
     if not least <= number <= most:
         wanted = f"a number from {least:g}" + (f" to {most:g}" if np.isfinite(most) else "")
-        raise InputError(f"{field} is {value!r:.40}; expected {wanted}.")
+        raise InputError(f"{field} is {value!r:.40}; expected {wanted}.", field)
     return number
 
 
@@ -40,7 +40,7 @@ def check_positive(field: str, value: float, most: float = np.inf) -> float:
         number = 0.0
     if number == 0:
         allowed = f"above 0 and at most {most:g}" if most < np.inf else "above 0"
-        raise InputError(f"{field} is {value!r:.40}; expected a number {allowed}.")
+        raise InputError(f"{field} is {value!r:.40}; expected a number {allowed}.", field)
     return number
 
 
@@ -51,7 +51,7 @@ def check_fraction(field: str, value: float) -> float:
     except InputError:
         number = 0.0
     if number in (0, 1):
-        raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.")
+        raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.", field)
     return number
 
 
@@ -75,6 +75,6 @@ def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:
         a, x = np.unravel_index(stays.argmax(), stays.shape)
         raise InputError(
             f"Type {instance.types[x]!r} stays {stays.max():.3g} steps on average in category "
-            f"{instance.categories[a]!r}, too long to simulate; set max_steps, or use evaluate."
+            f"{instance.categories[a]!r}, too long to simulate; set `max_steps`, or use evaluate."
         )
     return None

@@ -117,7 +117,7 @@ def plan(
     gap, seconds = check_positive("gap", gap), check_positive("seconds", seconds)
     problem = Problem.of(instance, allowed)
     if method not in METHODS:
-        raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.")
+        raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.", "method")
     unfit = _unfit(problem)
     if method in unfit:
         fit = [name for name in METHODS[1:] if name not in unfit]

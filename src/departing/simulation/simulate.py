@@ -87,7 +87,9 @@ def simulate(
     check_policy(policy, instance.categories)
     assert isinstance(policy, Policy)
     if delay:
-        raise InputError(f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.")
+        raise InputError(
+            f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.", "delay"
+        )
     run = _run_policy(instance, policy, users, seed, engine, together, max_steps, threads, log, progress or quiet)
     marks, piece = np.array([users]), Piece(0, policy, users)
     return replace(run, course=RegretCurve(instance, marks, np.array([run.clicks]), [piece], known))
@@ -142,7 +144,7 @@ def _run_policy(
 ) -> Run:
     threads = check_int("threads", threads) if threads is not None else cores()
     if log is not None and engine not in ("auto", "step"):
-        raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).")
+        raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
     if engine == "step" or log is not None:
         return _run_steps(instance, policy, users, seed, together or 4096, max_steps, log, progress)
     if engine == "aggregate" or (engine == "auto" and instance.n_types <= MANY_TYPES):

@@ -51,7 +51,7 @@ def run_study(
     others are.
     """
     if backend not in BACKENDS:
-        raise InputError(f"backend is {backend!r}; allowed are {', '.join(BACKENDS)}.")
+        raise InputError(f"backend is {backend!r}; allowed are {', '.join(BACKENDS)}.", "backend")
     if scheduler is not None and backend != "dask":
         raise InputError(f"scheduler is {scheduler!r}, but backend is {backend!r}; a scheduler is for dask.")
     workers = None if jobs is None else check_int("jobs", jobs, 1, 10**4)
