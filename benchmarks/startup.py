@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.common import Row
 
-MAIN = "from departing.cli import main; main()"
+MAIN = ("-m", "departing")
 
 
 def _cpu(*command, repeats=7, cache=None):
@@ -47,10 +47,10 @@ def rows():
     bare, _ = _cpu("-c", "pass")
     imported, _ = _cpu("-c", "import departing")
     used, _ = _cpu("-c", "import departing as dp; dp.Instance([1.0], [[0.5]])")
-    helped, _ = _cpu("-c", MAIN, "--help")
+    helped, _ = _cpu(*MAIN, "--help")
     with tempfile.TemporaryDirectory() as cache:
-        cold, cold_wall = _cpu("-c", MAIN, "quickstart", repeats=1, cache=cache)
-        warm, warm_wall = _cpu("-c", MAIN, "quickstart", repeats=3, cache=cache)
+        cold, cold_wall = _cpu(*MAIN, "quickstart", repeats=1, cache=cache)
+        warm, warm_wall = _cpu(*MAIN, "quickstart", repeats=3, cache=cache)
     return [
         Row(
             "import departing",

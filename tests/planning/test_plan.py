@@ -214,11 +214,11 @@ class TestUnderstanding:
 def test_compiling_is_announced_once(caplog):
     fresh = compiling.kernel(eval("lambda x: x + 1"))  # of no file, so that it is not found on disk either
     with caplog.at_level(logging.WARNING, logger="departing"):
-        compiling.say_if_compiling(fresh, "a test", 1)
+        compiling.log_compilation(fresh, "a test", 1)
         assert "Compiling a test" in caplog.text
         fresh(1)
         caplog.clear()
-        compiling.say_if_compiling(fresh, "a test", 1)
+        compiling.log_compilation(fresh, "a test", 1)
         assert caplog.text == ""
 
 

@@ -1,4 +1,4 @@
-"""How kernels are compiled."""
+"""Decorators that compile kernels with numba."""
 
 import logging
 from collections.abc import Callable
@@ -9,44 +9,44 @@ from numba import njit
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` on first use, without Python's lock, and keep the code on disk where that is possible."""
+    """Compile `function` on first use, releasing the GIL, and cache the machine code on disk if possible."""
     return _compiled(function)
 
 
 def search_kernel(function: Callable[..., Any]) -> Any:
-    """As `kernel`, for one that makes no arrays: without counting references to those it is given, which is slow."""
+    """Compile a kernel that allocates no arrays, without the (slow) reference counting of its arguments."""
     return _compiled(function, _nrt=False)
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """A kernel that only kernels call and that makes no arrays: no way in from Python, no counting of references."""
+    """Compile a kernel that only kernels call and that allocates no arrays: no Python entry point."""
     return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def loose(function: Callable[..., Any]) -> Any:
-    """As `inner`, with sums in any order: for what guides a search, never for a bound."""
+def fast_math(function: Callable[..., Any]) -> Any:
+    """Compile as `inner`, with sums in any order: for heuristics that guide a search, never for a bound."""
     return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
 
 
-def part(function: Callable[..., Any]) -> Any:
-    """A piece of a kernel, put into the kernel that calls it before that is compiled, which is faster than a call."""
+def inlined(function: Callable[..., Any]) -> Any:
+    """Insert `function` into the kernels that call it before these are compiled, which is faster than a call."""
     return _compiled(function, inline="always")
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     try:
         return njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # no folder to keep it in can be written
+    except RuntimeError:  # no cache folder is writable
         return njit(nogil=True, **options)(function)
 
 
 def is_compiled(function: Any) -> bool:
-    """Whether this kernel has been compiled, here or on disk."""
+    """Return True if this kernel has been compiled, in this process or on disk."""
     index = getattr(getattr(getattr(function, "_cache", None), "_cache_file", None), "_index_path", None)
     return bool(function.signatures) or bool(index and Path(index).exists())
 
 
-def say_if_compiling(function: Any, what: str, seconds: int) -> None:
-    """Log that `what` is about to be compiled, if it has not been."""
+def log_compilation(function: Any, name: str, seconds: int) -> None:
+    """Log that `name` is about to be compiled and takes about so many seconds, unless it has been compiled."""
     if not is_compiled(function):
-        logging.getLogger("departing").warning("Compiling %s, once: about %d seconds.", what, seconds)
+        logging.getLogger("departing").warning("Compiling %s (once, about %d seconds).", name, seconds)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.compiling import is_compiled, say_if_compiling
+from departing.kernels.compiling import is_compiled, log_compilation
 from departing.kernels.planning.lattice import walk
 from departing.kernels.planning.search import rounds
 from departing.model.errors import InputError
@@ -142,9 +142,9 @@ def _solve(method: str, problem: Problem, gap: float, clock: Clock, progress: Pr
 def _compile(method: str) -> None:
     """Have a method's kernels compiled, by solving something small."""
     if method == "lattice":
-        say_if_compiling(walk, "the planner for sure departure", 5)
+        log_compilation(walk, "the planner for sure departure", 5)
     if method == "search":
-        say_if_compiling(rounds, "the planner", 30)
+        log_compilation(rounds, "the planner", 30)
     small = Problem.of(Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5))
     if method != "closed-form":
         _solve(method, small, 1e-3, Clock(60.0), None)
@@ -158,7 +158,7 @@ def compiled_meanwhile() -> Iterator[None]:
     if is_compiled(rounds):
         yield
         return
-    say_if_compiling(rounds, "the planner", 30)
+    log_compilation(rounds, "the planner", 30)
     code = "from departing.planning.plan import _compile; _compile('search')"
     helper = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
     try:

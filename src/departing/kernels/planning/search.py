@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from departing.kernels.compiling import inner, part, search_kernel
+from departing.kernels.compiling import inlined, inner, search_kernel
 from departing.kernels.hash_table import find_slot
 from departing.kernels.planning.alpha_vectors import back_up, best_floor, brings, show_vector
 from departing.kernels.planning.heap import heap_pop, heap_push
@@ -223,7 +223,7 @@ def _top(nodes, e):
     return top
 
 
-@part
+@inlined
 def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_gap):
     """Better bounds of an expanded node from its children's."""
     e = nodes.opened[n]
@@ -256,7 +256,7 @@ def backup(model, nodes, points, floors, room, bench, size, n, tolerance, root_g
         points.by_category[p, a] = nodes.bound[e, a] / mass
 
 
-@part
+@inlined
 def _raise_floor(model, nodes, floors, room, size, n):
     """A better floor at node n from its children's, and a vector for it if it is much better than the last."""
     e = nodes.opened[n]
@@ -322,7 +322,7 @@ def open_node(nodes, points, room, size, n):
     nodes.opened[n], nodes.point[e] = e, p
 
 
-@part
+@inlined
 def _visit(model, nodes, points, floors, room, bench, size, n, look, tolerance, root_gap):
     """Better bounds of node n. If `look`, it is one to be looked at anew, and expanded if that does not help."""
     if look:
@@ -362,7 +362,7 @@ def _follow_best(nodes, room):
     return n_reached
 
 
-@part
+@inlined
 def one_round(model, nodes, points, floors, room, bench, size, root_gap):
     """Expand the leaves that matter most and bring the news to the root."""
     tolerance = max(1e-10, min(1e-3, 0.01 * root_gap))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from departing.kernels.compiling import inner, kernel, loose, part
+from departing.kernels.compiling import fast_math, inlined, inner, kernel
 
 RANGES = 16  # a scan brings the best of each of so many ranges
 NARROWEST = 64  # columns of a range at least
@@ -55,7 +55,7 @@ class Bench(NamedTuple):
     row: np.ndarray  # [M]
 
 
-@part
+@inlined
 def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buffer):
     """`value - price · column - limit` of some columns, four types at a time: compiled to vector instructions."""
     size, here = stop - start, values[start:stop]
@@ -77,7 +77,7 @@ def _reduced_costs(columns, values, start, stop, price, kept, n_kept, limit, buf
         k += 1
 
 
-@loose
+@fast_math
 def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced):
     """For each of RANGES ranges of columns the one with the least `value - price · column`, if below `limit`.
 
@@ -100,7 +100,7 @@ def scan(columns, values, n, price, kept, n_kept, limit, buffer, found, reduced)
             found[r], reduced[r] = start + where, least + limit
 
 
-@loose
+@fast_math
 def _shortlist(columns, values, n, price, kept, n_kept, tolerance, buffer, short):
     """Some columns with `value - price · column` below `-tolerance` and near the least; how many."""
     _reduced_costs(columns, values, 0, n, price, kept, n_kept, 0.0, buffer)
@@ -162,7 +162,7 @@ def _turn(inverse, leaving, n_kept, level, column):
     level[leaving] = step
 
 
-@part
+@inlined
 def _try_pool(points, bench, n_kept, n_pool, tolerance, most):
     """Bring points of the pool into the basis until none is worth it, those of a short list first."""
     count = 0
@@ -198,7 +198,7 @@ def _try_pool(points, bench, n_kept, n_pool, tolerance, most):
             bench.price[bench.kept[k]] += reduced * bench.inverse[leaving, k]
 
 
-@part
+@inlined
 def _scan_points(points, n_columns, bench, n_kept, n_pool, tolerance):
     """Add to the pool what a scan of all columns finds; its new size."""
     for k in range(n_kept):
@@ -364,7 +364,7 @@ def edge(reward, click, stay, best, x, y, grid, tolerance, value, by_category, k
     _thin(grid, value, tolerance, keep)
 
 
-@part
+@inlined
 def _renew(i, a, gain, where, share, mass, value, by_category):
     v = gain[i, a]
     for o in range(2):
@@ -373,7 +373,7 @@ def _renew(i, a, gain, where, share, mass, value, by_category):
     by_category[i, a] = min(by_category[i, a], v)
 
 
-@part
+@inlined
 def _thin(grid, value, tolerance, keep):
     """Mark the points without which interpolation would be off by more than `tolerance`."""
     n = len(grid) - 1
