@@ -106,7 +106,7 @@ def test_help_and_version_are_there():
         (["instance", "--random", "odd"], "family is 'odd'"),
         (["instance", "blog", "--save", "/nowhere/a.toml"], "Cannot write '/nowhere/a.toml'"),
         (["evaluate", "gone.toml"], "There is no file 'gone.toml'"),
-        (["evaluate", "blog", "fixed:golf"], "There is no category 'golf'; known are 'economics', 'sports'"),
+        (["evaluate", "blog", "fixed:golf"], "There is no category 'golf'; expected one of 'economics', 'sports'"),
         (["evaluate", "blog", "best"], "There is no policy 'best'"),
         (["evaluate", "blog", "--tolerance", "nan"], "tolerance is nan"),
         (["simulate", "blog", "greedy", "--users", "0"], "users is 0"),

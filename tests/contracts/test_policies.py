@@ -1,4 +1,4 @@
-"""What every policy promises; every kind that can be saved is held to it."""
+"""Promises of every policy, checked for every kind."""
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ def some_table():
     return dp.Table(rows, RNG.integers(0, 3, len(rows)), fallback=dp.Walk([0, 1], then=2))
 
 
+NAMES = magazine().categories
 EXAMPLES = [
     dp.Fixed(2),
     dp.Threshold(first=1, steps=3, then=0),
@@ -30,6 +31,17 @@ EXAMPLES = [
     some_table(),
     dp.Table(np.zeros((0, 3, 4), np.int64), [], fallback=dp.Greedy(magazine())),
     dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=some_table()),
+]
+NAMED = [
+    (dp.Fixed("music"), dp.Fixed(2)),
+    (dp.Threshold("sport", 3, 0), dp.Threshold(1, 3, 0)),
+    (dp.Walk(["news", 2, "music", 1], then="sport"), dp.Walk([0, 2, 2, 1], then=1)),
+    (dp.Greedy(magazine()), dp.Greedy(magazine())),
+    (dp.Alpha(magazine(), magazine().fixed_values, NAMES), dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2])),
+    (
+        dp.Table(np.zeros((1, 3, 4), np.int64), ["sport"], fallback=dp.Fixed("music")),
+        dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=dp.Fixed(2)),
+    ),
 ]
 
 
@@ -45,53 +57,53 @@ def test_every_kind_has_an_example():
 
 @pytest.mark.parametrize("policy", EXAMPLES, ids=repr)
 class TestPolicy:
-    def test_it_is_a_policy(self, policy):
+    def test_it_satisfies_the_protocol(self, policy):
         assert isinstance(policy, dp.Policy)
 
     @pytest.mark.parametrize("shape", [(), (1,), (7,), (0,), (2, 3)])
-    def test_a_batch_is_answered_in_its_shape(self, policy, shape):
+    def test_recommendations_have_the_shape_of_the_batch(self, policy, shape):
         answer = policy.recommend(counts(*shape))
         assert isinstance(answer, np.ndarray)
         assert answer.shape == shape
         assert answer.dtype.kind == "i"
         assert ((answer >= 0) & (answer < 3)).all()
 
-    def test_a_batch_is_answered_like_single_users(self, policy):
+    def test_a_batch_gets_the_recommendations_of_single_users(self, policy):
         seen = counts(200)
         assert policy.recommend(seen).tolist() == [int(policy.recommend(row)) for row in seen]
 
-    def test_the_same_counts_always_get_the_same_answer_and_stay_as_they_are(self, policy):
+    def test_equal_counts_get_equal_categories_and_are_not_modified(self, policy):
         seen = counts(50)
         before = seen.copy()
         assert (policy.recommend(seen) == policy.recommend(seen[::-1])[::-1]).all()
         assert (seen == before).all()
 
-    @pytest.mark.parametrize("ending", [".toml", ".json"])
-    def test_it_comes_back_from_a_file(self, policy, tmp_path, ending):
-        policy.save(tmp_path / f"policy{ending}")
-        again = dp.load_policy(tmp_path / f"policy{ending}")
+    @pytest.mark.parametrize("suffix", [".toml", ".json"])
+    def test_saving_and_loading_preserves_it(self, policy, tmp_path, suffix):
+        policy.save(tmp_path / f"policy{suffix}")
+        again = dp.load_policy(tmp_path / f"policy{suffix}")
         assert again == policy
         assert hash(again) == hash(policy)
         seen = counts(100)
         assert (again.recommend(seen) == policy.recommend(seen)).all()
 
-    def test_wrong_counts_are_refused(self, policy):
+    def test_invalid_counts_are_refused(self, policy):
         for wrong in (np.full((3, 4), -1), np.full((3, 4), 0.5), np.zeros((3, 3))):
             with pytest.raises(dp.InputError, match="counts"):
                 policy.recommend(wrong)
 
-    def test_where_it_says_it_has_settled_it_has(self, policy):
+    def test_it_never_switches_where_the_switch_bound_is_zero(self, policy):
         instance = magazine()
         seen = counts(300)
         bounds = policy.switch_probability_bounds(seen, instance)
         assert bounds.shape == (300, 3)
         assert ((bounds >= 0) & (bounds <= 1)).all()
-        settled = (bounds == 0).all(axis=1)
-        later = seen[settled] + counts(int(settled.sum()))
-        assert (policy.recommend(later) == policy.recommend(seen[settled])).all()
+        committed = (bounds == 0).all(axis=1)
+        later = seen[committed] + counts(int(committed.sum()))
+        assert (policy.recommend(later) == policy.recommend(seen[committed])).all()
 
     @pytest.mark.parametrize("shape", [(), (7,), (0,), (2, 3)])
-    def test_it_keeps_to_allowed_categories(self, policy, shape):
+    def test_it_recommends_allowed_categories_only(self, policy, shape):
         seen = counts(*shape)
         free = policy.recommend(seen)
         assert (policy.recommend(seen, allowed=[0, 1, 2]) == free).all()
@@ -110,12 +122,53 @@ class TestPolicy:
         with pytest.raises(dp.InputError, match="allowed forbids every category"):
             policy.recommend(counts(2), allowed=[])
 
-    def test_it_has_words(self, policy):
-        assert policy.words(["news", "sport", "music"])
+    def test_it_describes_itself(self, policy):
+        assert policy.describe(NAMES)
+
+    def test_resolving_indices_changes_nothing(self, policy):
+        resolved = policy.resolve(NAMES)
+        assert resolved == policy
+        assert hash(resolved) == hash(policy)
+        seen = counts(50)
+        assert (resolved.recommend(seen) == policy.recommend(seen)).all()
+
+    def test_allowed_categories_can_be_named(self, policy):
+        resolved, seen = policy.resolve(NAMES), counts(50)
+        by_name = resolved.recommend(seen, allowed=["music", "news"])
+        assert (by_name == policy.recommend(seen, allowed=[0, 2])).all()
+        with pytest.raises(dp.InputError, match="There is no category 'golf'"):
+            resolved.recommend(seen, allowed=["golf"])
 
 
-def test_words_of_schedules():
+def test_every_kind_has_a_named_example():
+    assert {policy.kind for policy, _ in NAMED} == set(KINDS)
+
+
+@pytest.mark.parametrize(("named", "indexed"), NAMED, ids=repr)
+class TestNamedCategories:
+    def test_names_resolve_to_indices(self, named, indexed):
+        resolved = named.resolve(NAMES)
+        assert resolved == indexed
+        assert hash(resolved) == hash(indexed)
+        seen = counts(50)
+        assert (resolved.recommend(seen) == indexed.recommend(seen)).all()
+        assert dp.evaluate(magazine(), named, 1e-3).value == dp.evaluate(magazine(), indexed, 1e-3).value
+
+    @pytest.mark.parametrize("suffix", [".toml", ".json"])
+    def test_saving_and_loading_preserves_names(self, named, indexed, tmp_path, suffix):
+        named.save(tmp_path / f"policy{suffix}")
+        again = dp.load_policy(tmp_path / f"policy{suffix}")
+        assert again == named
+        assert hash(again) == hash(named)
+        assert dp.load_policy(tmp_path / f"policy{suffix}", NAMES) == indexed
+
+    def test_the_description_uses_names(self, named, indexed):
+        assert named.describe(NAMES)
+        assert named.resolve(NAMES).describe(NAMES) == indexed.describe(NAMES)
+
+
+def test_descriptions_of_schedules():
     names = blog().categories
-    assert dp.Fixed(1).words(names) == "always sports"
+    assert dp.Fixed(1).describe(names) == dp.Fixed("sports").describe(names) == "always sports"
     assert dp.Threshold(first=1, steps=6, then=0).describe(names) == "sports × 6, then economics"
     assert dp.Threshold(first=1, steps=0, then=0).describe(names) == "always economics"

@@ -123,7 +123,7 @@ def test_a_certain_click_is_fine_where_clickers_may_depart():
 def test_names_and_indices_find_a_category():
     assert [blog().category_index(name) for name in ("sports", 1, "1", np.int64(1), "economics")] == [1, 1, 1, 1, 0]
     for wrong in ("golf", 2, -1, None, 1.9, float("inf"), "9" * 5000):
-        with pytest.raises(dp.InputError, match=r"There is no category .*known are 'economics', 'sports'"):
+        with pytest.raises(dp.InputError, match=r"There is no category .*expected one of 'economics', 'sports'"):
             blog().category_index(wrong)
 
 

@@ -14,7 +14,7 @@ def at(*pairs):
     return np.array([[*pair, 0, 0] for pair in pairs])
 
 
-def test_schedules_go_by_the_number_of_steps():
+def test_schedules_depend_on_the_number_of_steps():
     walk = dp.Walk([0, 2, 2], then=1)
     shown = [int(walk.recommend(at((n, 0), (0, 0), (0, 0)))) for n in range(6)]
     assert shown == [0, 2, 2, 1, 1, 1]
@@ -31,7 +31,7 @@ def test_greedy_takes_the_first_of_tied_categories():
     assert int(dp.Greedy(tied).recommend(np.zeros((3, 4), int))) == 0
 
 
-def test_a_table_finds_its_counts_and_asks_the_fallback_for_others():
+def test_a_table_looks_counts_up_and_uses_the_fallback_for_others():
     rng = np.random.default_rng(1)
     rows = np.zeros((5000, 4, 4), np.int64)
     rows[..., :2] = rng.integers(0, 4, (5000, 4, 2))
@@ -48,12 +48,17 @@ def test_a_table_finds_its_counts_and_asks_the_fallback_for_others():
     [
         (lambda: dp.Fixed(-1), "category is -1; expected a category name or an integer ≥ 0"),
         (lambda: dp.Fixed(True), "category is True"),
-        (lambda: dp.Fixed("sports"), "category is 'sports'"),
+        (lambda: dp.Fixed(" "), "category is ' '; expected a category name"),
+        (
+            lambda: dp.Fixed("golf").resolve(["news", "sport"]),
+            "no category 'golf'; expected one of 'news', 'sport'",
+        ),
+        (lambda: dp.evaluate(blog(), dp.Fixed("golf")), "There is no category 'golf'"),
         (lambda: dp.Threshold(first=0, steps=-1, then=1), "steps is -1; expected an integer ≥ 0"),
         (lambda: dp.Threshold(first=0, steps=2.5, then=1), "steps is 2.5"),
         (lambda: dp.Threshold(first=0, steps=2**62, then=1), "at most"),
         (lambda: dp.Walk([0, -2], then=1), r"categories\[1\] is -2"),
-        (lambda: dp.Table([[[0, 0, 1, 0]]], [0], dp.Fixed(0)), "for users who are still here"),
+        (lambda: dp.Table([[[0, 0, 1, 0]]], [0], dp.Fixed(0)), "for users who have not departed"),
         (lambda: dp.Table([[0, 0, 0, 0]], [0], dp.Fixed(0)), "expected \\[entries, categories, 4\\]"),
         (lambda: dp.Table([[[0, 0, 0, 0]]], [0, 1], dp.Fixed(0)), "categories has 2 entries; expected 1"),
         (lambda: dp.Table([[[1, 0, 0, 0]]] * 2, [0, 1], dp.Fixed(0)), "the same counts twice"),
@@ -67,18 +72,18 @@ def test_a_table_finds_its_counts_and_asks_the_fallback_for_others():
         (lambda: dp.evaluate(blog(), dp.Fixed(0), nodes=0), "nodes is 0"),
     ],
 )
-def test_wrong_policies_get_one_clear_sentence(make, sentence):
+def test_invalid_policies_raise_a_clear_error(make, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         make()
 
 
 @pytest.mark.parametrize("answer", [np.zeros(3), np.zeros((2, 2), int), np.array(1), ["a", "b"]])
-def test_wrong_answers_of_a_policy_are_refused(answer):
+def test_invalid_recommendations_of_a_policy_are_refused(answer):
     class Wrong:
         def recommend(self, counts):
             return answer
 
-    with pytest.raises(dp.InputError, match=r"Wrong.recommend gave .* expected integers of shape"):
+    with pytest.raises(dp.InputError, match=r"Wrong.recommend returned .* expected integers of shape"):
         recommended(Wrong(), np.zeros((2, 2, 4), np.int64))
 
 
@@ -93,19 +98,19 @@ def test_wrong_answers_of_a_policy_are_refused(answer):
         ("greedy", dp.Greedy(blog())),
     ],
 )
-def test_short_forms(text, policy):
+def test_short_forms_are_parsed(text, policy):
     assert parse_policy(text, blog()) == policy
 
 
 @pytest.mark.parametrize("text", ["", "fixed", "fixed:", "fixed:0,1", "threshold:0,1", "walk:", "greedy:1", "best"])
-def test_unknown_short_forms_are_told_what_there_is(text):
+def test_an_unknown_short_form_raises_an_error_that_lists_the_known_ones(text):
     with pytest.raises(dp.InputError, match=r"There is no policy .*write fixed:C"):
         parse_policy(text, blog())
     with pytest.raises(dp.InputError, match="steps is 'x'"):
         parse_policy("threshold:0,x,1", blog())
 
 
-def test_a_saved_policy_is_a_short_form_too(tmp_path):
+def test_the_path_of_a_saved_policy_is_a_short_form(tmp_path):
     dp.Fixed(1).save(tmp_path / "p.toml")
     assert parse_policy(str(tmp_path / "p.toml"), blog()) == dp.Fixed(1)
 
@@ -139,38 +144,38 @@ def test_a_saved_policy_is_a_short_form_too(tmp_path):
             },
             "rows of different lengths",
         ),
-        ({"kind": "greedy", "instance": 3}, "instance is 3; expected fields with names"),
+        ({"kind": "greedy", "instance": 3}, "instance is 3; expected named fields"),
         ({"kind": "greedy", "instance": {"prior": [1.0]}}, "instance lacks the field 'click'"),
         ({"kind": "table", "counts": [[[0, 0, 0, 0]]], "categories": [0], "fallback": 1}, "fallback is 1"),
         ({"kind": "fixed", "category": 1, "version": 2}, "has version 2"),
     ],
 )
-def test_bad_policy_files_get_one_clear_sentence(tmp_path, document, sentence):
+def test_invalid_policy_files_raise_a_clear_error(tmp_path, document, sentence):
     (tmp_path / "policy.json").write_text(json.dumps(document))
     with pytest.raises(dp.InputError, match=sentence):
         dp.load_policy(tmp_path / "policy.json")
 
 
-def test_policies_without_words_are_described_by_their_type():
+def test_policies_without_describe_are_described_by_their_type():
     assert describe(Opaque(dp.Fixed(0)), blog()) == "Opaque"
     assert describe(dp.Fixed(7), blog()) == "Fixed(category=7)"
     table = dp.Table(np.zeros((1, 2, 4), int), [0], fallback=Opaque(dp.Fixed(0)))
     assert describe(table, blog()) == "a table of 1 counts of up to 0 steps, else Opaque"
 
 
-def test_a_table_checks_what_its_fallback_answers():
+def test_a_table_checks_the_recommendations_of_its_fallback():
     class Wrong:
         def recommend(self, counts):
             return np.full(len(counts), 0.9)
 
     table = dp.Table(np.zeros((1, 2, 4), int), [0], fallback=Wrong())
-    with pytest.raises(dp.InputError, match=r"Wrong.recommend gave float64"):
+    with pytest.raises(dp.InputError, match=r"Wrong.recommend returned float64"):
         table.recommend(at((1, 0), (0, 0)))
     assert table == dp.Table(np.zeros((1, 2, 4), int), [0], fallback=table.fallback)
 
 
 @pytest.mark.parametrize("wrong", ["blog", None, 3])
-def test_what_is_not_an_instance_is_refused(wrong):
+def test_objects_other_than_instances_are_refused(wrong):
     for use in (
         lambda: dp.evaluate(wrong, dp.Fixed(0)),
         lambda: dp.simulate(wrong, dp.Fixed(0)),
@@ -181,7 +186,7 @@ def test_what_is_not_an_instance_is_refused(wrong):
             use()
 
 
-def test_a_policy_for_other_categories_is_told_apart_from_the_instance():
+def test_a_policy_for_another_number_of_categories_is_refused():
     with pytest.raises(dp.InputError, match="counts have 2 categories; the policy's instance has 3"):
         dp.evaluate(blog(), dp.Greedy(dp.random_instance("uniform", 2, 3)))
 
@@ -190,25 +195,25 @@ def test_a_policy_for_other_categories_is_told_apart_from_the_instance():
     ("vectors", "categories", "match"),
     [
         ([[1, 2, 3], [1, 2]], [0, 1], "expected numbers in rows of equal length"),
-        ([[1, 2]], [0], "expected rows of 3, one a type"),
+        ([[1, 2]], [0], "expected rows of 3 values, one for each type"),
         ([], [], "expected rows of 3"),
         ([[1, 2, float("nan")]], [0], "not finite"),
         ([[1, 2, 3]], [0, 1], "categories has 2 entries; expected 1"),
         ([[1, 2, 3]], [3], "recommends category 3, but the instance has 3"),
     ],
 )
-def test_wrong_alpha_vectors_are_refused(vectors, categories, match):
+def test_invalid_alpha_vectors_are_refused(vectors, categories, match):
     with pytest.raises(dp.InputError, match=match):
         dp.Alpha(magazine(), vectors, categories)
 
 
-def test_an_alpha_policy_for_another_instance_tells_nothing_about_settling():
+def test_an_alpha_policy_has_trivial_switch_bounds_under_another_instance():
     policy = dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2])
     other = dp.random_instance("uniform", 3, 3)
     assert (policy.switch_probability_bounds(np.zeros((2, 3, 4), int), other) == 1).all()
 
 
-def test_masks_that_do_not_fit_the_users_are_refused():
+def test_masks_of_another_shape_are_refused():
     with pytest.raises(dp.InputError, match="expected one that fits"):
         dp.Greedy(magazine()).recommend(np.zeros((2, 3, 4), int), allowed=np.ones((5, 3), bool))
 
@@ -237,3 +242,28 @@ def test_policies_made_for_other_categories_are_refused(tmp_path):
     walk.save(tmp_path / "walk.toml")  # a schedule knows no names of its own
     with pytest.raises(dp.InputError, match="made for the categories economics, sports"):
         dp.load_policy(tmp_path / "walk.toml", ["sports", "economics"])
+
+
+def test_names_work_wherever_a_policy_is_evaluated():
+    site = magazine()
+    walk = dp.Walk(["news", 1], then="music")
+    assert dp.evaluate(site, walk).value == dp.evaluate(site, dp.Walk([0, 1], then=2)).value
+    run = dp.simulate(site, dp.Threshold("sport", 2, "news"), users=1000, seed=1)
+    assert run.clicks == dp.simulate(site, dp.Threshold(1, 2, 0), users=1000, seed=1).clicks
+    named = dp.compare(site, dp.Fixed("news"), walk, users=1000, seed=1)
+    assert named.difference == dp.compare(site, dp.Fixed(0), dp.Walk([0, 1], then=2), users=1000, seed=1).difference
+
+
+def test_a_policy_with_names_says_how_to_resolve_them():
+    with pytest.raises(dp.InputError, match=r"names the category 'music'.*call policy.resolve"):
+        dp.Fixed("music").recommend(np.zeros((3, 4), int))
+    with pytest.raises(dp.InputError, match=r"does not know the names.*give indices, or call policy.resolve"):
+        dp.Fixed(1).recommend(np.zeros((3, 4), int), allowed=["news"])
+
+
+def test_the_policy_of_a_plan_knows_the_names_of_the_categories(tmp_path):
+    plan = dp.plan(blog())
+    start = np.zeros((2, 4), int)
+    assert int(plan.policy.recommend(start, allowed=["economics"])) == 0
+    plan.save(tmp_path / "policy.toml")
+    assert int(dp.load_policy(tmp_path / "policy.toml").recommend(start, allowed=["economics"])) == 0

@@ -11,7 +11,7 @@ from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Leavers, follow, forward_pass
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
 
 NODES = 10**7
@@ -87,7 +87,7 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     0.6502905844
     """
     check_instance(instance)
-    check_policy(policy, instance.categories)
+    policy = resolve_policy(policy, instance.categories)
     tolerance = check_float("tolerance", tolerance, 0.0, np.inf)
     nodes = NODES // instance.n_categories + 1 if nodes is None else check_int("nodes", nodes)
     if isinstance(policy, Schedule):

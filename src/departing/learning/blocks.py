@@ -9,7 +9,7 @@ from departing.learning.base import LearnerBase
 from departing.model.counts import Integers
 from departing.model.instance import Instance
 from departing.model.validation import check_instance
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, resolve_policy
 
 
 class BlockLearner(LearnerBase):
@@ -115,7 +115,7 @@ class Frozen(BlockLearner):
     depth = 0
 
     def __init__(self, policy: Policy, categories: int) -> None:
-        check_policy(policy)
+        resolve_policy(policy)
         super().__init__(categories)
         self._frozen = policy
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, read_document
-from departing.policy.files import Saved, policy_to_dict
+from departing.policy.files import SerializablePolicy, policy_to_dict
 from departing.policy.library import policy_from_dict
 
 
@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
         return {"array": value.dtype.str, "shape": list(value.shape), "values": value.reshape(-1).tolist()}
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Saved):
+    if isinstance(value, SerializablePolicy):
         return {"policy": policy_to_dict(value)}
     if isinstance(value, dict):
         return {"fields": {str(name): plain(part) for name, part in value.items()}}

@@ -14,11 +14,10 @@ from departing.kernels.learning.separation import sights
 from departing.learning.posterior import STEP, Draws, Mode, stacked
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.planning.lattice import plainest
 from departing.planning.plan import Plan
 from departing.planning.sensitivity import worth
 from departing.policy.protocol import Policy, recommended
-from departing.policy.schedule import Fixed, Schedule
+from departing.policy.schedule import Fixed, Schedule, simplest_schedule
 
 LOOK = 30  # steps of users that are looked at
 WIDE = 400  # counts that are looked at
@@ -126,7 +125,7 @@ class _Batch:
             gone = (1 - stays) / (1 - self.go[:, category])
             total = total + (weights * self.click[:, category] * gone).sum(axis=1)
             weights = weights * stays
-        return np.asarray(total + (weights * self.fixed[:, policy.then]).sum(axis=1))
+        return np.asarray(total + (weights * self.fixed[:, policy.final_category]).sum(axis=1))
 
 
 def _worths(policy: Policy, plans: dict[Policy, Plan], batch: _Batch, instances: Sequence[Instance]) -> Floats:
@@ -397,7 +396,7 @@ def _means(prospects: Prospects, outlook: Outlook) -> dict[Policy, float]:
     more: list[Schedule] = [Fixed(category) for category in categories]
     if isinstance(greedy, Schedule):
         steps = [category for category, times in greedy.phases for _ in range(min(times, LOOK))]
-        more += [plainest([category, *steps], greedy.then) for category in categories]
+        more += [simplest_schedule([category, *steps], greedy.final_category) for category in categories]
     batch = _Batch.of(prospects.draws.instances)
     best = prospects.means[prospects.chosen]
     found: dict[Policy, float] = {prospects.policies[c]: best - float(prospects.means[c]) for c in outlook.rivals}

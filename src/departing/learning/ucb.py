@@ -13,7 +13,7 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
 from departing.model.validation import MAX_USERS, check_fraction, check_int, check_positive
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 SCALES = ("proved", "estimated")
@@ -223,7 +223,7 @@ def _as_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     if not policies:
         raise InputError("policies is empty; expected at least one policy.")
     for policy in policies:
-        check_policy(policy)
+        resolve_policy(policy)
     return tuple(policies)
 
 

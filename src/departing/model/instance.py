@@ -171,7 +171,7 @@ class Instance:
         >>> Instance([1.0], [[0.5], [0.2]], categories=["news", "sport"]).category_index("sport")
         1
         """
-        return _index("category", name, self.categories)
+        return find_category(name, self.categories)
 
     def relabel(self, categories: Sequence[int] | None = None, types: Sequence[int] | None = None) -> "Instance":
         """The same instance with categories and types in another order, given as old indices."""
@@ -346,14 +346,15 @@ def _names(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[
     return tuple(names)
 
 
-def _index(noun: str, name: str | int, names: tuple[str, ...]) -> int:
+def find_category(name: str | int, names: Sequence[str]) -> int:
+    """Index of a category in `names`, given by its name or index; "1" is an index where it is no name."""
     if isinstance(name, str) and name in names:
         return names.index(name)
     digits = isinstance(name, str) and name.isdecimal() and len(name) <= 18
     index = int(name) if digits or isinstance(name, int | np.integer) else -1
     if not 0 <= index < len(names):
         known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
-        raise InputError(f"There is no {noun} {name!r}; known are {known}, or their indices from 0.")
+        raise InputError(f"There is no category {name!r}; expected one of {known}, or an index from 0.")
     return index
 
 

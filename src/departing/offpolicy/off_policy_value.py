@@ -18,7 +18,7 @@ from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_float, check_int, check_seed
 from departing.offpolicy.importance_sampling import Weighted, watched, weigh
-from departing.policy.protocol import Policy, check_policy, recommended
+from departing.policy.protocol import Policy, recommended, resolve_policy
 
 TOLERANCE = 1e-5  # of values under fitted instances, as a share of the best a known user brings
 NODES = 300_000  # counts that are followed for it at most
@@ -129,7 +129,7 @@ def off_policy_value(
     """
     if not isinstance(log, Histories):
         raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log gives, or Histories.")
-    _check_categories(log, policy)
+    policy = _resolve(log, policy)
     z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
     times, seed = check_int("times", times, 2), check_seed(seed)
     if fit is None:
@@ -166,14 +166,15 @@ def off_policy_value(
     )
 
 
-def _check_categories(log: Histories, policy: Policy) -> None:
-    """Raise if the policy is for other categories."""
-    check_policy(policy)
+def _resolve(log: Histories, policy: Policy) -> Policy:
+    """The policy with category indices of the log; raise if it is for other categories."""
+    resolve_policy(policy)
     try:
-        check_policy(policy, log.categories or ())
+        policy = resolve_policy(policy, log.categories or ())
     except InputError as error:
         raise InputError(f"{error} Read the log with categories=[...] in the order of the policy.") from error
     recommended(policy, np.zeros((1, log.counts.shape[1], 4), np.int64))
+    return policy
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def check_switching_condition(scale: Scale) -> Finding:
         policy = two_by_two(instance).best[0]
         walk = _walk_of(policy, 40)
         for j in range(25):
-            if _condition(instance, walk, policy.then, j):
+            if _condition(instance, walk, policy.final_category, j):
                 met += 1
                 wrong += any(walk[j:])  # the paper's category 2 is category 1 here
                 break
@@ -116,7 +116,7 @@ def check_switching_condition(scale: Scale) -> Finding:
 
 def _walk_of(policy: Schedule, steps: int) -> list[int]:
     shown = [category for category, times in policy.phases for _ in range(min(times, steps))]
-    return (shown + [policy.then] * steps)[:steps]
+    return (shown + [policy.final_category] * steps)[:steps]
 
 
 def _condition(instance: Instance, walk: list[int], then: int, j: int) -> bool:
@@ -138,7 +138,7 @@ def check_most_switches(scale: Scale) -> Finding:
     for seed in range(n):
         instance = random_instance("column", seed=seed)
         best = two_by_two(instance).best[0]
-        steps = best.phases[0][1] if best.phases else (0 if best.then == 0 else inf)
+        steps = best.phases[0][1] if best.phases else (0 if best.final_category == 0 else inf)
         bound = _corollary_bound(instance)
         if steps > bound:
             wrong += 1

@@ -8,7 +8,7 @@ from departing.kernels.planning import lattice as kernels
 from departing.kernels.planning.lattice import BEST, BEST_THEN, DEEPEST, FULL, NODES, OPEN
 from departing.planning.memory import MEMORY, grown, key_table, nbytes
 from departing.planning.problem import Clock, Problem, Progress
-from departing.policy.schedule import Fixed, Schedule, Threshold, Walk
+from departing.policy.schedule import Schedule, simplest_schedule
 
 CHUNK = 256  # nodes made between two looks at the clock, at least
 
@@ -92,15 +92,4 @@ class Lattice:
         while node > 0:
             categories.append(int(self.problem.categories[self.steps.category[node]]))
             node = int(self.steps.parent[node])
-        return plainest(categories[::-1], then)
-
-
-def plainest(categories: list[int], then: int) -> Schedule:
-    """A walk as Fixed or Threshold where it is one."""
-    while categories and categories[-1] == then:
-        categories.pop()
-    if not categories:
-        return Fixed(then)
-    if len(set(categories)) == 1:
-        return Threshold(first=categories[0], steps=len(categories), then=then)
-    return Walk(categories, then=then)
+        return simplest_schedule(categories[::-1], then)

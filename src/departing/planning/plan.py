@@ -33,7 +33,7 @@ from departing.planning.search import Search
 from departing.policy.alpha import Alpha
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
-from departing.policy.protocol import Allowed, Policy
+from departing.policy.protocol import Allowed, Policy, resolve_policy
 from departing.policy.schedule import Fixed
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def plan(
     _compile(method)
     clock = Clock(seconds)
     policy, lower, upper, reason, proof = _solve(method, problem, gap, clock, progress)
+    policy = resolve_policy(policy, instance.categories)
     return Plan(lower, upper, policy, method, reason, clock.passed, instance, problem.allowed, proof)
 
 
@@ -227,7 +228,7 @@ def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | Non
     best = Fixed(int(problem.categories[(problem.fixed @ problem.prior).argmax()]))
     fixed = evaluate(problem.instance, best).lower
     if fixed >= lower:  # also where rounding would take more from the promise than it is worth
-        controller, lower = Controller.of(best.category, problem.instance), fixed
+        controller, lower = Controller.of(best.final_category, problem.instance), fixed
     n = len(controller.vectors)
     if n == 1:
         policy: Policy = Fixed(int(controller.categories[0]))

@@ -1,6 +1,6 @@
 """What planning needs of an instance, and what all methods share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
@@ -29,10 +29,8 @@ class Problem:
     def of(cls, instance: Instance, allowed: Allowed = None) -> "Problem":
         """The problem with `allowed` categories, all if that is None."""
         every = np.arange(instance.n_categories)
-        if isinstance(allowed, Sequence) and any(isinstance(name, str) for name in allowed):
-            allowed = [instance.category_index(name) for name in allowed]
         if allowed is not None:
-            every = every[allowed_mask(allowed, (instance.n_categories,))]
+            every = every[allowed_mask(allowed, (instance.n_categories,), instance.categories)]
         return cls(instance, tuple(int(a) for a in every))
 
     @cached_property

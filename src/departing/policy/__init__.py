@@ -1,1 +1,1 @@
-"""Policies: counts in, categories out; no state and no randomness."""
+"""Policies: counts to categories, without state and without randomness."""

@@ -1,4 +1,4 @@
-"""Policies by name: reading saved ones, and the short form of the command line."""
+"""Policies by kind: loading saved ones, and the short form of the command line."""
 
 import inspect
 import os
@@ -7,39 +7,53 @@ from pathlib import Path
 from typing import Any
 
 from departing.model.errors import InputError
-from departing.model.files import check_fields, read_document
+from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
 from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
-from departing.policy.files import Saved
+from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, check_category_names
+from departing.policy.protocol import Policy, check_category_names, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
-KINDS: dict[str, type[Saved]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
+KINDS: dict[str, type[SerializablePolicy]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
 
 
 def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None = None) -> Policy:
-    """Read a policy from the file that its `save` or that of its plan wrote.
+    """Read a policy from a file written by `policy.save` or `plan.save`.
 
-    With the names of your `categories` a policy that was made for others, or for another order, is refused; a plan
-    saves the names.
+    Parameters
+    ----------
+    path : path-like
+        TOML or JSON file.
+    categories : sequence of str, optional
+        Names of your categories. A policy made for other names or another order is refused, and category names in the
+        policy become indices.
+
+    Returns
+    -------
+    Policy
+
+    Raises
+    ------
+    InputError
+        If the file is missing or invalid, or the policy was made for other categories.
     """
     document = read_document(path, "policy")
     names = document.pop("names", None)
     policy = policy_from_dict(document, repr(str(path)))
     if names is None:
         names = getattr(getattr(policy, "instance", None), "categories", None)
-    if categories is not None and isinstance(names, Sequence):
-        try:
-            check_category_names([str(name) for name in names], list(categories))
-        except InputError as error:
-            raise InputError(f"{str(path)!r}: {error}") from error
-    return policy
+    own = [str(name) for name in names] if isinstance(names, Sequence) else []
+    try:
+        check_category_names(own, list(categories or ()))
+    except InputError as error:
+        raise InputError(f"{str(path)!r}: {error}") from error
+    return resolve_policy(policy, list(categories or own))
 
 
 def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
-    """The policy of a document; errors say `where` it stands."""
+    """Return the policy of a document; error messages start with `where`."""
     fields = dict(document)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -61,46 +75,48 @@ def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
 
 def _mapping(value: object, field: str, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(f"{where}: {field} is {value!r:.80}; expected fields with names.")
+        raise InputError(f"{where}: {field} is {value!r:.80}; expected named fields.")
     return value
 
 
 def parse_policy(text: str, instance: Instance) -> Policy:
-    """A policy from its short form, or from a file.
+    """Return the policy that a short form or the path of a saved policy stands for.
 
-    `fixed:C`; `threshold:FIRST,STEPS,THEN`; `walk:C,C,…,C` (the last one for ever); `greedy`; or a path that
-    ends in .toml or .json. Categories go by name or index.
+    Short forms are `fixed:C`, `threshold:FIRST,STEPS,THEN`, `walk:C,C,…,THEN` and `greedy`, with categories by name
+    or index.
 
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"])
     >>> parse_policy("threshold:sports,6,economics", blog)
     Threshold(first=1, steps=6, then=0)
     """
-    if Path(text).suffix.lower() in (".toml", ".json"):
+    if Path(text).suffix.lower() in DOCUMENT_SUFFIXES:
         return load_policy(text, instance.categories)
     kind, _, rest = text.partition(":")
     arguments = [part.strip() for part in rest.split(",")] if rest else []
+    policy: Policy | None = None
     if kind == "fixed" and len(arguments) == 1:
-        return Fixed(instance.category_index(arguments[0]))
-    if kind == "threshold" and len(arguments) == 3:
-        first, then = instance.category_index(arguments[0]), instance.category_index(arguments[2])
-        if not arguments[1].isdecimal() or len(arguments[1]) > 18:
-            raise InputError(f"steps is {arguments[1]!r}; expected an integer ≥ 0.")
-        return Threshold(first=first, steps=int(arguments[1]), then=then)
-    if kind == "walk" and arguments:
-        *walk, then = (instance.category_index(argument) for argument in arguments)
-        return Walk(walk, then=then)
-    if text == "greedy":
-        return Greedy(instance)
-    raise InputError(
-        f"There is no policy {text!r}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "
-        "or the path of a saved policy (.toml or .json)."
-    )
+        policy = Fixed(arguments[0])
+    elif kind == "threshold" and len(arguments) == 3:
+        first, steps, then = arguments
+        if not steps.isdecimal() or len(steps) > 18:
+            raise InputError(f"steps is {steps!r}; expected an integer ≥ 0.")
+        policy = Threshold(first, int(steps), then)
+    elif kind == "walk" and arguments:
+        policy = Walk(arguments[:-1], then=arguments[-1])
+    elif text == "greedy":
+        policy = Greedy(instance)
+    if policy is None:
+        raise InputError(
+            f"There is no policy {text!r}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "
+            "or the path of a saved policy (.toml or .json)."
+        )
+    return resolve_policy(policy, instance.categories)
 
 
 def describe(policy: Policy, instance: Instance) -> str:
-    """`policy` in words, with the instance's names."""
-    words = getattr(policy, "describe", None)
+    """Describe `policy` in one phrase, with the names of the instance's categories."""
+    own = getattr(policy, "describe", None)
     try:
-        return str(words(instance.categories)) if words else type(policy).__name__
+        return str(own(instance.categories)) if own else type(policy).__name__
     except IndexError:
         return repr(policy)

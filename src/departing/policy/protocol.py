@@ -1,4 +1,4 @@
-"""What a policy is, and the checks its answers go through."""
+"""The Policy protocol, category names and indices, and the checks on recommendations."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -9,63 +9,86 @@ import numpy.typing as npt
 
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance, default_names
+from departing.model.instance import Floats, Instance, default_names, find_category
 
-
-@runtime_checkable
-class Policy(Protocol):
-    """Anything that tells which category to recommend to users with given counts.
-
-    The policies of this package also take `recommend(counts, allowed=...)`: only these categories may be recommended,
-    given as a list of indices, or as True and False for every category (of every user, `[..., K]`).
-    """
-
-    def recommend(self, counts: npt.ArrayLike) -> Integers:
-        """Categories `[...]` for users with `counts[..., K, 4]`; the same counts always get the same one."""
-        ...
-
-
-def check_policy(policy: object, names: Sequence[str] = ()) -> None:
-    """Raise unless `policy` can recommend, and was made for categories that stand where `names` have them."""
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
-    check_category_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
-
-
-def recommended(policy: Policy, counts: Integers, mask: "Mask | None" = None) -> Integers:
-    """What `policy` recommends to users with `counts[n, K, 4]`, checked to be n categories that exist.
-
-    With a `mask[n, K]` the policy must know how to keep to allowed categories.
-    """
-    shown = counts.view()
-    shown.setflags(write=False)  # a policy that changes what it looks at would change what happened
-    n, n_categories = counts.shape[:2]
-    name = type(policy).__name__
-    if mask is None:
-        categories = np.asarray(policy.recommend(shown))
-    elif "allowed" in inspect.signature(policy.recommend).parameters:
-        categories = np.asarray(policy.recommend(shown, allowed=mask))  # type: ignore[call-arg]
-    else:
-        raise InputError(f"{name}.recommend does not take allowed, so it cannot keep to some categories.")
-    if categories.shape != (n,) or categories.dtype.kind not in "iu":
-        raise InputError(
-            f"{name}.recommend gave {categories.dtype} of shape {categories.shape} for {n} users; "
-            f"expected integers of shape ({n},)."
-        )
-    check_category_range(name, categories, n_categories)
-    return np.array(categories, np.int64)  # a copy: what a policy returns may be its own
-
-
+Category = int | str  # an index, or a name that `resolve` turns into one
 Allowed = npt.ArrayLike | None
 Mask = npt.NDArray[np.bool_]
 
 
-def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
-    """`allowed` as True and False of this shape, `[..., K]`, or a sentence about what is wrong with it."""
+@runtime_checkable
+class Policy(Protocol):
+    """Deterministic, stateless rule that maps the counts of a user to a category.
+
+    Any object with this method is a policy. The policies of this package also accept
+    `recommend(counts, allowed=...)`, which restricts the categories: names or indices, or a Boolean mask `[..., K]`.
+    """
+
+    def recommend(self, counts: npt.ArrayLike) -> Integers:
+        """Recommend a category to each user.
+
+        Parameters
+        ----------
+        counts : array_like of int, shape (..., K, 4)
+            Clicks, stays, departures and clicks with departure of each user, by category.
+
+        Returns
+        -------
+        ndarray of int64, shape (...)
+            Category indices. Equal counts get equal categories.
+        """
+        ...
+
+
+def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
+    """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
+    check_category_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
+    resolve = getattr(policy, "resolve", None)
+    resolved = resolve(names) if names and resolve is not None else policy
+    assert isinstance(resolved, Policy)
+    return resolved
+
+
+def recommended(policy: Policy, counts: Integers, mask: Mask | None = None) -> Integers:
+    """Categories `[n]` that `policy` recommends to users with `counts[n, K, 4]`, checked to exist.
+
+    A policy that is given a `mask[n, K]` of allowed categories must accept the argument `allowed`.
+    """
+    view = counts.view()
+    view.setflags(write=False)  # a policy that changes its input would change the history
+    n, n_categories = counts.shape[:2]
+    name = type(policy).__name__
+    if mask is None:
+        categories = np.asarray(policy.recommend(view))
+    elif "allowed" in inspect.signature(policy.recommend).parameters:
+        categories = np.asarray(policy.recommend(view, allowed=mask))  # type: ignore[call-arg]
+    else:
+        raise InputError(f"{name}.recommend has no parameter allowed, so it cannot be restricted to some categories.")
+    if categories.shape != (n,) or categories.dtype.kind not in "iu":
+        raise InputError(
+            f"{name}.recommend returned {categories.dtype} of shape {categories.shape} for {n} users; "
+            f"expected integers of shape ({n},)."
+        )
+    check_category_range(name, categories, n_categories)
+    return np.array(categories, np.int64)  # a copy: the policy may own the array it returns
+
+
+def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...], names: Sequence[str] = ()) -> Mask:
+    """Boolean mask `[..., K]` of this `shape` from names or indices of categories, or from a mask."""
+    if isinstance(allowed, Sequence) and any(isinstance(category, str) for category in allowed):
+        if not names:
+            raise InputError(
+                f"allowed is {allowed!r:.80}, but this policy does not know the names of the categories; "
+                "give indices, or call policy.resolve(names) first."
+            )
+        allowed = [find_category(category, names) for category in allowed]
+    expected = "expected names or indices of categories, or a Boolean mask"
     try:
         given = np.asarray(allowed)
     except ValueError as error:
-        raise InputError(f"allowed is {allowed!r:.80}; expected indices of categories, or True and False.") from error
+        raise InputError(f"allowed is {allowed!r:.80}; {expected}.") from error
     n_categories = shape[-1]
     if given.dtype == np.bool_:
         if given.shape[-1:] != (n_categories,):
@@ -76,36 +99,38 @@ def allowed_mask(allowed: npt.ArrayLike, shape: tuple[int, ...]) -> Mask:
             raise InputError(f"allowed has shape {given.shape}; expected one that fits {shape}.") from error
     else:
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise InputError(f"allowed is {allowed!r:.80}; expected indices of categories, or True and False.")
-        chosen = given.astype(np.int64)
-        wrong = chosen[(chosen < 0) | (chosen >= n_categories)]
+            raise InputError(f"allowed is {allowed!r:.80}; {expected}.")
+        wrong = given[(given < 0) | (given >= n_categories)]
         if len(wrong):
-            raise InputError(f"allowed holds {wrong[0]}; categories are 0 to {n_categories - 1}.")
-        mask = np.broadcast_to(np.isin(np.arange(n_categories), chosen), shape)
+            raise InputError(f"allowed contains {wrong[0]}; categories are 0 to {n_categories - 1}.")
+        mask = np.broadcast_to(np.isin(np.arange(n_categories), given), shape)
     if not mask.any(axis=-1).all():
         raise InputError("allowed forbids every category; at least one must be allowed.")
     return mask
 
 
 def choose_allowed(
-    chosen: Integers, counts: Integers, allowed: Allowed, instead: Callable[[Integers, Mask], Integers]
+    chosen: Integers,
+    counts: Integers,
+    allowed: Allowed,
+    instead: Callable[[Integers, Mask], Integers],
+    names: Sequence[str] = (),
 ) -> Integers:
-    """`chosen[...]` where that is allowed; else what `instead(counts[n, K, 4], mask[n, K])` tells."""
+    """`chosen[...]` where it is allowed; elsewhere the choice of `instead(counts[n, K, 4], mask[n, K])`."""
     if allowed is None:
         return chosen
-    mask = allowed_mask(allowed, counts.shape[:-1])
     n_categories = counts.shape[-2]
-    mask, answer = mask.reshape(-1, n_categories), np.array(chosen).reshape(-1)
-    check_category_range("The policy", answer, n_categories)
+    mask = allowed_mask(allowed, counts.shape[:-1], names).reshape(-1, n_categories)
+    answer = chosen.reshape(-1).copy()
     forbidden = ~mask[np.arange(len(answer)), answer]
     if forbidden.any():
-        rows = counts.reshape(-1, *counts.shape[-2:])[forbidden]
+        rows = counts.reshape(-1, n_categories, 4)[forbidden]
         answer[forbidden] = instead(rows, mask[forbidden])
     return answer.reshape(chosen.shape)
 
 
 def check_category_range(name: str, categories: Integers, n_categories: int) -> None:
-    """Raise unless all `categories` are among the instance's."""
+    """Raise unless all `categories` are indices of one of `n_categories`."""
     wrong = categories[(categories < 0) | (categories >= n_categories)]
     if len(wrong):
         raise InputError(
@@ -114,7 +139,7 @@ def check_category_range(name: str, categories: Integers, n_categories: int) -> 
 
 
 def check_category_names(own: Sequence[str], names: Sequence[str]) -> None:
-    """Raise if a policy that was made for the categories `own` is asked about `names`, and both have been named.
+    """Raise if a policy made for the categories `own` is used with `names`; default names match any.
 
     >>> check_category_names(["news", "sport"], ["sport", "news"])
     Traceback (most recent call last):
@@ -131,20 +156,38 @@ def switch_probability_bounds(policy: Policy, counts: Integers, instance: Instan
     A policy may supply them by a method `switch_probability_bounds(counts, instance)`; otherwise they are 1. Where
     all are 0 the policy is committed: it recommends the same category from then on, whatever the outcomes.
     """
-    tells = getattr(policy, "switch_probability_bounds", None)
-    return np.ones((len(counts), instance.n_types)) if tells is None else np.asarray(tells(counts, instance))
+    supplied = getattr(policy, "switch_probability_bounds", None)
+    return np.ones((len(counts), instance.n_types)) if supplied is None else np.asarray(supplied(counts, instance))
 
 
-def check_categories(field: str, values: Sequence[int] | Integers) -> list[int]:
-    """`values` if they are a list of indices of categories, or a sentence."""
+def check_categories(field: str, values: Sequence[Category] | Integers) -> list[Category]:
+    """`values` as a list of category names and indices."""
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(listed, str) or not isinstance(listed, Sequence):
         raise InputError(f"{field} is {values!r:.80}; expected a list of categories.")
     return [check_category(f"{field}[{i}]", value) for i, value in enumerate(listed)]
 
 
-def check_category(field: str, value: int) -> int:
-    """`value` if it can be the index of a category, or a sentence."""
+def check_category(field: str, value: Category) -> Category:
+    """`value` if it is a category name or can be a category index."""
+    if isinstance(value, str) and value.strip():
+        return value
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < 2**31:
         raise InputError(f"{field} is {value!r}; expected a category name or an integer ≥ 0.")
     return int(value)
+
+
+def resolved_indices(categories: Sequence[Category]) -> Integers:
+    """`categories` as an array of indices; raise if one of them is still a name."""
+    for category in categories:
+        if isinstance(category, str):
+            raise InputError(
+                f"The policy names the category {category!r}, which has no index yet; "
+                "call policy.resolve(categories) with the names of all categories first."
+            )
+    return np.array(categories, np.int64)
+
+
+def resolve_category(category: Category, names: Sequence[str]) -> int:
+    """The index of a category given by its name; an index stays as it is."""
+    return find_category(category, names) if isinstance(category, str) else category

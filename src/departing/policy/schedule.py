@@ -1,146 +1,227 @@
-"""Policies that look at the number of steps alone: Fixed, Threshold and Walk."""
+"""Policies that depend on the number of past steps only: Fixed, Threshold and Walk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers, as_counts, steps
-from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.policy.files import Saved
-from departing.policy.protocol import Allowed, Mask, check_categories, check_category, choose_allowed
+from departing.model.validation import check_int
+from departing.policy.files import SerializablePolicy
+from departing.policy.protocol import (
+    Allowed,
+    Category,
+    Mask,
+    check_categories,
+    check_category,
+    choose_allowed,
+    resolve_category,
+    resolved_indices,
+)
+
+MAX_STEPS = 2**62 - 1  # sums of two still fit into 64 bits
 
 
-class Schedule(Saved, ABC):
-    """Recommend by the clock: some categories for some steps each, then one for ever."""
+class Schedule(SerializablePolicy, ABC):
+    """Policy of phases: one category for a number of steps each, then `then` without end."""
 
-    then: int
+    then: Category
 
     @property
     @abstractmethod
-    def phases(self) -> tuple[tuple[int, int], ...]:
-        """The (category, number of steps) before `then`, each of at least one step."""
-
-    @cached_property
-    def _phase_ends(self) -> Integers:
-        return np.cumsum([n for _, n in self.phases], dtype=np.int64)
+    def given_phases(self) -> tuple[tuple[Category, int], ...]:
+        """The (category, number of steps ≥ 1) of all phases but the last, categories as they were given."""
 
     @cached_property
     def phase_categories(self) -> Integers:
-        """The categories in the order of the segments, `then` last."""
-        return np.array([a for a, _ in self.phases] + [self.then], np.int64)
+        """Category indices of the phases, shape (number of phases,); the last is that of `then`."""
+        return resolved_indices([*(category for category, _ in self.given_phases), self.then])
+
+    @property
+    def phases(self) -> tuple[tuple[int, int], ...]:
+        """The (category index, number of steps) of all phases but the last."""
+        return tuple((int(a), n) for a, (_, n) in zip(self.phase_categories, self.given_phases, strict=False))
+
+    @property
+    def final_category(self) -> int:
+        """Category index of the last phase."""
+        return int(self.phase_categories[-1])
+
+    @cached_property
+    def _phase_ends(self) -> Integers:
+        return np.cumsum([n for _, n in self.given_phases], dtype=np.int64)
+
+    def resolve(self, categories: Sequence[str]) -> Self:
+        """Return this policy with category names replaced by indices into `categories`."""
+
+        def index(value: Any) -> Any:
+            return [index(each) for each in value] if isinstance(value, list) else resolve_category(value, categories)
+
+        given = self.to_dict()
+        fields = {name: index(value) for name, value in given.items()}
+        resolved = copy(self) if fields == given else type(self)(**fields)
+        object.__setattr__(resolved, "category_names", tuple(categories))
+        return resolved
 
     def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
-        """The category of the current step; if it is not allowed, the next that is, or else the first allowed."""
+        """Recommend the category of the current phase; if forbidden, that of the next allowed phase or category.
+
+        Parameters and return value are those of `Policy.recommend`.
+        """
         given = as_counts(counts)
-        return choose_allowed(np.asarray(self.phase_categories[self._phase(given)]), given, allowed, self._instead)
+        chosen = np.asarray(self.phase_categories[self._phase(given)])
+        return choose_allowed(chosen, given, allowed, self._instead, self.category_names)
 
     def _phase(self, counts: Integers) -> Integers:
         return np.asarray(np.searchsorted(self._phase_ends, steps(counts), side="right"))
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
         answer, phase = mask.argmax(axis=1), self._phase(counts)
-        found = np.zeros(len(counts), bool)
+        done = np.zeros(len(counts), bool)
         for later, category in enumerate(self.phase_categories):
-            hit = ~found & (phase <= later) & mask[:, category]
-            answer[hit], found[hit] = category, True
+            hit = ~done & (phase <= later) & mask[:, category]
+            answer[hit], done[hit] = category, True
         return np.asarray(answer)
 
     def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
-        """Zero where the last category has been reached, one elsewhere."""
+        """Zero in the last phase, one before."""
         last = self._phase_ends[-1] if len(self._phase_ends) else 0
         return np.repeat((steps(counts) < last).astype(np.float64)[:, None], instance.n_types, axis=1)
 
     def describe(self, names: Sequence[str]) -> str:
-        """The policy in words."""
-        parts = [f"{names[a]} × {n}" for a, n in self.phases]
-        return ", ".join([*parts, f"then {names[self.then]}"]) if parts else f"always {names[self.then]}"
+        """Describe the policy in one phrase, with the names of the categories."""
+
+        def name(category: Category) -> str:
+            return category if isinstance(category, str) else names[category]
+
+        parts = [f"{name(a)} × {n}" for a, n in self.given_phases]
+        return ", ".join([*parts, f"then {name(self.then)}"]) if parts else f"always {name(self.then)}"
 
 
 @dataclass(frozen=True)
 class Fixed(Schedule):
-    """Always the same category: the paper's fixed-arm policy.
+    """Policy that always recommends the same category: the paper's fixed-arm policy.
 
+    Parameters
+    ----------
+    category : int or str
+        Index or name of the category.
+
+    Examples
+    --------
     >>> Fixed(1).recommend([[3, 0, 0, 0], [0, 0, 0, 0]])
     array(1)
+    >>> Fixed("sports").resolve(["economics", "sports"])
+    Fixed(category=1)
     """
 
-    category: int
+    category: Category
     kind = "fixed"
-    phases = ()
+    given_phases = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "category", check_category("category", self.category))
 
     @property
-    def then(self) -> int:  # type: ignore[override]
+    def then(self) -> Category:  # type: ignore[override]
         """The category."""
         return self.category
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the constructor's arguments as plain values."""
         return {"category": self.category}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Threshold(Schedule):
-    """One category for a number of steps, then another for ever: the paper's (a, h)-threshold policy.
+    """Policy that switches once: the paper's (a, h)-threshold policy.
 
-    >>> Threshold(first=1, steps=6, then=0).describe(["economics", "sports"])
+    Parameters
+    ----------
+    first : int or str
+        Category of the first `steps` steps.
+    steps : int
+        Number of steps before the switch, at least 0.
+    then : int or str
+        Category of all later steps.
+
+    Examples
+    --------
+    >>> Threshold("sports", 6, "economics").describe(["economics", "sports"])
     'sports × 6, then economics'
     """
 
-    first: int
+    first: Category
     steps: int
-    then: int
+    then: Category
     kind = "threshold"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "first", check_category("first", self.first))
         object.__setattr__(self, "then", check_category("then", self.then))
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int | np.integer) or self.steps < 0:
-            raise InputError(f"steps is {self.steps!r}; expected an integer ≥ 0.")
-        if self.steps >= 2**62:
-            raise InputError(f"steps is {self.steps}; at most {2**62 - 1} are allowed.")
-        object.__setattr__(self, "steps", int(self.steps))
+        object.__setattr__(self, "steps", check_int("steps", self.steps, 0, MAX_STEPS))
 
     @property
-    def phases(self) -> tuple[tuple[int, int], ...]:
+    def given_phases(self) -> tuple[tuple[Category, int], ...]:
         """The first category, unless it has no steps."""
         return ((self.first, self.steps),) if self.steps else ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the constructor's arguments as plain values."""
         return {"first": self.first, "steps": self.steps, "then": self.then}
 
 
 @dataclass(frozen=True)
 class Walk(Schedule):
-    """A sequence of categories, then one for ever: the paper's belief-category walk.
+    """Policy that follows a sequence of categories: the paper's belief-category walk.
 
-    >>> Walk([0, 2, 2], then=1).describe(["news", "sport", "music"])
+    Parameters
+    ----------
+    categories : sequence of int or str
+        Categories of the first steps, one each.
+    then : int or str
+        Category of all later steps.
+
+    Examples
+    --------
+    >>> Walk(["news", 2, 2], then=1).describe(["news", "sport", "music"])
     'news × 1, music × 2, then sport'
     """
 
-    categories: tuple[int, ...]
-    then: int = field(kw_only=True)
+    categories: tuple[Category, ...]
+    then: Category = field(kw_only=True)
     kind = "walk"
 
-    def __init__(self, categories: Sequence[int], *, then: int) -> None:
+    def __init__(self, categories: Sequence[Category], *, then: Category) -> None:
         object.__setattr__(self, "categories", tuple(check_categories("categories", categories)))
         object.__setattr__(self, "then", check_category("then", then))
 
     @cached_property
-    def phases(self) -> tuple[tuple[int, int], ...]:
+    def given_phases(self) -> tuple[tuple[Category, int], ...]:
         """The runs of equal categories."""
         return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
+        """Return the constructor's arguments as plain values."""
         return {"categories": list(self.categories), "then": self.then}
+
+
+def simplest_schedule(categories: Sequence[int], then: int) -> Schedule:
+    """Return a walk as Fixed or Threshold where it is one.
+
+    >>> simplest_schedule([1, 1, 0, 0], then=0)
+    Threshold(first=1, steps=2, then=0)
+    """
+    walk = list(categories)
+    while walk and walk[-1] == then:
+        walk.pop()
+    if not walk:
+        return Fixed(then)
+    return Threshold(walk[0], len(walk), then) if len(set(walk)) == 1 else Walk(walk, then=then)

@@ -100,7 +100,7 @@ def _body(demo: QuickstartDemo) -> str:
         steps=blog.best.steps,
         gain=f"{gain * 1e6:.1f}",
         thresholds=figure(
-            svg(draw_thresholds(blog.instance, blog.best.first, blog.best.then)),
+            svg(draw_thresholds(blog.instance, *map(int, blog.best.phase_categories))),
             THRESHOLD_CAPTION.format(blog.best.steps),
         ),
         runs=_run_table(blog),

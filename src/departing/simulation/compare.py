@@ -8,7 +8,7 @@ import numpy as np
 from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.protocol import Policy, check_policy, recommended
+from departing.policy.protocol import Policy, recommended, resolve_policy
 from departing.simulation.reference import draw_outcomes, draw_types
 from departing.simulation.run import Progress, add_up, normal_interval, standard_error, total
 
@@ -55,8 +55,7 @@ def compare(
     check_instance(instance)
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     max_steps = check_max_steps(instance, max_steps)
-    for policy in (first, second):
-        check_policy(policy, instance.categories)
+    first, second = (resolve_policy(policy, instance.categories) for policy in (first, second))
     none = np.empty(0, np.int64)
     seen = [(none, none)] * 3  # how often each return of the first, of the second, and each difference occurred
     for batch, start in enumerate(range(0, users, BATCH)):

@@ -11,7 +11,7 @@ from departing.learning.protocol import Learner
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
 from departing.simulation.reference import Finished, Record, Users, new_users, play
 from departing.simulation.regret_curve import Piece, RegretCurve, as_optimum
@@ -84,8 +84,7 @@ def simulate(
         run = _run_learner(instance, policy, users, seed, engine, together, delay, progress or quiet)
         assert run.course is not None
         return replace(run, course=replace(run.course, known=known))
-    check_policy(policy, instance.categories)
-    assert isinstance(policy, Policy)
+    policy = resolve_policy(policy, instance.categories)
     if delay:
         raise InputError(
             f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.", "delay"

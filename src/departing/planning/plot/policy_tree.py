@@ -71,7 +71,7 @@ def _segments(instance: Instance, policy: Schedule, columns: int) -> list[Column
     found: list[Column] = []
     weights, step = Problem.of(instance).prior, 0
     go = instance.outcome_probabilities[:, CLICK] + instance.outcome_probabilities[:, STAY]
-    segments = [*policy.phases, (policy.then, 0)]
+    segments = [*policy.phases, (policy.final_category, 0)]
     for category, steps in segments[:columns]:
         here = float(weights.sum())
         weights = weights * go[category] ** float(steps)

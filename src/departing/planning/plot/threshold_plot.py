@@ -58,7 +58,7 @@ def draw_beliefs(instance: Instance, policy: Threshold, max_steps: int = 14) -> 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = panels(figure, 2)
     left.plot(steps, beliefs, color=GREY, linewidth=1)
-    for a, colour in ((policy.first, ORANGE), (policy.then, BLUE)):
+    for a, colour in zip(policy.phase_categories, (ORANGE, BLUE), strict=True):
         rows = recommended == a
         left.plot(steps[rows], beliefs[rows], "o", color=colour, label=f"recommends {instance.categories[a]}")
         right.plot(steps, click[:, a], color=colour)
