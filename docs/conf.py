@@ -1,4 +1,4 @@
-"""How the site of the docs is built: `scripts/docs` does it, and fails on any warning."""
+"""Configuration of the documentation site; `scripts/docs` builds it and fails on any warning."""
 
 from departing import __version__
 
@@ -9,6 +9,7 @@ release = version = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
 ]
@@ -16,13 +17,14 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]  # links to files of the repository that are no pages; a test follows them
+suppress_warnings = ["myst.xref_missing"]  # links to repository files outside the site; a test checks them
 html_theme = "furo"
 html_title = "departing"
 html_static_path: list[str] = []
 html_show_sphinx = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+napoleon_google_docstring = False
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 default_role = "code"

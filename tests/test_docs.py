@@ -1,4 +1,4 @@
-"""The commands in the README and the docs do what stands below them."""
+"""Commands and links in the README and the docs."""
 
 import re
 import subprocess
@@ -19,13 +19,14 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
 def test_commands_print_what_the_page_shows(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_block(block)
 
 
-def test_links_between_pages_lead_somewhere():
+def test_links_between_pages_resolve():
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
@@ -33,12 +34,13 @@ def test_links_between_pages_lead_somewhere():
 
 def test_the_readme_has_exactly_two_set_up_commands():
     part = re.search(r"<!-- set-up -->(.*?)<!-- end of set-up -->", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert re.findall(r"^pip .*$", part[1], re.MULTILINE) == [
-        "pip install . && departing quickstart",
-        "pip install -e '.[test]' && pytest",
+    assert re.findall(r"^python3 .*$", part[1], re.MULTILINE) == [
+        "python3 -m venv .venv && . .venv/bin/activate && pip install . && departing quickstart",
+        "python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[test]' && pytest",
     ]
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     done = subprocess.run([*command, ROOT / "docs", tmp_path], capture_output=True, text=True)
