@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from departing.model.errors import InputError
 
-RETRY_PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each retry: about 4 s, in which a killed server restarts
+RETRY_PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each retry; 4 s in total bridge a restart of the service
 RETRY_STATUSES = (429, 502, 503, 504)
 
 

@@ -202,7 +202,7 @@ def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
 
 def test_keys_are_needed_where_there_are_keys(tmp_path):
     keys = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
-    with serving(tmp_path, "--learn", "--rate", "5", *CATEGORIES, environment=keys) as server:
+    with serving(tmp_path, "--learn", "--rate-limit", "5", *CATEGORIES, environment=keys) as server:
         ask = b'{"user": "ann"}'
         assert raw(server, "/v1/recommend", ask)[0] == 401
         assert raw(server, "/v1/recommend", ask, key="guess")[0] == 401

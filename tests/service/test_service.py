@@ -427,7 +427,7 @@ def test_there_is_room_for_so_many_users(address):
     with service(address, most_users=2) as found:
         ask(found, "ann")
         ask(found, "bob")
-        with pytest.raises(StoreError, match="as many as are allowed"):
+        with pytest.raises(StoreError, match="2 active users, the maximum"):
             ask(found, "carl")
         run(found.depart("ann"))
         assert ask(found, "carl").category in NAMES

@@ -1,4 +1,4 @@
-"""The commands serve, backup and crowd."""
+"""Commands `serve`, `backup` and `loadtest`."""
 
 import asyncio
 import logging
@@ -23,36 +23,53 @@ from departing.model.errors import InputError, MissingExtraError
 
 
 def serve(
-    instance: Annotated[str | None, typer.Option(help="Begin with the best policy of this instance.")] = None,
-    learn: Annotated[bool, typer.Option("--learn", help="Learn from what users do.")] = False,
-    categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="The categories of a new store.")] = None,
-    types: Annotated[int, typer.Option(help="How many types of users there may be.", min=1, max=64)] = 3,
+    instance: Annotated[
+        str | None, typer.Option(help="Serve the optimal policy of this instance.", show_default=False)
+    ] = None,
+    learn: Annotated[bool, typer.Option("--learn", help="Learn online from feedback.")] = False,
+    categories: Annotated[
+        str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.", show_default=False)
+    ] = None,
+    types: Annotated[int, typer.Option(help="Number of types to learn.", min=1, max=64)] = 3,
     store: Annotated[
         str,
         typer.Option(
-            help="What keeps everything: a file, or postgresql://… for several workers.",
-            envvar="DEPARTING_STORE",
-            show_envvar=True,
+            help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE", show_envvar=True
         ),
     ] = "departing.sqlite",
     workers: Annotated[
-        int, typer.Option(help="Processes that serve; more than one need PostgreSQL.", min=1, max=256)
+        int, typer.Option(help="Server processes; more than one requires PostgreSQL.", min=1, max=256)
     ] = 1,
-    host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 need a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535)] = 8080,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other than 127.0.0.1 requires an API key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8080,
     inactive_after: Annotated[
-        str | None, typer.Option(help="Silence after which a user has departed, such as '14 days' or '30 minutes'.")
+        str | None,
+        typer.Option(
+            help="Inactivity period after which a user counts as departed, such as '14 days' or '30 minutes'.",
+            show_default="never",
+        ),
     ] = None,
-    explore: Annotated[float, typer.Option(help="Share of recommendations that are drawn.", min=0, max=1)] = 0.01,
-    unanswered: Annotated[str, typer.Option(help="What no answer means: no-click or not-seen.")] = "no-click",
-    shadow: Annotated[bool, typer.Option("--shadow", help="The caller decides, we only watch.")] = False,
-    rate: Annotated[float, typer.Option(help="Requests a second for each key; 0 for no limit.", min=0)] = 0.0,
-    most_users: Annotated[int, typer.Option(help="Users who may be here at once.", min=1)] = 10_000_000,
-    seed: Annotated[int | None, typer.Option(help="What is drawn is fixed by it; any unless told.")] = None,
+    explore: Annotated[
+        float, typer.Option(help="Fraction of recommendations drawn uniformly at random.", min=0, max=1)
+    ] = 0.01,
+    unanswered: Annotated[
+        str, typer.Option("--missing-feedback", help="Meaning of missing feedback: no-click or not-seen.")
+    ] = "no-click",
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Shadow mode: the caller decides, the policy is only compared.")
+    ] = False,
+    rate: Annotated[
+        float, typer.Option("--rate-limit", help="Requests per second and API key; 0 for no limit.", min=0)
+    ] = 0.0,
+    max_users: Annotated[int, typer.Option(help="Maximum number of active users.", min=1)] = 10_000_000,
+    seed: Annotated[int | None, typer.Option(help="Seed of random recommendations.", show_default="random")] = None,
 ) -> None:
-    """Serve recommendations over HTTP, and learn from what users do.
+    """Serve recommendations over HTTP.
 
-    Keys come from the environment: DEPARTING_CLIENT_KEY for recommending and feedback, DEPARTING_ADMIN_KEY for all.
+    API keys come from the environment: DEPARTING_CLIENT_KEY for recommendations and feedback, DEPARTING_ADMIN_KEY for
+    all calls.
     """
     try:
         from departing.service.service import Settings
@@ -66,51 +83,51 @@ def serve(
     from departing.service.store.connection import is_postgres
 
     if unanswered not in UNANSWERED:
-        raise InputError(f"unanswered is {unanswered!r}; allowed are {', '.join(UNANSWERED)}.")
+        accepted = ", ".join(UNANSWERED)
+        raise InputError(f"--missing-feedback is {unanswered!r}; expected one of {accepted}.")
     if workers > 1 and not is_postgres(store):
-        raise InputError(f"workers is {workers}; a file is served by one, several need --store postgresql://….")
-    found = None if instance is None else load_instance(instance)
-    given = (name.strip() for name in (categories or "").split(","))
-    names = [name for name in given if name]
+        raise InputError(f"--workers is {workers}; SQLite supports one worker. Use --store postgresql://… for more.")
+    model = None if instance is None else load_instance(instance)
+    names = [name for name in (part.strip() for part in (categories or "").split(",")) if name]
     if len(set(names)) < len(names):
-        raise InputError(f"categories is {categories!r:.80}; names must differ.")
-    if found is None and not learn and not is_postgres(store) and not Path(store).exists():
-        raise InputError("There is nothing to serve; give --instance FILE, or --learn with --categories.")
-    silence = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")
-    client, admin = (os.environ.get(f"DEPARTING_{right}_KEY") for right in ("CLIENT", "ADMIN"))
+        raise InputError(f"--categories is {categories!r:.80}; names must be unique.")
+    if model is None and not learn and not is_postgres(store) and not Path(store).exists():
+        raise InputError("There is no policy to serve; use --instance FILE, or --learn with --categories.")
+    inactivity = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")
+    client, admin = (os.environ.get(f"DEPARTING_{access}_KEY") for access in ("CLIENT", "ADMIN"))
     keys = ApiKeys((client,) if client else (), (admin,) if admin else (), rate / workers)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
-    number, _, one_of = os.environ.get(WORKER, "").partition("/")
-    if not one_of:
+    number, _, total = os.environ.get(WORKER, "").partition("/")
+    if not total:
         host = check_place(host, port, keys)
-    settings = Settings(silence, explore, unanswered, shadow, most_users=most_users)
-    if workers > 1 and not one_of:
-        open_service(store, names, found, settings, seed).store.close()  # what is wrong is told here, and once
-        print(f"Serving on http://{host}:{port}/ with {workers} workers (Ctrl-C stops them).", flush=True)
+    settings = Settings(inactivity, explore, unanswered, shadow, most_users=max_users)
+    if workers > 1 and not total:
+        open_service(
+            store, names, model, settings, seed
+        ).store.close()  # errors are reported once, not by each worker
+        print(f"Serving on http://{host}:{port}/ with {workers} workers (Ctrl-C to stop).", flush=True)
         asyncio.run(supervise(workers))
         return
-    drawn = None if seed is None else seed + int(number or 0)
-    service = open_service(store, names, found, settings, drawn)
-    if found is None and not learn and service.catalogue.current.about.get("uniform"):
+    worker_seed = None if seed is None else seed + int(number or 0)
+    service = open_service(store, names, model, settings, worker_seed)
+    if model is None and not learn and service.catalogue.current.about.get("uniform"):
         service.store.close()
-        raise InputError("There is nothing to serve by; give --instance FILE, or --learn.")
-    if not one_of:
-        print(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C stops it).", flush=True)
+        raise InputError("The store has no policy to serve; use --instance FILE, or --learn.")
+    if not total:
+        print(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop).", flush=True)
     train = (types, seed or 0) if learn and number in ("", "0") else None
     asyncio.run(run(service, host, port, keys, train, learn))
 
 
 def backup(
-    store: Annotated[
-        Path, typer.Argument(help="The file of a service, which may be running.", exists=True, dir_okay=False)
-    ],
-    target: Annotated[Path, typer.Argument(help="The file to copy it to, which must not exist.")],
+    store: Annotated[Path, typer.Argument(help="SQLite file of a service.", exists=True, dir_okay=False)],
+    target: Annotated[Path, typer.Argument(help="File to create.")],
 ) -> None:
-    """Copy the file of a running service; to restore, serve from the copy."""
+    """Copy the SQLite file of a service while it runs. To restore, serve the copy."""
     from departing.service.store.connection import SqliteDatabase
 
     if target.exists():
-        raise InputError(f"{str(target)!r} exists; a copy goes to a new file.")
+        raise InputError(f"{str(target)!r} exists; expected the name of a new file.")
     if not store.stat().st_size:
         raise InputError(f"The store {str(store)!r} cannot be copied: it is empty.")
     with closing(SqliteDatabase(store)) as database:
@@ -120,29 +137,28 @@ def backup(
 
 def loadtest(
     file: InstanceArgument,
-    url: Annotated[str, typer.Option(help="Where the service is.")] = "http://127.0.0.1:8080",
-    users: Annotated[str, typer.Option(metavar="N", help="How many users come.")] = "10000",
-    pace: Annotated[float, typer.Option(help="New users a second at most; 0 for no limit.", min=0)] = 200.0,
-    open_users: Annotated[int, typer.Option("--open", help="How many users are open at once.", min=1, max=1000)] = 64,
-    seed: Annotated[int, typer.Option(help="The types and the luck of users are fixed by it.")] = 0,
+    url: Annotated[str, typer.Option(help="URL of the service.")] = "http://127.0.0.1:8080",
+    users: Annotated[str, typer.Option(metavar="N", help="Number of simulated users.")] = "10000",
+    pace: Annotated[float, typer.Option(help="Maximum arrivals of users per second; 0 for no limit.", min=0)] = 200.0,
+    open_users: Annotated[int, typer.Option(help="Maximum number of concurrent users.", min=1, max=1000)] = 64,
+    seed: Annotated[int, typer.Option(help="Seed of types and outcomes.")] = 0,
     key: Annotated[
-        str | None, typer.Option(envvar="DEPARTING_CLIENT_KEY", help="The key of the service.", show_default=False)
+        str | None, typer.Option(envvar="DEPARTING_CLIENT_KEY", help="API key of the service.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let simulated users of an instance visit a running service, and tell what they lose there."""
-    from departing.loadtest.simulated_users import visit
+    """Send simulated users of an instance to a running service; report their regret and the latencies."""
+    from departing.cli.tables.loadtest import loadtest_tables
+    from departing.loadtest.run import run_loadtest
     from departing.model.validation import check_int, check_seed
 
-    found, n_users = load_instance(file), check_int("users", whole("users", users), most=10**8)
-    seed = check_seed(seed)
+    model, n_users = load_instance(file), check_int("users", whole("users", users), most=10**8)
     with progress("users", n_users, as_json) as advance:
-        came = visit(found, url, n_users, pace, open_users, seed, key or None, advance)
+        result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, advance)
     if as_json:
-        print_json(came.to_dict())
+        print_json(result.to_dict())
         return
     console = new_console()
-    for table in came.tables():
+    for table in loadtest_tables(result):
         console.print(table)
-    for note in came.notes():
-        console.print(note, markup=False)
+    console.print(result.summary(), markup=False)

@@ -1,0 +1,1 @@
+"""Load test of a running service: simulated users over many connections, and their regret."""

@@ -1,4 +1,4 @@
-"""Speaking to a service over many connections at once, as fast as it answers, and again where it does not."""
+"""Concurrent sessions with a service, each over its own connection, with retries."""
 
 import asyncio
 import json
@@ -9,150 +9,159 @@ from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+try:
+    import httptools
+except ImportError as error:
+    from departing.model.errors import MissingExtraError
+
+    raise MissingExtraError("The load test needs httptools; install it with: pip install '.[serve]'") from error
+
 from departing.client import RETRY_STATUSES, ServiceError
 from departing.model.errors import InputError
 
-PATIENCE = 30.0  # seconds that a request may go unanswered, tries and all
-PAUSE = 0.2  # seconds between two tries
-BUSY = 429  # the status of those who ask too often; they need patience without end
+TIMEOUT = 30.0  # seconds without a response, retries included, after which a session fails
+RETRY_PAUSE = 0.2  # seconds; a service that restarts is up again after a few retries
+RATE_LIMITED = 429  # retried without a time limit: the service works, only slower than wanted
 
-Talk = Generator[bytes | float, Any, None]  # requests, which are given the answers, and pauses in seconds
+Session = Generator[bytes | float, Any, None]  # yields requests, receives decoded responses; yields pauses in seconds
 
 
-def post(path: str, body: object, head: bytes = b"host: localhost\r\n") -> bytes:
-    """A request with these header lines.
+def post_request(path: str, body: object, headers: bytes = b"host: localhost\r\n") -> bytes:
+    """A POST request with these header lines.
 
-    >>> post("/v1/depart", {"user": "ann"})
+    >>> post_request("/v1/depart", {"user": "ann"})
     b'POST /v1/depart HTTP/1.1\\r\\nhost: localhost\\r\\ncontent-length: 15\\r\\n\\r\\n{"user": "ann"}'
     """
     content = json.dumps(body).encode()
-    return b"POST %s HTTP/1.1\r\n%scontent-length: %d\r\n\r\n%s" % (path.encode(), head, len(content), content)
+    return b"POST %s HTTP/1.1\r\n%scontent-length: %d\r\n\r\n%s" % (path.encode(), headers, len(content), content)
 
 
-class Asker(asyncio.Protocol):
-    """Sends what a talk wants to send, one request after the other, gives it the answers, and takes the times.
+class Connection(asyncio.Protocol):
+    """Sends the requests of a session one by one, passes it the responses, and records latencies.
 
-    A request without an answer is sent again, over another connection where there is none any more.
+    A request without a response is sent again, over a new connection if the old one is lost.
     """
 
-    def __init__(self, talk: Talk, times: "array[float]", url: str = "The service") -> None:
-        self.talk, self.times, self.url = talk, times, url
-        self.over = False
+    def __init__(self, session: Session, latencies: "array[float]", url: str = "The service") -> None:
+        self.session, self.latencies, self.url = session, latencies, url
+        self.done = False
         self._error: Exception | None = None
-        self._begun, self._request, self._buffer, self._since, self._trouble = False, b"", b"", 0.0, ""
+        self._started, self._request, self._body, self._since, self._trouble = False, b"", b"", 0.0, ""
         self._transport: asyncio.Transport | None = None
         self._lost = asyncio.Event()
 
-    async def run(self, connect: Callable[[Callable[[], "Asker"]], Any]) -> None:
-        """Talk to the end; `connect` makes a connection."""
+    async def run(self, connect: Callable[[Callable[[], "Connection"]], Any]) -> None:
+        """Run the session to its end; `connect` opens a connection."""
         self._since = time.perf_counter()
-        while not self.over:
+        while not self.done:
             self._lost.clear()
             try:
                 await connect(lambda: self)
-                await self._connected()
+                await self._until_lost()
             except OSError as error:
                 if self._late:
                     raise InputError(f"{self.url} cannot be reached: {error!r}.") from error
             finally:
                 if self._transport is not None:
                     self._transport.abort()
-            if not self.over:
-                await asyncio.sleep(PAUSE)
+            if not self.done:
+                await asyncio.sleep(RETRY_PAUSE)
         if self._error is not None:
             raise self._error
 
-    async def _connected(self) -> None:
-        """Wait until the connection is lost."""
+    async def _until_lost(self) -> None:
         while not self._lost.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), min(1.0, PATIENCE))
-            if self._request and self._late and not self.over:
+                await asyncio.wait_for(self._lost.wait(), min(1.0, TIMEOUT))
+            if self._request and self._late and not self.done:
                 raise InputError(self._trouble)
 
     @property
     def _late(self) -> bool:
-        return time.perf_counter() - self._since > PATIENCE
+        return time.perf_counter() - self._since > TIMEOUT
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or send again what was not answered."""
-        self._transport, self._buffer = cast(asyncio.Transport, transport), b""
-        if self._begun:
+        """Start the session, or send again the request that has no response."""
+        self._transport, self._body = cast(asyncio.Transport, transport), b""
+        self._parser = httptools.HttpResponseParser(self)
+        if self._started:
             self._send()
         else:
-            self._begun = True
-            self._go_on()
+            self._started = True
+            self._resume()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Nothing can be sent any more."""
+        """Let `run` open a new connection."""
         if not self._request:
             self._since = time.perf_counter()
         self._lost.set()
 
-    def _go_on(self, answer: object = None) -> None:
-        """Give the talk its answer, and do what it wants next."""
+    def _resume(self, response: object = None) -> None:
+        """Pass a response to the session, and do what it yields next."""
         try:
-            wanted = self.talk.send(answer)
+            item = self.session.send(response)
         except StopIteration:
             self._end()
         except Exception as error:
             self._end(error)
         else:
-            if isinstance(wanted, bytes):
-                self._request, self._since = wanted, time.perf_counter()
-                self._trouble = f"{self.url} does not answer."
+            if isinstance(item, bytes):
+                self._request, self._since = item, time.perf_counter()
+                self._trouble = f"{self.url} does not respond."
                 self._send()
             else:
-                asyncio.get_running_loop().call_later(wanted, self._go_on)
+                asyncio.get_running_loop().call_later(item, self._resume)
 
     def _send(self) -> None:
         if self._request and self._transport is not None and not self._transport.is_closing():
             self._transport.write(self._request)
 
     def _end(self, error: Exception | None = None) -> None:
-        self.over, self._error = True, error
+        self.done, self._error = True, error
         if self._transport is not None:
             self._transport.close()
         self._lost.set()
 
     def data_received(self, data: bytes) -> None:
-        """Take an answer when all of it has come."""
-        self._buffer += data
-        head = self._buffer.find(b"\r\n\r\n")
-        if head < 0:
-            return
-        fields = self._buffer[:head].lower()
-        place = fields.find(b"content-length:")
+        """Feed the parser, which calls `on_body` and `on_message_complete`."""
         try:
-            status = int(fields[9:12])
-            length = int(fields[place + 15 :].split(b"\r\n", 1)[0]) if place >= 0 else -1
-            if length < 0:
-                raise ValueError
-            if len(self._buffer) >= head + 4 + length:
-                text, self._buffer = self._buffer[head + 4 : head + 4 + length], b""
-                self._take(status, text)
-        except ValueError:
-            self._end(InputError(f"{self.url} does not answer as departing serve does."))
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, ValueError) as error:
+            self._end(not_departing(self.url, error))
 
-    def _take(self, status: int, text: bytes) -> None:
+    def on_body(self, part: bytes) -> None:
+        """Collect a part of the body."""
+        self._body += part
+
+    def on_message_complete(self) -> None:
+        """Handle a response."""
+        status, body = self._parser.get_status_code(), self._body
+        self._body = b""
         if status == 200:
-            answer = json.loads(text)
-            self.times.append(time.perf_counter() - self._since)
+            response = json.loads(body)
+            self.latencies.append(time.perf_counter() - self._since)
             self._request = b""
-            self._go_on(answer)
+            self._resume(response)
         elif status in RETRY_STATUSES:
-            self._trouble = ServiceError.of_response(status, text).detail
-            if status == BUSY:
+            self._trouble = ServiceError.of_response(status, body).detail
+            if status == RATE_LIMITED:
                 self._since = time.perf_counter()
-            asyncio.get_running_loop().call_later(PAUSE, self._send)
+            asyncio.get_running_loop().call_later(RETRY_PAUSE, self._send)
         else:
-            self._end(ServiceError.of_response(status, text))
+            self._end(ServiceError.of_response(status, body))
 
 
-def place_of(url: str) -> tuple[str, int, bool]:
-    """The host, the port, and whether to speak TLS.
+def not_departing(url: str, error: Exception) -> ServiceError:
+    """The error of a response that `departing serve` would not send."""
+    problem = ServiceError("unexpected_response", None, f"{url} is not a departing service: unexpected response.")
+    problem.__cause__ = error
+    return problem
 
-    >>> place_of("http://127.0.0.1:8080"), place_of("https://recommend.example")
+
+def parse_url(url: str) -> tuple[str, int, bool]:
+    """The host, the port, and whether to use TLS.
+
+    >>> parse_url("http://127.0.0.1:8080"), parse_url("https://recommend.example")
     (('127.0.0.1', 8080, False), ('recommend.example', 443, True))
     """
     try:
@@ -161,29 +170,29 @@ def place_of(url: str) -> tuple[str, int, bool]:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https"):
-        raise InputError(f"url is {url!r:.80}; expected something like http://127.0.0.1:8080.")
+        raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.", "url")
     return host, port or (443 if tls else 80), tls
 
 
-def head_of(url: str, key: str | None = None) -> bytes:
+def header_lines(url: str, key: str | None = None) -> bytes:
     """The header lines of all requests.
 
-    >>> head_of("http://127.0.0.1:8080", "secret")
+    >>> header_lines("http://127.0.0.1:8080", "secret")
     b'host: 127.0.0.1:8080\\r\\nauthorization: Bearer secret\\r\\n'
     """
     host = urlsplit(url).netloc.rpartition("@")[2]
     return (f"host: {host}\r\n" + (f"authorization: Bearer {key}\r\n" if key else "")).encode()
 
 
-async def converse(url: str, talks: Iterable[Talk], times: "array[float]") -> None:
-    """Hold all talks at once, each over a connection of its own."""
-    host, port, tls = place_of(url)
+async def run_sessions(url: str, sessions: Iterable[Session], latencies: "array[float]") -> None:
+    """Run all sessions concurrently, each over its own connection."""
+    host, port, tls = parse_url(url)
     loop = asyncio.get_running_loop()
 
-    def connect(asker: Callable[[], Asker]) -> Any:
-        return loop.create_connection(asker, host, port, ssl=tls or None)
+    def connect(protocol: Callable[[], Connection]) -> Any:
+        return loop.create_connection(protocol, host, port, ssl=tls or None)
 
-    tasks = [asyncio.create_task(Asker(talk, times, url).run(connect)) for talk in talks]
+    tasks = [asyncio.create_task(Connection(session, latencies, url).run(connect)) for session in sessions]
     try:
         await asyncio.gather(*tasks)
     finally:

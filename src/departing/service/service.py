@@ -108,7 +108,7 @@ class Service:
         if user is not None and not user.departed:
             return user
         if self.store.here >= self.settings.most_users:
-            raise StoreError(f"There are {self.store.here:,} users here, as many as are allowed (--most-users).")
+            raise StoreError(f"There are {self.store.here:,} active users, the maximum (--max-users).")
         if user is not None:  # begins anew
             before = user.number
             self.counters["returned"] += 1

@@ -13,9 +13,9 @@ from departing.service.api.problems import ProblemError, as_problem
 from departing.service.api.routes import JSON, Endpoints, Response, Route, encode
 from departing.service.service import Service
 
-MAX_BODY = 1 << 20  # bytes; 1,000 feedback rows with the longest event IDs take about 150 kB
+MAX_BODY = 1 << 20  # bytes; 1,000 feedback rows whose event IDs are 100 escaped characters take 645 kB
 MAX_DISCARDED = 1 << 16  # bytes of a rejected body that are read so that the connection stays usable
-BODY_TIMEOUT = 10.0  # seconds for a body to arrive
+BODY_TIMEOUT = 10.0  # seconds for a body to arrive: slow networks against callers that hold connections
 JSON_HEADERS = [("content-type", JSON)]
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from departing.service.export import write_log
 from departing.service.service import Service
 
-KEEP_SECONDS = 600.0  # the slowest download that still finishes
+KEEP_SECONDS = 600.0  # a download must start within this time after the file is written
 
 
 class Downloads:
