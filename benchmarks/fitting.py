@@ -10,7 +10,7 @@ import numpy as np
 import departing as dp
 from benchmarks.common import Row, cpu_seconds
 from departing.fitting.likelihood import Parameters
-from departing.fitting.type_matching import matched
+from departing.fitting.type_matching import match_types
 
 USERS = 10**6
 LOGS, LOG_USERS = 25, 10**5  # for each of four sizes
@@ -51,8 +51,8 @@ def speed():
     instance = dp.Instance([0.5, 0.3, 0.2], rng.uniform(0.1, 0.9, (5, 3)), rng.uniform(0.2, 0.8, (5, 3)))
     histories = once_each(instance, USERS, 1)
     answers, weights = items(histories)
-    fit = dp.fit(histories, types=3, starts=STARTS, pseudo=1e-6)
-    (ours,) = cpu_seconds(lambda: dp.fit(histories, types=3, starts=STARTS, pseudo=1e-6), repeats=5)
+    fit = dp.fit(histories, types=3, n_init=STARTS, pseudocount=1e-6)
+    (ours,) = cpu_seconds(lambda: dp.fit(histories, types=3, n_init=STARTS, pseudocount=1e-6), repeats=5)
     found = []
     for name, peer in (("stepmix", _stepmix), ("pomegranate", _pomegranate)):
         try:
@@ -154,7 +154,7 @@ def drawn(types, categories, seed):
 
 def truth(instance, fit):
     own = Parameters(instance.prior, instance.click, instance.depart, instance.depart_on_click)
-    return matched(own, fit.instance)
+    return match_types(own, fit.instance)
 
 
 def covered(instance, fit):

@@ -14,7 +14,7 @@ CASES = {  # users, days of the log, chance to stop looking in the middle of a s
     "censored, some pending": (10_000, 30.0, 0.1, WALK),
     "poor overlap": (5_000, 30.0, 0.0, dp.Greedy(SITE)),
 }
-NAMES = ("model", "weighted", "robust")
+NAMES = ("dm", "pdis", "dr")
 
 
 def log_of(users: int, days: float, stopping: float, seed: int) -> dp.Log:
@@ -38,7 +38,7 @@ def study(case: str, logs: int = LOGS, times: int = 200) -> dict[str, np.ndarray
     truth, found = dp.evaluate(SITE, policy).value, {name: [] for name in NAMES}
     for seed in range(logs):
         log = log_of(users, days, stopping, seed)
-        answer = dp.off_policy_value(log, policy, fit=dp.fit(log, types=2, starts=4), times=times, seed=seed)
+        answer = dp.off_policy_value(log, policy, fit=dp.fit(log, types=2, n_init=4), bootstrap=times, seed=seed)
         for name in NAMES:
             estimate = getattr(answer, name)
             found[name].append((estimate.value - truth, estimate.stderr, truth in estimate))
@@ -54,8 +54,8 @@ def rows():
         found.append(Row(f"truth within intervals of {name}", mean, "of 100", 92, note=note))
         found.append(Row(f"truth within intervals of {name}", mean, "of 100", 98, at_least=False))
     for case, each in studies.items():
-        error, stderr, _ = each["robust"].T
+        error, stderr, _ = each["dr"].T
         figure, note = error.mean() / error.std(ddof=1) * len(error) ** 0.5, f"spread {error.std(ddof=1):.4f}"
         note += f", mean standard error {stderr.mean():.4f}"
-        found.append(Row(f"bias of robust, {case}", abs(figure), "errors", 4, at_least=False, note=note))
+        found.append(Row(f"bias of dr, {case}", abs(figure), "errors", 4, at_least=False, note=note))
     return found

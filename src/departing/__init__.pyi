@@ -21,8 +21,8 @@ from .model.errors import InputError as InputError
 from .model.families import random_instance as random_instance
 from .model.histories import Histories as Histories
 from .model.instance import Instance as Instance
-from .offpolicy.off_policy_value import OffPolicyValue as OffPolicyValue
-from .offpolicy.off_policy_value import off_policy_value as off_policy_value
+from .offpolicy.estimators import OffPolicyValue as OffPolicyValue
+from .offpolicy.estimators import off_policy_value as off_policy_value
 from .planning.plan import Plan as Plan
 from .planning.plan import plan as plan
 from .policy.alpha import Alpha as Alpha

@@ -10,7 +10,7 @@ import numpy as np
 from departing.data.log import Log, read_log
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.fitting.fit import Fit, fit
-from departing.fitting.goodness_of_fit import Check
+from departing.fitting.goodness_of_fit import FitCheck
 from departing.learning.base import LearnerBase
 from departing.learning.bayes import Bayes
 from departing.learning.lattice import LatticeUCB
@@ -48,7 +48,7 @@ class LogDemo:
     truth: Instance
     events: int
     fit: Fit
-    check: Check
+    check: FitCheck
     gains: PolicyGains
     policy_value: float
     run: Run
@@ -117,7 +117,7 @@ def _timed_runs(instance: Instance, policy: Policy) -> list[tuple[Run, float]]:
     return runs
 
 
-def _read_and_fit(truth: Instance) -> tuple[Log, Fit, Check]:
+def _read_and_fit(truth: Instance) -> tuple[Log, Fit, FitCheck]:
     """Sample the log of a site that recommends at random, read it and fit it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.parquet"
@@ -127,8 +127,8 @@ def _read_and_fit(truth: Instance) -> tuple[Log, Fit, Check]:
         return log, model, model.check()
 
 
-def _plan_from_log(truth: Instance, log: Log, model: Fit, check: Check) -> LogDemo:
-    gains = policy_gains(model, check.clicks, RESAMPLES)
+def _plan_from_log(truth: Instance, log: Log, model: Fit, check: FitCheck) -> LogDemo:
+    gains = policy_gains(model, check.clicks_per_user, RESAMPLES)
     optimum = plan(truth, LOG_GAP)
     # The fit orders categories by name, the truth does not.
     relabelled = truth.relabel([truth.category_index(name) for name in model.instance.categories])

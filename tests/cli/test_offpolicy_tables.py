@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 import departing as dp
-from departing.cli.tables.ope import overlap_table, value_table, value_values
+from departing.cli.tables.ope import ope_values, overlap_table, value_table
 
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
 
@@ -14,7 +14,7 @@ SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
 def found():
     seen = dp.sample_log(SITE, 1000, 1)
     log = dp.read_log(pd.DataFrame(seen.columns() | {"departed": seen.outcome >= 2}))
-    return dp.off_policy_value(log, dp.Fixed(0), types=1, times=5)
+    return dp.off_policy_value(log, dp.Fixed(0), types=1, bootstrap=5)
 
 
 def printed(table):
@@ -27,17 +27,17 @@ def printed(table):
 def test_the_tables_show_every_estimate_and_step(found):
     text = printed(value_table("always [news]", found))
     assert "Clicks per user of always [news]" in text
-    for name, estimate in (("model", found.model), ("weighted", found.weighted), ("doubly robust", found.robust)):
-        line = next(line for line in text.splitlines() if name in line)
+    for name, estimate in (("DM", found.dm), ("PDIS", found.pdis), ("DR", found.dr)):
+        line = next(line for line in text.splitlines() if f"({name})" in line)
         assert f"{estimate.value:.4f}" in line
         assert f"{estimate.lower:.4f} to {estimate.upper:.4f}" in line
     rows = [line for line in printed(overlap_table(found)).splitlines() if "%" in line]
     assert len(rows) == min(len(found.overlap), 8)
-    assert str(found.overlap[0].following) in rows[0]
+    assert str(found.overlap[0].users) in rows[0]
 
 
 def test_the_values_are_plain(found):
-    values = json.loads(json.dumps(value_values("always news", found)))
-    assert values["estimates"]["doubly robust"]["value"] == found.robust.value
-    assert values["overlap"][0]["following"] == found.overlap[0].following
-    assert values["steps"] == found.steps
+    values = json.loads(json.dumps(ope_values("always news", found)))
+    assert values["estimates"]["dr"]["value"] == found.dr.value
+    assert values["overlap"][0]["users"] == found.overlap[0].users
+    assert values["horizon"] == found.horizon

@@ -46,7 +46,7 @@ def test_departures_found_by_silence_are_not_biased(tmp_path):
     dp.sample_log(site, users=20000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
     log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
     found = dp.fit(log, types=2)
-    z = (found.instance.depart - site.depart) / found.errors.depart  # types are in the order of their shares
+    z = (found.instance.depart - site.depart) / found.stderr.depart  # types are in the order of their shares
     assert np.abs(z).max() < 4
     assert np.mean(z**2) < 2.5
     assert found.check().p_value > 0.001

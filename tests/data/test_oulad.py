@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.fitting.type_description import describe_types
 from helpers.commands import call, values
 
 ROOT = Path(__file__).parents[2]
@@ -52,9 +53,9 @@ def test_modules_can_be_categories():
     assert log.categories == ("AAA", "BBB", "CCC", "DDD", "EEE", "FFF", "GGG")
     assert log.report.used == 217_223
     assert ((log.counts.sum(axis=2) > 0).sum(axis=1) == 1).all()
-    found = dp.fit(log, types=2, starts=2)
+    found = dp.fit(log, types=2, n_init=2)
     assert any(
-        sentence.startswith("No user links all categories, such as 'FFF' and 'AAA'") for sentence in found.warnings
+        sentence.startswith("No user connects all categories, such as 'FFF' and 'AAA'") for sentence in found.warnings
     )
     with pytest.raises(dp.InputError, match="no column 'modul' in OULAD"):
         dp.oulad("modul")
@@ -78,7 +79,7 @@ def test_the_file_is_small_and_says_whose_it_is():
 
 def test_a_fit_says_that_the_model_is_wrong_and_the_log_cut_short(log):
     found = dp.fit(log, types=3)
-    assert found.words() == [
+    assert describe_types(found.instance) == [
         "63% of users: love CMA and TMA, seldom leave",
         "21% of users: love CMA, leave after TMA",
         "16% of users: like best TMA, seldom leave",
@@ -86,12 +87,12 @@ def test_a_fit_says_that_the_model_is_wrong_and_the_log_cut_short(log):
     assert found.warnings[0].startswith("1899 of 5330 departures follow a click")
     check = found.check()
     assert check.p_value < 1e-15
-    assert "p below 1e-15, the model does not fit everywhere" in str(check)
-    assert check.cut_short
-    assert "76% of users are still here after 13 steps" in str(check)
+    assert "p < 1e-15, the model does not fit everywhere" in str(check)
+    assert check.truncated
+    assert "76% of users are still active after 13 steps" in str(check)
 
 
 def test_the_command_takes_the_word():
     told = values("fit", "oulad", "--types", "2", "--bootstrap", "0")
-    assert (told["users"], told["types"], told["check"]["cut_short"]) == (27_851, 2, True)
+    assert (told["users"], told["types"], told["check"]["truncated"]) == (27_851, 2, True)
     assert call("fit", "oulat").exit_code != 0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
-from departing.fitting.likelihood import Evidence
+from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.bayes import Bayes, ExploreThenCommit, RefittedGreedy
 from departing.learning.information_gain import (
     PURSE,
@@ -30,14 +30,14 @@ UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 
 def evidence_of(instance, users, types=None, policy=None, seed=1, steps=10):
     policy = policy or dp.Walk([0, 1, 0], then=1)
     histories = dp.simulate(instance, policy, users=users, seed=seed, max_steps=steps).histories
-    return Evidence.of(histories.counts, histories.multiplicity, types or instance.n_types)
+    return MixtureLikelihood.from_counts(histories.counts, histories.multiplicity, types or instance.n_types)
 
 
 def test_draws_spread_as_the_posterior_does():
     """With one type and one category the posterior is known: Beta(yes + PSEUDO, no + PSEUDO)."""
     instance = dp.Instance([1.0], [[0.6]], 1.0)
     evidence = evidence_of(instance, 60, policy=dp.Fixed(0), steps=50)
-    yes, asked = float(evidence.users @ evidence.yes[:, 0]), float(evidence.users @ evidence.asked[:, 0])
+    yes, asked = float(evidence.users @ evidence.successes[:, 0]), float(evidence.users @ evidence.trials[:, 0])
     posterior = Posterior(1, 1, np.random.default_rng(0))
     clicks, weights = [], []
     for _ in range(40):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.data.log import Episodes
 from departing.evaluation.continuation import continuation_values, first_steps
-from departing.offpolicy.importance_sampling import watched, weigh
+from departing.offpolicy.importance_sampling import importance_returns, observation_probabilities
 from helpers.strategies import Opaque, instances, schedules
 
 TABLE = dp.Table([[[0] * 4] * 2], [1], dp.Fixed(0))
@@ -128,18 +128,18 @@ def test_estimates_are_those_of_a_loop_over_users(data):
     users = draw_users(instance, 12, rng, missing=data.draw(st.sampled_from([0.0, 0.1])))
     if not known(users):
         return
-    seen = watched(as_histories(known(users), instance.n_categories))
+    seen = observation_probabilities(as_histories(known(users), instance.n_categories))
     steps = data.draw(st.integers(1, len(seen)))
     to_go = continuation_values(instance, policy, len(seen), 1e-11, 10**6)
     parts = [as_episodes(users[:5]), as_episodes(users[5:])]
-    found = weigh(parts, to_go, seen, steps)
+    found = importance_returns(parts, to_go, seen, steps)
     clicks, robust = weigh_slowly(known(users), instance, policy, steps)
     near = (
         1e-12 if hasattr(policy, "then") else 1e-6
     )  # values to go of others are followed until nearly nobody is left
-    np.testing.assert_allclose(found.clicks, clicks, rtol=near, atol=near)
-    np.testing.assert_allclose(found.robust, robust, rtol=near, atol=near)
-    assert found.unknown == len(known(users)) - len(clicks)
+    np.testing.assert_allclose(found.pdis, clicks, rtol=near, atol=near)
+    np.testing.assert_allclose(found.dr, robust, rtol=near, atol=near)
+    assert found.missing == len(known(users)) - len(clicks)
 
 
 @settings(max_examples=30)
@@ -190,9 +190,9 @@ def test_both_estimates_are_unbiased_whatever_the_model_and_the_censoring(stop, 
     found = []
     for _ in range(60):
         users = draw_users(site, 250, rng, stop=stop, unsure=unsure)
-        seen = watched(as_histories(known(users), 2))
-        sums = weigh([as_episodes(users)], to_go, seen, len(seen))
-        found.append((sums.clicks.mean(), sums.robust.mean()))
+        seen = observation_probabilities(as_histories(known(users), 2))
+        sums = importance_returns([as_episodes(users)], to_go, seen, len(seen))
+        found.append((sums.pdis.mean(), sums.dr.mean()))
     found = np.array(found)
     z = (found.mean(axis=0) - truth) / (found.std(axis=0, ddof=1) / np.sqrt(len(found)))
     assert np.abs(z).max() < 4
@@ -203,7 +203,7 @@ def test_steps_end_where_one_user_stands_for_too_many():
     users = [[(0, 0, 0.5, False), (0, 2, 0.25, False)], [(0, 2, 0.5, False)], [(1, 2, 0.5, False)]]
     site = dp.Instance([1.0], [[0.5], [0.5]], 0.5)
     to_go = continuation_values(site, dp.Fixed(0), 2, 1e-6, 10)
-    sums = weigh([as_episodes(users)], to_go, watched(as_histories(users, 2)), 2)
-    assert sums.following.tolist() == [2, 1]
-    assert sums.effective.tolist() == [2.0, 1.0]
-    assert [sums.steps(most) for most in (1.0, 2.0, 7.9, 8.0)] == [0, 1, 1, 2]
+    sums = importance_returns([as_episodes(users)], to_go, observation_probabilities(as_histories(users, 2)), 2)
+    assert sums.users.tolist() == [2, 1]
+    assert sums.ess.tolist() == [2.0, 1.0]
+    assert [sums.horizon(most) for most in (1.0, 2.0, 7.9, 8.0)] == [0, 1, 1, 2]

@@ -6,6 +6,7 @@ from rich.console import Console
 
 import departing as dp
 from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
+from departing.fitting.type_description import describe_types
 from departing.formatting import format_bounds, format_number, format_significant
 from departing.planning.plot.threshold_plot import draw_thresholds, threshold_values
 from departing.plotting.figures import render
@@ -46,18 +47,18 @@ def test_the_story_has_learners_who_learn(demo):
 def test_the_story_goes_from_a_log_to_a_policy(demo):
     log = demo.log
     assert log.fit.instance.n_types == log.truth.n_types
-    assert [words.split(": ")[1].split(",")[0] for words in log.fit.words()] == [
+    assert [words.split(": ")[1].split(",")[0] for words in describe_types(log.fit.instance)] == [
         "love news",
         "love sport",
         "love music",
     ]
     assert 0.99 * log.optimum < log.policy_value <= log.optimum + 1e-3
     assert abs(log.run.mean - log.policy_value) < 4 * log.run.stderr
-    assert log.policy_value > 2 * log.check.clicks
-    assert log.check.clicks < log.learner_clicks < log.optimum
+    assert log.policy_value > 2 * log.check.clicks_per_user
+    assert log.check.clicks_per_user < log.learner_clicks < log.optimum
     true = dict(zip(log.truth.categories, log.truth.depart[:, 0], strict=True))
     for name, found, error in zip(
-        log.fit.instance.categories, log.fit.instance.depart, log.fit.errors.depart, strict=True
+        log.fit.instance.categories, log.fit.instance.depart, log.fit.stderr.depart, strict=True
     ):
         assert (abs(found - true[name]) < 4.5 * error).all()
 

@@ -164,7 +164,7 @@ def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
         ]
         assert (logs[0].counts == logs[1].counts).all()
         assert logs[0].users == 150
-        value = dp.off_policy_value(logs[0], dp.plan(site).policy, types=3, times=5).weighted
+        value = dp.off_policy_value(logs[0], dp.plan(site).policy, types=3, bootstrap=5).pdis
         assert value is not None
         assert value.stderr > 0
         server.stop()

@@ -22,7 +22,7 @@ from departing.model.errors import InputError
 if TYPE_CHECKING:
     from departing.data.log import Log
     from departing.fitting.fit import Fit
-    from departing.fitting.goodness_of_fit import Check
+    from departing.fitting.goodness_of_fit import FitCheck
 
 LogArgument = Annotated[
     str,
@@ -130,7 +130,7 @@ def fit(
     worth = None
     if times:
         with progress("planning", times, as_json) as advance:
-            seen = None if checked.cut_short else checked.clicks
+            seen = None if checked.truncated else checked.clicks_per_user
             worth = policy_gains(found, seen, times, seed, lambda *_: advance(1))
     files = {"saved": save, "picture": picture, "rejects": rejects}
     if as_json:
@@ -171,7 +171,7 @@ def ope(
     from departing.cli.tables.fit import log_values
     from departing.fitting.fit import fit as estimate
     from departing.model.validation import check_float, check_int
-    from departing.offpolicy.off_policy_value import off_policy_value
+    from departing.offpolicy.estimators import off_policy_value
     from departing.policy.library import describe, parse_policy
 
     numbers, times = _numbers("types", types), check_int("bootstrap", times, 2, 10**5)
@@ -186,15 +186,21 @@ def ope(
     with progress("weighing", times * len(chosen), as_json) as advance:
         found = [
             off_policy_value(
-                read, policy, fit=model, confidence=confidence, times=times, seed=seed, progress=lambda *_: advance(1)
+                read,
+                policy,
+                fit=model,
+                confidence=confidence,
+                bootstrap=times,
+                seed=seed,
+                progress=lambda *_: advance(1),
             )
             for policy in chosen
         ]
     with progress("checking", None, as_json):
         checked = model.check()
-    seen = None if checked.cut_short else checked.clicks
+    seen = None if checked.truncated else checked.clicks_per_user
     if as_json:
-        values = [report.value_values(*each) for each in zip(words, found, strict=True)]
+        values = [report.ope_values(*each) for each in zip(words, found, strict=True)]
         written = {} if rejects is None else {"rejects": str(rejects)}
         print_json({"policies": values, "log_clicks": seen, "log": log_values(read.report)} | written)
         return
@@ -249,14 +255,15 @@ def _numbers(field: str, text: str) -> list[int]:
     return found
 
 
-def _print_fit(read: "Log", found: "Fit", checked: "Check") -> None:
+def _print_fit(read: "Log", found: "Fit", checked: "FitCheck") -> None:
     from departing.cli.tables import fit as report
+    from departing.fitting.type_description import describe_types
 
     console = new_console()
     print(read.report)
     if len(found.criteria) > 1:
         console.print(report.criteria_table(found))
-    print("\n".join(found.words()))
+    print("\n".join(describe_types(found.instance)))
     console.print(report.type_table(found))
     print("\n".join([*found.warnings, str(checked)]), flush=True)
 

@@ -1,1 +1,1 @@
-"""From what users did to an instance."""
+"""Estimation of an instance from histories."""

@@ -1,20 +1,23 @@
-"""From histories to an instance: maximum likelihood, its errors, and what cannot be told."""
+"""`fit`: maximum-likelihood estimation of an instance from histories, and its result `Fit`."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from math import ceil
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from departing.fitting.goodness_of_fit import Check, check
-from departing.fitting.identifiability import doubts
-from departing.fitting.likelihood import Evidence, Parameters
-from departing.fitting.maximum import Solution, maximise
-from departing.fitting.resampling import Design, redrawn
-from departing.fitting.type_matching import matched, ordered
+from departing.fitting.goodness_of_fit import EpisodeSource, FitCheck, check_forecasts
+from departing.fitting.identifiability import assess_identifiability
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.optimisation import Optimum, maximise
+from departing.fitting.resampling import SamplingDesign, resample_users
+from departing.fitting.type_description import describe_types
+from departing.fitting.type_matching import match_types, sort_types
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -22,16 +25,35 @@ from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_float, check_int, check_seed
 
-MOST_TYPES = 64
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_TYPES = 64  # far above what short histories identify; bounds the (F M)² entries of the information matrix
 CRITERIA = ("bic", "held-out")
-HELD_OUT = 0.2  # share of the users that are set aside to compare numbers of types
-SELDOM = 0.05  # chance of leaving at a step below which a type is said to leave seldom
-CHECKED = 50_000  # users whose steps are looked at together
+BOOTSTRAP_METHODS = ("parametric", "nonparametric")
+HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
+CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
+MIN_CURVATURE = 1e-3  # of the log-posterior; caps standard errors of unidentified logits at about 30
+LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """How well a number of types does: `held_out` is the mean log-likelihood of a user who was set aside."""
+class SelectionCriteria:
+    """Criteria for one number of types.
+
+    Attributes
+    ----------
+    types : int
+        Number of types.
+    parameters : int
+        Number of free parameters.
+    log_likelihood : float
+        Of all users, in nats.
+    bic : float
+        Bayesian information criterion, `parameters * log(users) - 2 * log_likelihood`; smaller is better.
+    held_out : float
+        Mean log-likelihood of a held-out user under a fit to the other users, in nats; larger is better.
+    """
 
     types: int
     parameters: int
@@ -42,51 +64,78 @@ class Criterion:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """An instance estimated from histories.
+    """Instance estimated from histories.
 
-    `errors` are standard errors of prior, click, depart and depart_on_click, 0 where a chance was not estimated;
-    `identified` tells which of them the histories tell at all. `criteria` compares the numbers of types that were
-    tried, and `warnings` are sentences about what to be careful with.
+    Attributes
+    ----------
+    instance : Instance
+        Estimate, types in order of decreasing share.
+    log_likelihood : float
+        Log-likelihood of the histories, in nats.
+    criteria : tuple of SelectionCriteria
+        One entry for each number of types that was tried.
+    warnings : tuple of str
+        Sentences about assumptions and parameters that are not identifiable.
+    identified : Parameters
+        Booleans in the shape of the parameters: False where the histories do not determine the estimate.
+    histories : Histories
+        Data of the fit.
+    likelihood : MixtureLikelihood
+        Likelihood of these data.
+    logits : array [d]
+        Estimate as logits.
+    covariance : array [d, d]
+        Inverse of the observed information at `logits`.
+    pseudocount : float
+        Successes and failures added to every response of every type.
     """
 
     instance: Instance
     log_likelihood: float
-    criteria: tuple[Criterion, ...]
+    criteria: tuple[SelectionCriteria, ...]
     warnings: tuple[str, ...]
     identified: Parameters
     histories: Histories
-    evidence: Evidence
-    eta: Floats
+    likelihood: MixtureLikelihood
+    logits: Floats
     covariance: Floats
-    pseudo: float
+    pseudocount: float
 
     @cached_property
-    def errors(self) -> Parameters:
-        """Standard errors, from the observed information."""
-        return self._spread(lambda chance, error: error * chance * (1 - chance))
+    def stderr(self) -> Parameters:
+        """Standard errors from the observed information; 0 for probabilities that were not estimated."""
+        return self._transform(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
 
     def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
-        """The ends of confidence intervals, made for log-odds, so that they stay between 0 and 1."""
+        """Lower and upper ends of confidence intervals, normal in the logits and so within 0 and 1.
+
+        Parameters
+        ----------
+        confidence : float
+            Coverage of each interval.
+
+        Returns
+        -------
+        lower, upper : Parameters
+            Arrays in the shapes of the parameters; both ends equal the value of a probability not estimated.
+        """
         z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
-        ends = [self._spread(lambda chance, error, s=s: _moved(chance, s * error), own=True) for s in (-z, z)]
-        return ends[0], ends[1]
-
-    def _spread(self, of: Callable[..., Floats], own: bool = False) -> Parameters:
-        """`of(chance, error of its log-odds)` for all estimates; 0, or the chance itself, where nothing was."""
-        found, k, m = self.evidence.unpack(self.eta), self.evidence.n_categories, self.instance.n_types
-        questions = self.evidence.n_questions
-        error = np.sqrt(np.diag(self.covariance)[: questions * m]).reshape(questions, m)
-        first, second = k, k + len(self.evidence.departing)
-        depart = np.array(found.depart) if own else np.zeros((k, m))
-        last = np.array(found.depart_on_click) if own else np.zeros((k, m))
-        depart[self.evidence.departing] = of(found.depart[self.evidence.departing], error[first:second])
-        last[self.evidence.leaving] = of(found.depart_on_click[self.evidence.leaving], error[second:])
-        return Parameters(
-            of(found.prior, self._prior_errors(found.prior)), of(found.click, error[:first]), depart, last
+        lower, upper = (
+            self._transform(lambda prob, stderr, end=end: _shift_logit(prob, end * stderr), 1.0, 0.0)
+            for end in (-z, z)
         )
+        return lower, upper
 
-    def _prior_errors(self, prior: Floats) -> Floats:
-        """Standard errors of the log-odds of every share."""
+    def _transform(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
+        """`function(estimate, standard error of its logit)`; `depart` and `depart_on_click` where not estimated."""
+        likelihood, prior = self.likelihood, self.likelihood.from_logits(self.logits).prior
+        prob = likelihood.response_probabilities(self.logits)
+        stderr = np.sqrt(np.diag(self.covariance)[: prob.size]).reshape(prob.shape)
+        prior = function(prior, self._prior_logit_stderr(prior))
+        return likelihood.parameters(prior, function(prob, stderr), depart, depart_on_click)
+
+    def _prior_logit_stderr(self, prior: Floats) -> Floats:
+        """Standard errors of the logit of every share, by the delta method."""
         m = len(prior)
         if m == 1:
             return np.zeros(1)
@@ -95,57 +144,119 @@ class Fit:
         return np.asarray(np.sqrt(np.einsum("xi,ij,xj->x", slopes, tail, slopes)))
 
     def bootstrap(
-        self, times: int = 200, kind: str = "parametric", seed: int = 0, progress: Progress | None = None
+        self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
     ) -> list[Instance]:
-        """Instances fitted to histories drawn anew, in place of these.
+        """Refit bootstrap samples of the histories.
 
-        `parametric` draws users from this instance, shown categories as often as they were and watched as long;
-        `resample` draws from the users themselves, which is right also where the model is wrong.
+        Parameters
+        ----------
+        resamples : int
+            Number of bootstrap samples.
+        method : {"parametric", "nonparametric"}
+            "parametric" simulates users of the fitted instance, with the observed category frequencies and
+            censoring. "nonparametric" draws users with replacement, which is valid for a misspecified model too.
+        seed : int
+            Seed of the random numbers.
+        progress : callable, optional
+            Called with the number of finished resamples and `resamples`.
+
+        Returns
+        -------
+        list of Instance
+            One estimate per sample, its types matched to those of this fit.
         """
-        if kind not in ("parametric", "resample"):
-            raise InputError(f"kind is {kind!r}; allowed are parametric, resample.")
+        if method not in BOOTSTRAP_METHODS:
+            raise InputError(f"method is {method!r}; expected one of {', '.join(BOOTSTRAP_METHODS)}.")
         rng = np.random.default_rng([check_seed(seed), 5])
-        times, design = check_int("times", times), Design.of(self.histories.confirmed)
-        found = []
-        for done in range(times):
-            again = (
-                design.draw(self.instance, rng) if kind == "parametric" else redrawn(self.histories.confirmed, rng)
-            )
-            evidence = self._same_questions(again)
-            best = maximise(evidence, self.eta[None], self.pseudo)
-            found.append(_instance(matched(evidence.unpack(best.eta), self.instance), self.instance))
+        resamples, known = check_int("resamples", resamples), self.histories.confirmed
+        design = SamplingDesign.from_histories(known)
+        instances = []
+        for done in range(resamples):
+            sample = design.sample(self.instance, rng) if method == "parametric" else resample_users(known, rng)
+            likelihood = self._likelihood_of(sample)
+            optimum = maximise(likelihood, self.logits[None], self.pseudocount)
+            parameters = match_types(optimum.parameters, self.instance)
+            instances.append(Instance(**vars(parameters), categories=self.instance.categories))
             if progress is not None:
-                progress(done + 1, times)
-        return found
+                progress(done + 1, resamples)
+        return instances
 
-    def check(self, users: int = 200_000) -> Check:
-        """How far the instance is from the steps of the log that it was fitted to, of its first `users` at least.
+    def _likelihood_of(self, histories: Histories) -> MixtureLikelihood:
+        """Likelihood of other histories with the same parameters."""
+        rows, own = histories.distinct, self.likelihood
+        return MixtureLikelihood.from_counts(
+            rows.counts, rows.multiplicity, own.n_types, own.depart_categories, own.depart_on_click_categories
+        )
 
-        The log is read again for it.
+    def check(self, users: int = 200_000) -> FitCheck:
+        """Test the goodness of fit on the steps of the log, which is read again.
+
+        Parameters
+        ----------
+        users : int
+            Number of users to check, rounded up to whole chunks of 50,000.
+
+        Returns
+        -------
+        FitCheck
+            Observed against forecast responses.
+
+        Raises
+        ------
+        InputError
+            If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        episodes = getattr(self.histories, "episodes", None)
-        if episodes is None:
-            raise InputError(
-                "The order of steps is not known from histories alone; fit what read_log gives to check."
-            )
-        parts = islice(episodes(CHECKED), ceil(check_int("users", users) / CHECKED))
-        return check(self.instance, parts)
+        if not isinstance(self.histories, EpisodeSource):
+            raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
+        chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
+        return check_forecasts(self.instance, chunks)
 
-    def _same_questions(self, histories: Histories) -> Evidence:
-        seen = histories.distinct
-        own = self.evidence
-        return Evidence.of(seen.counts, seen.multiplicity, self.instance.n_types, own.departing, own.leaving)
+    def describe(self) -> str:
+        """Describe the fit in one sentence."""
+        shares, users = ", ".join(f"{share:.0%}" for share in self.instance.prior), self.histories.users
+        noun = "type" if self.instance.n_types == 1 else "types"
+        return f"{self.instance.n_types} {noun} of users ({shares}), estimated from {users:,} users."
 
-    def words(self) -> list[str]:
-        """What to say of every type in a line.
+    def summary(self) -> str:
+        """Overview in several lines: types, criteria for the number of types, warnings.
 
+        Examples
+        --------
         >>> from departing.simulation.sample_log import sample_log
         >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], 0.3, categories=["sports", "economics"])
-        >>> print("\\n".join(fit(sample_log(site, users=20000, seed=1).histories, types=2).words()))
-        70% of users: love sports, leave after economics
-        30% of users: love economics, leave after sports
+        >>> print(fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2]).summary())
+        2 types of users (70%, 30%), estimated from 20,000 users.
+          70% of users: love sports, leave after economics
+          30% of users: love economics, leave after sports
+        types  parameters    log-likelihood             BIC    held-out
+            1           4        -129,216.0       258,471.7    -6.39571
+         *  2           9        -114,734.7       229,558.4    -5.74087
         """
-        return [describe_type(self.instance, x) for x in range(self.instance.n_types)]
+        lines = [self.describe(), *(f"  {line}" for line in describe_types(self.instance))]
+        lines.append(f"types  parameters  {'log-likelihood':>16}  {'BIC':>14}  {'held-out':>10}")
+        for row in self.criteria:
+            mark = "*" if row.types == self.instance.n_types else " "
+            values = f"{row.log_likelihood:16,.1f}  {row.bic:14,.1f}  {row.held_out:10.5f}"
+            lines.append(f" {mark} {row.types:2}  {row.parameters:10}  {values}")
+        return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, check: FitCheck | None = None) -> "Figure":
+        """Plot click and departure probabilities by category and type.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+        check : FitCheck, optional
+            Result of `check()`; adds the survival curve, observed and expected.
+        """
+        from departing.fitting.plot import draw_fit
+        from departing.plotting.figures import save
+
+        figure = draw_fit(self, check)
+        if path is not None:
+            save(figure, path)
+        return figure
 
     def __repr__(self) -> str:
         inst = self.instance
@@ -162,190 +273,196 @@ def fit(
     criterion: str = "bic",
     depart: float | None = None,
     depart_on_click: float | None = None,
-    pseudo: float = 1.0,
-    starts: int = 12,
+    pseudocount: float = 1.0,
+    n_init: int = 12,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
-    """The instance under which the histories are most likely.
+    """Estimate an instance from histories by maximum likelihood.
 
-    `types` is how many there are, or numbers to choose from, by `criterion`: `bic`, or `held-out`, the likelihood of
-    users set aside. Departures are estimated where users stayed after a no-click; `depart=1` takes them for sure.
-    Departures after a click are estimated if some user departed so; `depart_on_click=0` says that nobody does. Every
-    chance is estimated as if `pseudo` users more had said yes and as many no, which keeps it off 0 and 1. Types are
-    ordered by their share, the largest first.
+    Parameters
+    ----------
+    histories : Histories
+        Counts of users, such as a `Log` from `read_log`.
+    types : int or iterable of int
+        Number of types, or candidates from which `criterion` chooses.
+    criterion : {"bic", "held-out"}
+        Choose the smallest BIC, or the largest log-likelihood of held-out users.
+    depart : 1, optional
+        Assume that every no-click ends the visit. By default departures are estimated if some user stayed after a
+        no-click.
+    depart_on_click : 0, optional
+        Assume that nobody departs after a click. By default such departures are estimated if any was observed.
+    pseudocount : float
+        Successes and failures added to every response of every type (a Beta prior); keeps estimates off 0 and 1.
+    n_init : int
+        Number of random initial points. Each type of the solution with one type fewer, split in two, adds another.
+    seed : int
+        Seed of the random numbers.
+    progress : callable, optional
+        Called with the number of finished candidates and their total.
 
-    >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], depart=1.0)
+    Returns
+    -------
+    Fit
+        Estimate, with types in order of decreasing share.
+
+    Raises
+    ------
+    InputError
+        If the histories are empty or contradict `depart` or `depart_on_click`, or an argument is invalid.
+
+    Examples
+    --------
     >>> from departing.simulation.sample_log import sample_log
-    >>> found = fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2, 3])
-    >>> found
+    >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], depart=1.0)
+    >>> result = fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2, 3])
+    >>> result
     <Fit of 20000 users: 2 types (70%, 30%), 2 categories>
-    >>> found.instance.click.round(1)
+    >>> result.instance.click.round(1)
     array([[0.9, 0.2],
            [0.3, 0.8]])
     """
     if not isinstance(histories, Histories):
-        raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log gives.")
-    numbers = _numbers(types, histories)
+        raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log returns.")
+    candidates = _candidate_types(types, histories)
     if criterion not in CRITERIA:
-        raise InputError(f"criterion is {criterion!r}; allowed are {', '.join(CRITERIA)}.")
-    pseudo = check_float("pseudo", pseudo, 1e-6, 1e6)
-    starts, rng = check_int("starts", starts), np.random.default_rng([check_seed(seed), 6])
-    questions, notes = _questions(histories.confirmed, depart, depart_on_click)
-    seen = histories.confirmed
-    aside = rng.binomial(seen.multiplicity, HELD_OUT)
-    found: dict[int, Solution] = {}
+        raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.")
+    pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
+    n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), 6])
+    known = histories.confirmed
+    free, notes = _free_departures(known, depart, depart_on_click)
+    held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)
+    optima: dict[int, Optimum] = {}
     criteria = []
-    for done, m in enumerate(numbers):
-        evidence = Evidence.of(seen.counts, seen.multiplicity, m, *questions)
-        found[m] = best = maximise(evidence, _starts(evidence, found.get(m - 1), starts, rng), pseudo, rng)
-        criteria.append(_criterion(best, aside, pseudo))
+    for done, m in enumerate(candidates):
+        likelihood = MixtureLikelihood.from_counts(known.counts, known.multiplicity, m, *free)
+        initial = _initial_points(likelihood, optima.get(m - 1), n_init, rng)
+        optima[m] = maximise(likelihood, initial, pseudocount, rng)
+        criteria.append(_criteria(optima[m], held_out, pseudocount))
         if progress is not None:
-            progress(done + 1, len(numbers))
-    chosen = min(criteria, key=lambda c: c.bic if criterion == "bic" else -c.held_out).types
-    return _fit(histories, found[chosen], tuple(criteria), notes, pseudo)
+            progress(done + 1, len(candidates))
+    chosen = min(criteria, key=lambda row: row.bic if criterion == "bic" else -row.held_out).types
+    return _fit(histories, optima[chosen], tuple(criteria), notes, pseudocount)
 
 
-def _numbers(types: int | Iterable[int], histories: Histories) -> list[int]:
-    """The numbers of types to try."""
-    if not len(histories.confirmed):
+def _candidate_types(types: int | Iterable[int], histories: Histories) -> list[int]:
+    """Numbers of types to try, in increasing order."""
+    distinct = len(histories.confirmed)
+    if not distinct:
         if histories.pending.any():
             raise InputError(
-                "It is not known of any step whether the user stayed, so there is nothing to fit; the log must last "
-                "longer than inactive_after."
+                "No step has a known outcome, so there is nothing to fit; the log must be longer than inactive_after."
             )
-        raise InputError("histories hold no user with a step; there is nothing to fit.")
-    asked = list(types) if isinstance(types, Iterable) else [types]
-    numbers = sorted({check_int("types", m, 1, MOST_TYPES) for m in asked})
-    if not numbers:
+        raise InputError("histories contain no user with a step; there is nothing to fit.")
+    given = list(types) if isinstance(types, Iterable) else [types]
+    candidates = sorted({check_int("types", m, 1, MAX_TYPES) for m in given})
+    if not candidates:
         raise InputError("types is empty; expected a number of types, or several to choose from.")
-    distinct = len(histories.confirmed)
-    if numbers[-1] > distinct:
-        raise InputError(
-            f"types is {numbers[-1]}; at most {distinct} are allowed, as many as there are distinct histories."
-        )
-    return numbers
+    if candidates[-1] > distinct:
+        raise InputError(f"types is {candidates[-1]}; expected at most {distinct}, the number of distinct histories.")
+    return candidates
 
 
-def _questions(
+def _free_departures(
     histories: Histories, depart: float | None, depart_on_click: float | None
 ) -> tuple[tuple[Integers, Integers], list[str]]:
-    """The categories whose departures are estimated, after a no-click and after a click, and what to say of it."""
-    counts, times = histories.counts, histories.multiplicity
+    """Categories whose departures after a no-click and after a click are estimated, and notes for the user."""
+    counts, users = histories.counts, histories.multiplicity
     every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
-    stays = int(times @ counts[..., STAY].sum(axis=1))
-    leavers = int(times @ counts[..., CLICK_DEPART].sum(axis=1))
+    stays = int(users @ counts[..., STAY].sum(axis=1))
+    click_departs = int(users @ counts[..., CLICK_DEPART].sum(axis=1))
     if depart is not None and depart != 1:
-        raise InputError(f"depart is {depart!r}; allowed are 1 (departure is sure) and None (estimated).")
+        raise InputError(f"depart is {depart!r}; expected 1 (sure departure) or None (estimated).")
     if depart_on_click is not None and depart_on_click != 0:
-        raise InputError(f"depart_on_click is {depart_on_click!r}; allowed are 0 (nobody does) and None (estimated).")
+        raise InputError(f"depart_on_click is {depart_on_click!r}; expected 0 (never) or None (estimated).")
     if depart == 1 and stays:
+        raise InputError(f"depart is 1, but users stayed after {stays:,} no-clicks; use depart=None to estimate it.")
+    if depart_on_click == 0 and click_departs:
         raise InputError(
-            f"Departure cannot be taken for sure (depart=1): users stayed after {stays:,} no-clicks; estimate it."
-        )
-    if depart_on_click == 0 and leavers:
-        raise InputError(
-            f"depart_on_click is 0, but {leavers} users departed after a click; leave it to be estimated."
+            f"depart_on_click is 0, but {click_departs} users departed after a click; use None to estimate it."
         )
     notes = []
-    if leavers:
-        gone = int(times[~histories.censored].sum())
-        notes.append(f"{leavers} of {gone} departures follow a click, so depart_on_click is estimated too.")
+    if click_departs:
+        departures = int(users[~histories.censored].sum())
+        notes.append(f"{click_departs} of {departures} departures follow a click, so depart_on_click is estimated.")
     if not stays and depart is None:
-        notes.append("Nobody is known to have stayed after a no-click, so departure is taken for sure.")
+        notes.append("No user is known to have stayed after a no-click, so departure is assumed to be sure.")
     if histories.censored.all():
-        notes.append("Nobody departed in these histories; what is said of departures rests on that alone.")
-    return (every if stays else none, every if leavers else none), notes
+        notes.append("No user departed in these histories; departure probabilities rest on the pseudocount.")
+    return (every if stays else none, every if click_departs else none), notes
 
 
-def _starts(evidence: Evidence, fewer: Solution | None, starts: int, rng: np.random.Generator) -> Floats:
-    """Where to begin: at random, and with each type of a solution with one type fewer split in two."""
-    k, m = evidence.n_categories, evidence.n_types
-    if m == 1:
-        starts = 1
-    etas = []
-    for _ in range(starts):
+def _initial_points(
+    likelihood: MixtureLikelihood, fewer: Optimum | None, n_init: int, rng: np.random.Generator
+) -> Floats:
+    """Random logits, and the optimum with one type fewer with each of its types split, `[n, d]`."""
+    k, m = likelihood.n_categories, likelihood.n_types
+    points = []
+    for _ in range(1 if m == 1 else n_init):
         click, depart, last = rng.beta(2, 2, (3, k, m))
-        etas.append(evidence.pack(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * last)))
-    for x in range(m - 1 if fewer is not None else 0):
-        etas.append(evidence.pack(_split(fewer.parameters, x, rng)))  # type: ignore[union-attr]
-    return np.array(etas)
+        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * last))
+    if fewer is not None:
+        points += [_split_type(fewer.parameters, x, rng) for x in range(m - 1)]
+    return np.array([likelihood.to_logits(point) for point in points])
 
 
-def _split(parameters: Parameters, x: int, rng: np.random.Generator) -> Parameters:
-    """The same with type x in two halves that differ a little."""
+def _split_type(parameters: Parameters, x: int, rng: np.random.Generator) -> Parameters:
+    """Parameters with type x replaced by two of half its share, their logits shifted in opposite directions."""
     prior = np.append(parameters.prior, parameters.prior[x] / 2)
     prior[x] /= 2
     parts = []
     for part in (parameters.click, parameters.depart, parameters.depart_on_click):
         shift = rng.normal(0.0, 0.5, len(part))
-        wider = np.concatenate([part, _moved(part[:, [x]], shift[:, None])], axis=1)
-        wider[:, x] = _moved(part[:, x], -shift)
+        wider = np.concatenate([part, _shift_logit(part[:, [x]], shift[:, None])], axis=1)
+        wider[:, x] = _shift_logit(part[:, x], -shift)
         parts.append(wider)
     return Parameters(prior, *parts)
 
 
-def _moved(chance: Floats, shift: Floats) -> Floats:
-    """A chance with its log-odds shifted."""
-    chance = np.clip(chance, 1e-12, 1 - 1e-12)
-    return np.asarray(1 / (1 + (1 - chance) / chance * np.exp(-shift)))
+def _shift_logit(prob: Floats, shift: Floats) -> Floats:
+    """Probabilities with their logits shifted."""
+    prob = np.clip(prob, *LOGIT_INTERVAL)
+    return np.asarray(1 / (1 + (1 - prob) / prob * np.exp(-shift)))
 
 
-def _criterion(best: Solution, aside: Integers, pseudo: float) -> Criterion:
-    """How a solution does; the users `aside` of every row are told by the others."""
-    evidence = best.evidence
-    told, left = evidence.users - aside, aside.astype(np.float64)
-    held_out = np.nan
-    if told.any() and left.any():
-        eta = maximise(replace(evidence, users=told), best.eta[None], pseudo).eta
-        held_out = float(replace(evidence, users=left).value(eta[None], 0.0)[0] / left.sum())
-    value = float(evidence.value(best.eta[None], 0.0)[0])
-    d = evidence.n_parameters
-    bic = float(d * np.log(evidence.users.sum()) - 2 * value)
-    return Criterion(evidence.n_types, d, value, bic, held_out)
+def _criteria(optimum: Optimum, held_out: Integers, pseudocount: float) -> SelectionCriteria:
+    """Criteria at an optimum; `held_out[n]` users of each row are predicted from the others."""
+    likelihood, logits = optimum.likelihood, optimum.logits
+    training, test = likelihood.users - held_out, held_out.astype(np.float64)
+    held_out_mean = np.nan
+    if training.any() and test.any():
+        trained = maximise(replace(likelihood, users=training), logits[None], pseudocount).logits
+        held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
+    value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
+    bic = float(d * np.log(likelihood.users.sum()) - 2 * value)
+    return SelectionCriteria(likelihood.n_types, d, value, bic, held_out_mean)
 
 
 def _fit(
-    histories: Histories, best: Solution, criteria: tuple[Criterion, ...], notes: list[str], pseudo: float
+    histories: Histories,
+    optimum: Optimum,
+    criteria: tuple[SelectionCriteria, ...],
+    notes: list[str],
+    pseudocount: float,
 ) -> Fit:
-    """The fit at a solution, with types in order."""
-    parameters = ordered(best.parameters)
-    evidence = best.evidence
-    eta = evidence.pack(parameters)
-    _, _, information = evidence.slopes(eta[None], pseudo)
-    curvature, directions = np.linalg.eigh(information[0])
-    covariance = (directions / np.maximum(curvature, 1e-3)) @ directions.T
+    """Fit at an optimum, its types sorted."""
+    likelihood, parameters = optimum.likelihood, sort_types(optimum.parameters)
+    logits = likelihood.to_logits(parameters)
+    curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
+    covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T
     names = {"categories": histories.categories} if histories.categories is not None else {}
-    instance = Instance(parameters.prior, parameters.click, parameters.depart, parameters.depart_on_click, **names)
-    value = float(evidence.value(eta[None], 0.0)[0])
-    doubt = doubts(instance, evidence, eta, covariance, best)
-    warnings = (*notes, *doubt.warnings)
-    return Fit(instance, value, criteria, warnings, doubt.identified, histories, evidence, eta, covariance, pseudo)
-
-
-def _instance(parameters: Parameters, like: Instance) -> Instance:
-    return Instance(
-        parameters.prior, parameters.click, parameters.depart, parameters.depart_on_click, like.categories, like.types
+    instance = Instance(**vars(parameters), **names)
+    identifiability = assess_identifiability(instance, optimum, logits, covariance)
+    return Fit(
+        instance,
+        likelihood.log_likelihood(logits),
+        criteria,
+        (*notes, *identifiability.warnings),
+        identifiability.identified,
+        histories,
+        likelihood,
+        logits,
+        covariance,
+        pseudocount,
     )
-
-
-def describe_type(instance: Instance, x: int) -> str:
-    """What to say of type x in a line: what it loves, and what makes it leave."""
-    likes = np.argsort(-instance.click[:, x], kind="stable")
-    names = instance.categories
-    loved = [names[a] for a in likes if instance.click[a, x] >= 0.9 * instance.click[likes[0], x]]
-    verb = "love" if instance.click[likes[0], x] >= 0.5 else "like best"
-    leave = instance.departure_probabilities[:, x]
-    worst = names[int(leave.argmax())]
-    words = f"{instance.prior[x]:.0%} of users: {verb} {_listed(loved)}"
-    if leave.max() < SELDOM:
-        words += ", seldom leave"
-    elif instance.n_categories > 1 and leave.max() > 1.1 * leave.min():
-        words += f", leave after {worst}"
-    return words
-
-
-def _listed(names: list[str]) -> str:
-    """Names as a list in words."""
-    shown = names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

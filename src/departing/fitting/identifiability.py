@@ -1,4 +1,4 @@
-"""What histories do not tell: estimates at the edge, types that cannot be told apart, other explanations."""
+"""Identifiability of an estimate: parameters and types that the histories do not determine."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -6,160 +6,148 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from departing.fitting.likelihood import Evidence, Parameters
-from departing.fitting.maximum import Solution
-from departing.fitting.type_matching import matched
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.optimisation import Optimum
+from departing.fitting.type_matching import match_types
 from departing.model.instance import Floats, Instance
 
 Booleans = npt.NDArray[np.bool_]
-SCARCE = 100  # times that a category must be shown, for each type, not to be named as one with little data
-FEW = 10.0  # yes and no that a type must be expected to have said, for an estimate not to be at the edge
-WIDE = 1.0  # standard error of log-odds from which a chance is as good as unknown
-RIVAL = 3.0  # nats below the best, within which another maximum is another explanation
-ALIKE = 3.0  # standard errors within which two types are the same in everything
-LONG = 0.01  # share of users that must have answered often enough to tell types apart
+MIN_IMPRESSIONS = 100  # per type and category; then a probability of 0.5 has a standard error of 0.05
+MIN_RESPONSES = 10.0  # expected successes and failures per parameter; the usual rule for the normal approximation
+MAX_LOGIT_STDERR = 1.0  # a 95 % interval around 0.5 then reaches from 0.12 to 0.88
+# A likelihood ratio of e³ = 20 between two local maxima is the conventional limit of "strong" evidence.
+COMPETING_NATS = 3.0
+# Types closer than this in each of their F parameters are merged: three-sigma limits instead of two, because F
+# differences are compared at once.
+SAME_TYPE_STDERRS = 3.0
+MIN_LONG_SHARE = 0.01  # share of users with 2 M - 1 steps below which types rest on a handful of users
 
 
 @dataclass(frozen=True)
 class Identifiability:
-    """Which of prior, click, depart and depart_on_click to believe, and sentences about the others."""
+    """Booleans for prior, click, depart and depart_on_click, and sentences about those that are False."""
 
     identified: Parameters
     warnings: tuple[str, ...]
 
 
-def doubts(
-    instance: Instance, evidence: Evidence, eta: Floats, covariance: Floats, solution: Solution
+def assess_identifiability(
+    instance: Instance, optimum: Optimum, logits: Floats, covariance: Floats
 ) -> Identifiability:
-    """What to doubt of an estimate."""
-    m, questions = evidence.n_types, evidence.n_questions
-    chance = (0.5 * (1 + np.tanh(0.5 * eta[: questions * m]))).reshape(questions, m)
-    error = np.sqrt(np.diag(covariance)[: questions * m]).reshape(questions, m)
-    said = _said(evidence, eta)
-    edge = (said.min(axis=0) < FEW) | (error > WIDE)
+    """Find the parameters of `instance`, at `logits[d]` with `covariance[d, d]`, that are not identifiable."""
+    likelihood = optimum.likelihood
+    prob = likelihood.response_probabilities(logits)
+    variance = np.diag(covariance)
+    stderr = np.sqrt(variance[: prob.size]).reshape(prob.shape)
+    weak = (_expected_responses(likelihood, logits).min(axis=0) < MIN_RESPONSES) | (stderr > MAX_LOGIT_STDERR)
+    same = _indistinguishable(prob, stderr)
     warnings = [
-        *_scarce(instance, evidence),
-        *_unlinked(instance, evidence),
-        *_short(evidence),
-        *_at_edge(instance, evidence, edge),
+        *_rare_categories(instance, likelihood),
+        *_unconnected_categories(instance, likelihood),
+        *_short_histories(likelihood),
+        *_weak_parameters(instance, likelihood, weak),
     ]
-    twins = _twins(chance, error)
     warnings += [
-        f"Types {instance.types[x]!r} and {instance.types[y]!r} cannot be told apart: everything they do is the same "
-        "within its error; fewer types will do."
-        for x, y in twins
+        f"Types {instance.types[x]!r} and {instance.types[y]!r} are not distinguishable: all their probabilities "
+        "agree within their standard errors; use fewer types."
+        for x, y in same
     ]
-    sure = ~edge
-    shares = np.ones(m, bool)
-    for x, y in twins:
-        sure[:, [x, y]] = False
+    responses, shares = ~weak, np.ones(likelihood.n_types, bool)
+    for x, y in same:
+        responses[:, [x, y]] = False
         shares[[x, y]] = False
-    near = np.flatnonzero(solution.depths < RIVAL)
-    if len(near):
-        other, gap = solution.others[near[0]], float(solution.depths[near[0]])
-        moved = _moved_by(instance, evidence, other, chance, error)
+    close = np.flatnonzero(optimum.deficits < COMPETING_NATS)
+    if len(close):
+        other = match_types(likelihood.from_logits(optimum.local_maxima[close[0]]), instance)
+        moved = np.abs(likelihood.responses(other) - prob) > 2 * stderr * prob * (1 - prob)
         if moved.any():
             warnings.append(
-                f"Another explanation is nearly as likely (by {gap:.1f} nats): {int(moved.sum())} chances differ in "
-                "it by more than twice their error; more users, or longer histories, would decide."
+                f"Another local maximum is only {optimum.deficits[close[0]]:.1f} nats lower: {int(moved.sum())} "
+                "probabilities differ in it by more than two standard errors. Collect more users or longer histories."
             )
-            sure &= ~moved
-            shares &= not moved.any()
-    prior_error = np.sqrt(np.diag(covariance)[questions * m :])
-    if (prior_error > WIDE).any():
+            responses &= ~moved
+            shares[:] = False
+    if (np.sqrt(variance[prob.size :]) > MAX_LOGIT_STDERR).any():
         shares[:] = False
-    return Identifiability(_as_parameters(evidence, sure, shares), tuple(warnings))
+    return Identifiability(likelihood.parameters(shares, responses, True, True), tuple(warnings))
 
 
-def _said(evidence: Evidence, eta: Floats) -> Floats:
-    """How often every type is expected to have said yes and no to every question, `[2, F, M]`."""
-    types = evidence.beliefs(eta)
-    weight = types * evidence.users[:, None]
-    return np.stack([evidence.yes.T @ weight, (evidence.asked - evidence.yes).T @ weight])
+def _expected_responses(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
+    """Expected numbers of successes and failures of every response and type, `[2, F, M]`."""
+    weight = likelihood.responsibilities(logits) * likelihood.users[:, None]
+    failures = likelihood.trials - likelihood.successes
+    return np.stack([likelihood.successes.T @ weight, failures.T @ weight])
 
 
-def _scarce(instance: Instance, evidence: Evidence) -> list[str]:
-    asked = evidence.asked_in_all
-    few = np.flatnonzero(asked < SCARCE * evidence.n_types)
-    if not len(few):
+def _rare_categories(instance: Instance, likelihood: MixtureLikelihood) -> list[str]:
+    """Warning about categories with few impressions."""
+    shown = likelihood.impressions
+    rare = np.flatnonzero(shown < MIN_IMPRESSIONS * likelihood.n_types).tolist()
+    if not rare:
         return []
-    named = ", ".join(f"{instance.categories[a]!r} ({int(asked[a])} times)" for a in few[:5])
-    more = f" and {len(few) - 5} more" if len(few) > 5 else ""
-    return [f"There is little data on {named}{more}: shown less than {SCARCE} times for each type."]
+    named = _first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
+    return [f"Little data for {named}: fewer than {MIN_IMPRESSIONS} impressions per type."]
 
 
-def _unlinked(instance: Instance, evidence: Evidence) -> list[str]:
-    """Whether some categories are shown only to users who are shown none of the others."""
-    shown = evidence.asked[:, : evidence.n_categories] > 0
-    linked = np.arange(evidence.n_categories) == evidence.asked_in_all.argmax()
-    while (more := shown[shown[:, linked].any(axis=1)].any(axis=0) & ~linked).any():
-        linked |= more
-    apart = shown.any(axis=0) & ~linked
-    if evidence.n_types == 1 or not apart.any():
+def _unconnected_categories(instance: Instance, likelihood: MixtureLikelihood) -> list[str]:
+    """Warning if some categories are shown only to users who see none of the others."""
+    shown = likelihood.trials[:, : likelihood.n_categories] > 0
+    connected = np.arange(likelihood.n_categories) == likelihood.impressions.argmax()
+    while (more := shown[shown[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
+        connected |= more
+    apart = shown.any(axis=0) & ~connected
+    if likelihood.n_types == 1 or not apart.any():
         return []
-    first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (linked, apart))
+    first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (connected, apart))
     return [
-        f"No user links all categories, such as {first!r} and {other!r}: that a type of the one is the same type in "
-        "the other follows only from equal shares."
+        f"No user connects all categories, such as {first!r} and {other!r}: types are matched between them by their "
+        "shares alone."
     ]
 
 
-def _short(evidence: Evidence) -> list[str]:
-    m, k = evidence.n_types, evidence.n_categories
+def _short_histories(likelihood: MixtureLikelihood) -> list[str]:
+    """Warning if few users have the 2 M - 1 responses that identify a mixture of M product distributions."""
+    m, k = likelihood.n_types, likelihood.n_categories
     if m == 1:
         return []
     needed = 2 * m - 1
-    enough = evidence.users[evidence.asked[:, :k].sum(axis=1) >= needed].sum() / evidence.users.sum()
-    if enough >= LONG:
+    users = likelihood.users
+    long = users[likelihood.trials[:, :k].sum(axis=1) >= needed].sum() / users.sum()
+    if long >= MIN_LONG_SHARE:
         return []
-    return [
-        f"Histories are short: {enough:.1%} of the users have {needed} steps or more, which it takes to tell "
-        f"{m} types apart by what one user does."
-    ]
+    return [f"Histories are short: only {long:.1%} of users have the {needed} steps needed to identify {m} types."]
 
 
-def _at_edge(instance: Instance, evidence: Evidence, edge: Booleans) -> list[str]:
-    places = np.argwhere(edge)
-    if not len(places):
+def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Booleans) -> list[str]:
+    """Warning about probabilities that rest on few users."""
+    k, n = likelihood.n_categories, likelihood.n_categories + len(likelihood.depart_categories)
+
+    def name(f: int, x: int) -> str:
+        if f < k:
+            field, category = "click", f
+        elif f < n:
+            field, category = "depart", int(likelihood.depart_categories[f - k])
+        else:
+            field, category = "depart_on_click", int(likelihood.depart_on_click_categories[f - n])
+        return f"{field} of {instance.categories[category]!r} for {instance.types[x]!r}"
+
+    places = [name(f, x) for f, x in np.argwhere(weak).tolist()]
+    if not places:
         return []
-    named = ", ".join(
-        f"{_question(instance, evidence, f)} of type {instance.types[x]!r}" for f, x in places[:3].tolist()
-    )
-    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-    return [f"Hardly anything is known of {named}{more}: too few users decide it, or it is next to 0 or 1."]
+    return [f"Not identifiable: {_first_few(places, 3)}; too few users determine it, or it is close to 0 or 1."]
 
 
-def _question(instance: Instance, evidence: Evidence, f: int) -> str:
-    k, d = evidence.n_categories, len(evidence.departing)
-    if f < k:
-        return f"click on {instance.categories[f]!r}"
-    if f < k + d:
-        return f"depart after {instance.categories[evidence.departing[f - k]]!r}"
-    return f"depart_on_click at {instance.categories[evidence.leaving[f - k - d]]!r}"
+def _first_few(names: list[str], n: int) -> str:
+    """The first n names, and the number of the others."""
+    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
 
 
-def _twins(chance: Floats, error: Floats) -> list[tuple[int, int]]:
-    """Pairs of types that answer everything alike."""
-    logit = np.log(chance / (1 - chance))
-    found = []
-    for x, y in combinations(range(chance.shape[1]), 2):
-        apart = np.abs(logit[:, x] - logit[:, y]) / np.sqrt(error[:, x] ** 2 + error[:, y] ** 2)
-        if apart.max() < ALIKE:
-            found.append((x, y))
-    return found
-
-
-def _moved_by(instance: Instance, evidence: Evidence, other: Floats, chance: Floats, error: Floats) -> Booleans:
-    """Which chances are elsewhere in another explanation, by more than twice their error."""
-    there = matched(evidence.unpack(other), instance)
-    values = np.concatenate([there.click, there.depart[evidence.departing], there.depart_on_click[evidence.leaving]])
-    return np.asarray(np.abs(values - chance) > 2 * error * chance * (1 - chance))
-
-
-def _as_parameters(evidence: Evidence, sure: Booleans, shares: Booleans) -> Parameters:
-    """Booleans for every field; what was not estimated is not in doubt."""
-    k, d = evidence.n_categories, len(evidence.departing)
-    depart, last = np.ones((2, k, evidence.n_types), bool)
-    depart[evidence.departing] = sure[k : k + d]
-    last[evidence.leaving] = sure[k + d :]
-    return Parameters(shares, sure[:k], depart, last)  # type: ignore[arg-type]
+def _indistinguishable(prob: Floats, stderr: Floats) -> list[tuple[int, int]]:
+    """Pairs of types whose logits all agree within their standard errors."""
+    logit = np.log(prob / (1 - prob))
+    pairs = []
+    for x, y in combinations(range(prob.shape[1]), 2):
+        z = np.abs(logit[:, x] - logit[:, y]) / np.sqrt(stderr[:, x] ** 2 + stderr[:, y] ** 2)
+        if z.max() < SAME_TYPE_STDERRS:
+            pairs.append((x, y))
+    return pairs

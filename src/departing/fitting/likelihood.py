@@ -1,4 +1,4 @@
-"""How likely what users did is, as a function of prior, click and depart, with gradient and information."""
+"""Likelihood of the latent class model: users' counts given prior, click and departure probabilities."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,16 +6,16 @@ from typing import Self
 
 import numpy as np
 
-from departing.kernels.fitting.mixture import expect_and_maximise, log_posterior
+from departing.kernels.fitting.mixture import em, log_posterior
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
-EMPTY = np.zeros((0, 0)), np.zeros((0, 0, 0))
+NO_DERIVATIVES = np.zeros((0, 0)), np.zeros((0, 0, 0))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is to be found out: `prior[M]`, `click[K, M]`, `depart[K, M]`, `depart_on_click[K, M]`."""
+    """Parameters of an instance: `prior[M]` and `click`, `depart`, `depart_on_click`, each `[K, M]`."""
 
     prior: Floats
     click: Floats
@@ -24,184 +24,132 @@ class Parameters:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """What users did, as answers to questions: does a user click, depart after a no-click, depart after a click?
+class MixtureLikelihood:
+    """Likelihood of a mixture of `n_types` types, each a product of independent binary responses.
 
-    `yes[n, F]` of `asked[n, F]` for `users[n]` alike users. The first K questions are the clicks; then come the
-    departures after a no-click of the categories `departing`, and those after a click of `leaving`. A category where
-    nobody ever stayed is not among `departing`: departure is sure as far as anybody knows. A category where nobody
-    departed after a click is not among `leaving`.
+    Row n stands for `users[n]` users with `successes[n, F]` out of `trials[n, F]`. The F responses are a click for
+    each of the K categories, then a departure after a no-click for each of `depart_categories`, then a departure
+    after a click for each of `depart_on_click_categories`. Other categories have sure departure after a no-click
+    (no user was seen to stay) and no departure after a click (no user was seen to depart so).
     """
 
     n_types: int
     n_categories: int
     users: Floats
-    yes: Floats
-    asked: Floats
-    departing: Integers
-    leaving: Integers
+    successes: Floats
+    trials: Floats
+    depart_categories: Integers
+    depart_on_click_categories: Integers
 
     @classmethod
-    def of(
+    def from_counts(
         cls,
         counts: Integers,
         users: Integers,
         n_types: int,
-        departing: Integers | None = None,
-        leaving: Integers | None = None,
+        depart_categories: Integers | None = None,
+        depart_on_click_categories: Integers | None = None,
     ) -> Self:
-        """The evidence of `users[n]` users with `counts[n, K, 4]`.
-
-        Other categories than the data tell may be taken for `departing` and `leaving`.
-        """
+        """Likelihood for `users[n]` users with `counts[n, K, 4]`; by default departures are free where observed."""
         click, stay, depart, last = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
-        departing = np.flatnonzero(stay.sum(axis=0) > 0) if departing is None else departing
-        leaving = np.flatnonzero(last.sum(axis=0) > 0) if leaving is None else leaving
-        yes = np.concatenate([click + last, depart[:, departing], last[:, leaving]], axis=1)
-        trials = [click + stay + depart + last, (stay + depart)[:, departing], (click + last)[:, leaving]]
-        asked = np.concatenate(trials, axis=1)
-        told = asked.any(axis=1)
-        return cls(
-            n_types,
-            counts.shape[1],
-            np.ascontiguousarray(users[told], np.float64),
-            np.ascontiguousarray(yes[told], np.float64),
-            np.ascontiguousarray(asked[told], np.float64),
-            departing,
-            leaving,
+        if depart_categories is None:
+            depart_categories = np.flatnonzero(stay.sum(axis=0) > 0)
+        if depart_on_click_categories is None:
+            depart_on_click_categories = np.flatnonzero(last.sum(axis=0) > 0)
+        free, free_on_click = depart_categories, depart_on_click_categories
+        successes = np.concatenate([click + last, depart[:, free], last[:, free_on_click]], axis=1)
+        trials = np.concatenate(
+            [click + stay + depart + last, (stay + depart)[:, free], (click + last)[:, free_on_click]], axis=1
         )
+        kept = trials.any(axis=1)
+        rows = [np.ascontiguousarray(array[kept], np.float64) for array in (users, successes, trials)]
+        return cls(n_types, counts.shape[1], rows[0], rows[1], rows[2], free, free_on_click)
 
     @property
-    def n_questions(self) -> int:
-        """K clicks and the departures that are not sure."""
-        return int(self.yes.shape[1])
+    def n_responses(self) -> int:
+        """Number of responses F: K clicks and the departures that are estimated."""
+        return int(self.successes.shape[1])
 
     @property
     def n_parameters(self) -> int:
-        """Of every type and question, and of the prior."""
-        return self.n_questions * self.n_types + self.n_types - 1
+        """Number of free parameters d: one per response and type, and M - 1 of the prior."""
+        return self.n_responses * self.n_types + self.n_types - 1
 
     @cached_property
-    def asked_in_all(self) -> Floats:
-        """How often every category was shown, `[K]`."""
-        return np.asarray(self.users @ self.asked[:, : self.n_categories])
+    def impressions(self) -> Floats:
+        """Number of times each category was shown, `[K]`."""
+        return np.asarray(self.users @ self.trials[:, : self.n_categories])
 
     @cached_property
-    def never_stayed(self) -> Integers:
-        """How many no-clicks every category had, all of them departures; 0 where users stayed, `[K]`."""
-        misses = self.users @ (self.asked - self.yes)[:, : self.n_categories]
-        misses[self.departing] = 0
-        return np.asarray(misses, np.int64)
+    def sure_departures(self) -> Integers:
+        """Number of no-clicks of each category in which no user stayed after one, 0 for the others, `[K]`."""
+        no_clicks = self.users @ (self.trials - self.successes)[:, : self.n_categories]
+        no_clicks[self.depart_categories] = 0
+        return np.asarray(no_clicks, np.int64)
 
-    def pack(self, parameters: Parameters) -> Floats:
-        """Parameters as logits."""
-        chances = [parameters.click, parameters.depart[self.departing], parameters.depart_on_click[self.leaving]]
-        chance = np.clip(np.concatenate(chances), 1e-6, 1 - 1e-6)
+    def responses(self, parameters: Parameters) -> Floats:
+        """Entries of `parameters` that are estimated, `[F, M]`."""
+        depart, last = parameters.depart[self.depart_categories], parameters.depart_on_click
+        return np.concatenate([parameters.click, depart, last[self.depart_on_click_categories]])
+
+    def parameters(self, prior: Floats, responses: Floats, depart: float, depart_on_click: float) -> Parameters:
+        """Parameters from `responses[F, M]`, with given values for departures that are not estimated."""
+        k, n = self.n_categories, self.n_categories + len(self.depart_categories)
+        all_depart = np.full((k, self.n_types), depart, responses.dtype)
+        all_last = np.full((k, self.n_types), depart_on_click, responses.dtype)
+        all_depart[self.depart_categories] = responses[k:n]
+        all_last[self.depart_on_click_categories] = responses[n:]
+        return Parameters(prior, responses[:k], all_depart, all_last)
+
+    def to_logits(self, parameters: Parameters) -> Floats:
+        """Logits `[d]` of parameters."""
+        prob = np.clip(self.responses(parameters), 1e-6, 1 - 1e-6)
         prior = np.clip(parameters.prior, 1e-9, None)
-        return np.concatenate([np.log(chance / (1 - chance)).reshape(-1), np.log(prior[:-1] / prior[-1])])
+        return np.concatenate([np.log(prob / (1 - prob)).reshape(-1), np.log(prior[:-1] / prior[-1])])
 
-    def unpack(self, eta: Floats) -> Parameters:
-        """Logits as parameters; departure is sure where no user ever stayed."""
-        m, k = self.n_types, self.n_categories
-        chance = (0.5 * (1 + np.tanh(0.5 * eta[: self.n_questions * m]))).reshape(self.n_questions, m)
-        weight = np.append(eta[self.n_questions * m :], 0.0)
+    def from_logits(self, logits: Floats) -> Parameters:
+        """Parameters at `logits[d]`."""
+        weight = np.append(logits[self.n_responses * self.n_types :], 0.0)
         weight = np.exp(weight - weight.max())
-        depart, last = np.ones((k, m)), np.zeros((k, m))
-        depart[self.departing] = chance[k : k + len(self.departing)]
-        last[self.leaving] = chance[k + len(self.departing) :]
-        return Parameters(weight / weight.sum(), chance[:k], depart, last)
+        return self.parameters(weight / weight.sum(), self.response_probabilities(logits), 1.0, 0.0)
 
-    def value(self, etas: Floats, pseudo: float) -> Floats:
-        """The log-likelihood at `etas[B, d]`, as if every question had `pseudo` yes and no of each type besides."""
-        values = np.empty(len(etas))
-        log_posterior(etas, self.users, self.yes, self.asked, self.n_types, pseudo, values, *EMPTY)
+    def response_probabilities(self, logits: Floats) -> Floats:
+        """Success probabilities `[F, M]` at `logits[d]`."""
+        shape = self.n_responses, self.n_types
+        return np.asarray((0.5 * (1 + np.tanh(0.5 * logits[: shape[0] * shape[1]]))).reshape(shape))
+
+    def log_likelihood(self, logits: Floats) -> float:
+        """Log-likelihood of all users at `logits[d]`, in nats."""
+        return float(self.log_posterior(logits[None], 0.0)[0])
+
+    def log_posterior(self, logits: Floats, pseudocount: float) -> Floats:
+        """Log-likelihood `[B]` at `logits[B, d]` with `pseudocount` added successes and failures per response."""
+        values = np.empty(len(logits))
+        log_posterior(
+            logits, self.users, self.successes, self.trials, self.n_types, pseudocount, values, *NO_DERIVATIVES
+        )
         return values
 
-    def slopes(self, etas: Floats, pseudo: float) -> tuple[Floats, Floats, Floats]:
-        """The same, its gradient `[B, d]` and the observed information `[B, d, d]`."""
-        b, d = etas.shape
-        values, gradients, informations = np.empty(b), np.empty((b, d)), np.empty((b, d, d))
-        arrays = (values, gradients, informations)
-        log_posterior(etas, self.users, self.yes, self.asked, self.n_types, pseudo, *arrays)
+    def derivatives(self, logits: Floats, pseudocount: float) -> tuple[Floats, Floats, Floats]:
+        """Log-posterior `[B]`, its gradient `[B, d]` and the observed information `[B, d, d]`."""
+        b, d = logits.shape
+        arrays = np.empty(b), np.empty((b, d)), np.empty((b, d, d))
+        log_posterior(logits, self.users, self.successes, self.trials, self.n_types, pseudocount, *arrays)
         return arrays
 
-    def beliefs(self, eta: Floats) -> Floats:
-        """How likely every row is of every type, `[n, M]`."""
-        found = self.unpack(eta)
-        chance = np.concatenate([found.click, found.depart[self.departing], found.depart_on_click[self.leaving]])
+    def responsibilities(self, logits: Floats) -> Floats:
+        """Posterior probability of every type for every row, `[n, M]`."""
+        parameters = self.from_logits(logits)
+        prob = self.responses(parameters)
         with np.errstate(divide="ignore"):
-            yes, no, prior = np.log(chance), np.log1p(-chance), np.log(found.prior)
-        weight = self.yes @ np.maximum(yes, -1e290) + (self.asked - self.yes) @ np.maximum(no, -1e290) + prior
+            success, failure, prior = np.log(prob), np.log1p(-prob), np.log(parameters.prior)
+        weight = self.successes @ np.maximum(success, -1e290)
+        weight = weight + (self.trials - self.successes) @ np.maximum(failure, -1e290) + prior
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
-    def approach(self, etas: Floats, pseudo: float, rounds: int) -> Floats:
-        """`etas` after some rounds of EM: quickly near a maximum, hardly ever at it."""
-        near = np.array(etas)
-        expect_and_maximise(near, self.users, self.yes, self.asked, self.n_types, pseudo, rounds)
-        return near
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """Where Newton's method ended: `etas[B, d]` with values, gradients and informations there."""
-
-    etas: Floats
-    values: Floats
-    informations: Floats
-
-
-def climb(evidence: Evidence, etas: Floats, pseudo: float, basis: Floats | None = None, rounds: int = 60) -> Peaks:
-    """Go uphill from `etas[B, d]` by Newton's method, each on its own, within the span of `basis[d, r]` if given.
-
-    Damped, and saddle-free: directions of negative curvature are gone up as well.
-    """
-    etas = np.array(etas)
-    values, gradients, informations = evidence.slopes(etas, pseudo)
-    damping = np.ones(len(etas))
-    going = np.ones(len(etas), bool)
-    for _ in range(rounds):
-        rows = np.flatnonzero(going)
-        if not len(rows):
-            break
-        curvature, directions, pull = _axes(gradients[rows], informations[rows], basis)
-        promise = (pull**2 / np.maximum(np.abs(curvature), 1e-3)).sum(axis=1)
-        arrived = (promise < (1e-6 if basis is None else 1e-2)) & ((curvature[:, 0] > 0) | (basis is not None))
-        going[rows[arrived]] = False
-        rows, curvature, directions, pull = (part[~arrived] for part in (rows, curvature, directions, pull))
-        waiting = np.arange(len(rows))
-        for _ in range(12):
-            if not len(waiting):
-                break
-            at = rows[waiting]
-            steps = _steps(curvature[waiting], directions[waiting], pull[waiting], damping[at])
-            tried = etas[at] + steps
-            reached = evidence.value(tried, pseudo)
-            better = reached > values[at]
-            etas[at[better]], values[at[better]] = tried[better], reached[better]
-            damping[at[better]] = np.maximum(damping[at[better]] / 5, 1e-9)
-            damping[at[~better]] = np.maximum(damping[at[~better]], 1e-3) * 6
-            waiting = waiting[~better]
-        going[rows[waiting]] = False  # no step is uphill, as far as can be told
-        moved = np.setdiff1d(rows, rows[waiting])
-        if len(moved):
-            values[moved], gradients[moved], informations[moved] = evidence.slopes(etas[moved], pseudo)
-    return Peaks(etas, values, informations)
-
-
-def _axes(gradients: Floats, informations: Floats, basis: Floats | None) -> tuple[Floats, Floats, Floats]:
-    """Curvatures `[B, r]`, their directions `[B, d, r]` and the gradient along them `[B, r]`."""
-    if basis is not None:
-        curvature, inside = np.linalg.eigh(basis.T @ informations @ basis)
-        directions = basis @ inside
-    else:
-        curvature, directions = np.linalg.eigh(informations)
-    return curvature, directions, np.einsum("bdr,bd->br", directions, gradients)
-
-
-def _steps(curvature: Floats, directions: Floats, pull: Floats, damping: Floats) -> Floats:
-    """Newton's steps, none longer than 2 in any parameter."""
-    along = pull / (np.abs(curvature) + damping[:, None])
-    steps = np.einsum("bdr,br->bd", directions, along)
-    longest = np.abs(steps).max(axis=1, initial=0.0)
-    return np.asarray(steps * np.where(longest > 2, 2 / np.maximum(longest, 1e-300), 1.0)[:, None])
+    def run_em(self, logits: Floats, pseudocount: float, iterations: int) -> Floats:
+        """`logits[B, d]` after EM iterations: fast at first, slow near a maximum."""
+        logits = np.array(logits)
+        em(logits, self.users, self.successes, self.trials, self.n_types, pseudocount, iterations)
+        return logits

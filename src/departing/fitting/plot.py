@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from departing.fitting.fit import Fit
-from departing.fitting.goodness_of_fit import Check
+from departing.fitting.goodness_of_fit import FitCheck
 from departing.model.instance import Floats
 from departing.plotting.figures import BLUE, INK, ORANGE, shorten, tidy
 
 MAX_CATEGORIES = 30  # rows of a heat map that stay readable on one page
 
 
-def draw_fit(fit: Fit, check: Check | None = None) -> Figure:
+def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
     """Heat maps of click and departure probabilities; with a `check`, observed against fitted survival as well."""
     instance = fit.instance
     rows = min(instance.n_categories, MAX_CATEGORIES)
@@ -50,9 +50,9 @@ def _heat_map(axes: Axes, values: Floats, fit: Fit, title: str, colour: str) -> 
     axes.spines[:].set_visible(False)
 
 
-def _survival(axes: Axes, check: Check) -> None:
-    shown = int((check.here > 0.005).sum()) + 1
-    observed, fitted = check.here[:shown], check.forecast[:shown]
+def _survival(axes: Axes, check: FitCheck) -> None:
+    shown = int((check.survival > 0.005).sum()) + 1
+    observed, fitted = check.survival[:shown], check.expected_survival[:shown]
     steps = np.arange(len(observed))
     axes.step(steps, observed, where="post", color=INK, label="observed")
     axes.step(steps, fitted, where="post", color=ORANGE, linestyle="--", label="fitted")

@@ -1,6 +1,7 @@
-"""Histories drawn anew: from a model of users and of how they were watched, or from the users themselves."""
+"""Bootstrap samples of histories: simulated from an instance, or drawn from the users with replacement."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -8,69 +9,67 @@ from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
 
-CROWD = 2**17  # users who are drawn at a time
+BATCH_USERS = 2**17  # simulated at a time; bounds memory to 4 MiB of counts per category
 
 
 @dataclass(frozen=True)
-class Design:
-    """How users were watched: how often categories were shown, and when we stopped looking.
+class SamplingDesign:
+    """Number of users, probabilities of the categories shown, and the censoring of episodes.
 
-    `shown[K]` are shares; `stopped[n]` is the chance to stop looking at a user who is still here after n + 1 steps.
+    `shown[K]` sums to 1; `censoring[n]` is the probability that a user who is active after n + 1 steps is censored
+    there.
     """
 
     users: int
     shown: Floats
-    stopped: Floats
+    censoring: Floats
 
     @classmethod
-    def of(cls, histories: Histories) -> "Design":
-        """The design of histories, as if categories had been shown at random at every step."""
-        times = histories.multiplicity.astype(np.float64)
-        shown = times @ histories.counts.sum(axis=2)
+    def from_histories(cls, histories: Histories) -> Self:
+        """Estimate the design as if categories had been shown at random at every step."""
+        users = histories.multiplicity.astype(np.float64)
+        shown = users @ histories.counts.sum(axis=2)
         longest = int(histories.steps.max())
-        ended = np.bincount(histories.steps, times, longest + 1)
-        looking = np.bincount(histories.steps[histories.censored], times[histories.censored], longest + 1)
-        here = looking + ended[::-1].cumsum()[::-1] - ended  # still here after n steps
-        stopped = np.divide(looking, here, out=np.ones_like(here), where=here > 0)[1:]
-        return cls(histories.users, shown / shown.sum(), stopped)
+        ended = np.bincount(histories.steps, users, longest + 1)
+        censored = np.bincount(histories.steps[histories.censored], users[histories.censored], longest + 1)
+        active = censored + ended[::-1].cumsum()[::-1] - ended  # after n steps
+        censoring = np.divide(censored, active, out=np.ones_like(active), where=active > 0)[1:]
+        return cls(histories.users, shown / shown.sum(), censoring)
 
-    def draw(self, instance: Instance, rng: np.random.Generator) -> Histories:
-        """Histories of as many users of `instance`, shown and watched so."""
-        crowds = [
-            _merged(self._crowd(instance, min(CROWD, self.users - first), rng))
-            for first in range(0, self.users, CROWD)
+    def sample(self, instance: Instance, rng: np.random.Generator) -> Histories:
+        """Simulate histories of as many users of `instance`."""
+        batches = [
+            self._sample_batch(instance, min(BATCH_USERS, self.users - first), rng)
+            for first in range(0, self.users, BATCH_USERS)
         ]
-        counts, times = (np.concatenate(parts) for parts in zip(*crowds, strict=True))
-        return Histories(counts, times, categories=instance.categories).distinct
+        counts, users = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        return Histories(counts, users, categories=instance.categories).distinct
 
-    def _crowd(self, instance: Instance, n: int, rng: np.random.Generator) -> Integers:
+    def _sample_batch(self, instance: Instance, n: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+        """Distinct counts of n simulated users, and the number of users of each."""
         k, m = instance.n_categories, instance.n_types
         types = rng.choice(m, n, p=instance.normalised_prior)
-        counts, here = np.zeros((n, k, 4), np.int64), np.arange(n)
-        for stopped in self.stopped:
-            category = rng.choice(k, len(here), p=self.shown)
-            outcome = outcomes(instance, category, types[here], rng)
-            counts[here, category, outcome] += 1
-            here = here[(outcome < DEPART) & (rng.random(len(here)) >= stopped)]
-            if not len(here):
+        counts, active = np.zeros((n, k, 4), np.int64), np.arange(n)
+        for censoring in self.censoring:
+            category = rng.choice(k, len(active), p=self.shown)
+            outcome = sample_outcomes(instance, category, types[active], rng)
+            counts[active, category, outcome] += 1
+            active = active[(outcome < DEPART) & (rng.random(len(active)) >= censoring)]
+            if not len(active):
                 break
-        return counts
+        return merge(counts, np.ones(n, np.int64))
 
 
-def outcomes(instance: Instance, categories: Integers, types: Integers, rng: np.random.Generator) -> Integers:
-    """What comes of showing `categories[n]` to users of `types[n]`, 0 to 3 each."""
-    ends = instance.outcome_probabilities.cumsum(axis=1)[categories, :, types]
-    luck = rng.random(len(types)) * ends[:, -1]
-    return np.asarray(np.minimum((luck[:, None] >= ends).sum(axis=1), CLICK_DEPART))
+def sample_outcomes(instance: Instance, categories: Integers, types: Integers, rng: np.random.Generator) -> Integers:
+    """Draw the outcomes `[n]`, 0 to 3, of showing `categories[n]` to users of `types[n]`."""
+    cumulative = instance.outcome_probabilities.cumsum(axis=1)[categories, :, types]
+    uniforms = rng.random(len(types)) * cumulative[:, -1]
+    return np.asarray(np.minimum((uniforms[:, None] >= cumulative).sum(axis=1), CLICK_DEPART))
 
 
-def _merged(counts: Integers) -> tuple[Integers, Integers]:
-    return merge(counts, np.ones(len(counts), np.int64))
-
-
-def redrawn(histories: Histories, rng: np.random.Generator) -> Histories:
-    """As many users, drawn with replacement."""
-    seen = histories.distinct
-    times = rng.multinomial(seen.users, seen.multiplicity / seen.users)
-    kept = times > 0
-    return Histories(seen.counts[kept], times[kept], categories=histories.categories)
+def resample_users(histories: Histories, rng: np.random.Generator) -> Histories:
+    """Draw as many users with replacement."""
+    distinct = histories.distinct
+    users = rng.multinomial(distinct.users, distinct.multiplicity / distinct.users)
+    kept = users > 0
+    return Histories(distinct.counts[kept], users[kept], categories=histories.categories)

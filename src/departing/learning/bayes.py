@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from departing.fitting.likelihood import Evidence, Parameters
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.learning.blocks import BlockLearner, next_block
 from departing.learning.information_gain import Memory, Prospects, priced
 from departing.learning.posterior import Draws, Posterior
@@ -53,9 +53,9 @@ class Model(BlockLearner):
     def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         self.ledger.book(counts, categories, outcomes)
 
-    def evidence(self) -> Evidence | None:
+    def evidence(self) -> MixtureLikelihood | None:
         """What users did so far, None if nothing is known."""
-        found = Evidence.of(*self.ledger.histogram(ROWS), self.n_types)
+        found = MixtureLikelihood.from_counts(*self.ledger.histogram(ROWS), self.n_types)
         return found if len(found.users) else None
 
     def _starts(self) -> int:

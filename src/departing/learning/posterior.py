@@ -7,7 +7,8 @@ from itertools import permutations
 
 import numpy as np
 
-from departing.fitting.likelihood import Evidence, Parameters, Peaks, climb
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.optimisation import NewtonResult, newton_maximise
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
@@ -29,7 +30,7 @@ MARGIN = 50.0  # a chance asked about n times is kept off 0 and 1 by one in so m
 class Mode:
     """A peak of the posterior: where it is, how much of it it holds, and its curvature there."""
 
-    evidence: Evidence
+    evidence: MixtureLikelihood
     eta: Floats
     share: float
     height: float
@@ -39,7 +40,7 @@ class Mode:
     @cached_property
     def instance(self) -> Instance:
         """The instance at the peak."""
-        return _instance_of(self.evidence.unpack(self.eta), self.evidence.asked_in_all)
+        return _instance_of(self.evidence.from_logits(self.eta), self.evidence.impressions)
 
     @property
     def curvature(self) -> Floats:
@@ -50,8 +51,8 @@ class Mode:
     def around(self) -> list[Instance]:
         """The instances a `STEP` ahead in every parameter, then those a step back."""
         moves = STEP * np.eye(len(self.eta))
-        asked = self.evidence.asked_in_all
-        return [_instance_of(self.evidence.unpack(self.eta + move), asked) for move in (*moves, *-moves)]
+        asked = self.evidence.impressions
+        return [_instance_of(self.evidence.from_logits(self.eta + move), asked) for move in (*moves, *-moves)]
 
     @cached_property
     def around_arrays(self) -> tuple[Floats, Floats]:
@@ -83,7 +84,7 @@ class Posterior:
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
 
-    def draw(self, evidence: Evidence, n: int, starts: int) -> Draws:
+    def draw(self, evidence: MixtureLikelihood, n: int, starts: int) -> Draws:
         """`n` instances with their weights; unlikely ones are among them on purpose."""
         modes = self._modes(evidence, starts)
         visits = np.sqrt([mode.share for mode in modes])
@@ -124,12 +125,12 @@ class Posterior:
             i = int(weights.argmax())
             if np.exp(weights - weights[i]).sum() > 1 / HEAVY:
                 break
-            peak = climb(owners[i].evidence, etas[i][None], PSEUDO)
+            peak = newton_maximise(owners[i].evidence, etas[i][None], PSEUDO)
             if abs(peak.values[0] - owners[i].height) <= SAME:
                 break
             weights[i] = -np.inf
 
-    def best(self, evidence: Evidence, starts: int) -> Instance:
+    def best(self, evidence: MixtureLikelihood, starts: int) -> Instance:
         """The instance at the highest peak."""
         return max(self._modes(evidence, starts), key=lambda mode: mode.share).instance
 
@@ -153,24 +154,24 @@ class Posterior:
             part[category] = part[category, order]
         return Parameters(parameters.prior, *swapped)
 
-    def _modes(self, evidence: Evidence, starts: int) -> list[Mode]:
-        fresh = [evidence.pack(self.guess()) for _ in range(starts)]
-        known = [evidence.pack(parameters) for parameters in self.pool]
+    def _modes(self, evidence: MixtureLikelihood, starts: int) -> list[Mode]:
+        fresh = [evidence.to_logits(self.guess()) for _ in range(starts)]
+        known = [evidence.to_logits(parameters) for parameters in self.pool]
         if self.pool:  # one more from near the best, to leave a saddle; and some where types like other categories
             fresh.append(known[0] + self.rng.normal(size=evidence.n_parameters) * self.rng.choice([0.3, 1.0]))
-            fresh += [evidence.pack(self._mistaken(self.pool[0])) for _ in range(starts)]
-        near = evidence.approach(np.clip(np.array(fresh), -6, 6), PSEUDO, 20)
-        peaks = climb(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO)
+            fresh += [evidence.to_logits(self._mistaken(self.pool[0])) for _ in range(starts)]
+        near = evidence.run_em(np.clip(np.array(fresh), -6, 6), PSEUDO, 20)
+        peaks = newton_maximise(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO)
         kept = _distinct(peaks, evidence.n_types)
-        curvature, directions = np.linalg.eigh(peaks.informations[kept])
+        curvature, directions = np.linalg.eigh(peaks.information[kept])
         curvature = np.maximum(curvature, 0.3)
         held = peaks.values[kept] - 0.5 * np.log(curvature).sum(axis=1)
         order = np.argsort(-held, kind="stable")[:POOL]
         order = order[held[order] > held[order[0]] - FAR]
         share = np.exp(held[order] - held[order[0]])
         share /= share.sum()
-        etas, heights = peaks.etas[kept][order], peaks.values[kept][order]
-        self.pool = [evidence.unpack(eta) for eta in etas]
+        etas, heights = peaks.logits[kept][order], peaks.values[kept][order]
+        self.pool = [evidence.from_logits(eta) for eta in etas]
         return [
             Mode(evidence, *parts)
             for parts in zip(etas, share, heights, curvature[order], directions[order], strict=True)
@@ -186,31 +187,33 @@ class Posterior:
         start = mode.eta + (tails * width) @ mode.directions[:, weak].T
         start = np.clip(start, np.minimum(-FARTHEST, mode.eta), np.maximum(FARTHEST, mode.eta))
         if weak.any() and not weak.all():
-            peaks = climb(evidence, start, PSEUDO, basis, 12)
+            peaks = newton_maximise(evidence, start, PSEUDO, basis, 12)
         else:
-            values, _, informations = evidence.slopes(start, PSEUDO)
-            peaks = Peaks(start, values, informations)
-        tight, inside = np.linalg.eigh(basis.T @ peaks.informations @ basis)
+            values, _, informations = evidence.derivatives(start, PSEUDO)
+            peaks = NewtonResult(start, values, informations)
+        tight, inside = np.linalg.eigh(basis.T @ peaks.information @ basis)
         tight = np.maximum(tight, 1.0)
         proposed = -3 * np.log1p(tails**2 / 5).sum(axis=1) - np.log(width).sum()
         weight = peaks.values - 0.5 * np.log(tight).sum(axis=1) - proposed
         # The same noise for both of a pair, the other way round, so that their mean is right to first order.
         noise = _mirrored(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
         root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
-        return peaks.etas + np.einsum("dr,nrs,ns->nd", basis, root, noise), weight
+        return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), weight
 
-    def _instance(self, evidence: Evidence, eta: Floats) -> Instance:
+    def _instance(self, evidence: MixtureLikelihood, eta: Floats) -> Instance:
         """The instance at `eta`; whether departure is sure where nobody ever stayed is drawn too."""
-        found = evidence.unpack(eta)
+        found = evidence.from_logits(eta)
         depart = np.array(found.depart)
-        doubt = 1.0 if len(evidence.departing) else 0.02  # where nobody ever stayed at all it will be sure everywhere
-        for category in np.setdiff1d(np.arange(self.n_categories), evidence.departing):
-            misses = int(evidence.never_stayed[category])
+        doubt = (
+            1.0 if len(evidence.depart_categories) else 0.02
+        )  # where nobody ever stayed at all it will be sure everywhere
+        for category in np.setdiff1d(np.arange(self.n_categories), evidence.depart_categories):
+            misses = int(evidence.sure_departures[category])
             # Sure departure competes with a chance from the prior, which brings so many departures with:
             explained = doubt * 6 / ((misses + 2) * (misses + 3))
             if self.rng.random() < explained / (1 + explained):
                 depart[category] = self.rng.beta(2 + misses, 2)
-        return _instance_of(replace(found, depart=depart), evidence.asked_in_all)
+        return _instance_of(replace(found, depart=depart), evidence.impressions)
 
 
 def _mirrored(half: Floats, n: int) -> Floats:
@@ -245,12 +248,12 @@ def _resample(share: Floats, n: int, rng: np.random.Generator) -> tuple[Integers
     return np.concatenate([heavy, chosen]), np.concatenate([share[heavy], np.full(len(chosen), rest / len(chosen))])
 
 
-def _distinct(peaks: Peaks, n_types: int) -> list[int]:
+def _distinct(peaks: NewtonResult, n_types: int) -> list[int]:
     """The peaks that are not one found twice, or found with the types relabelled; the highest first."""
     kept: list[int] = []
     for i in np.argsort(-peaks.values, kind="stable").tolist():
         near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME]
-        if not any(_alike(peaks.etas[i], peaks.etas[j], peaks.informations[j], n_types) for j in near):
+        if not any(_alike(peaks.logits[i], peaks.logits[j], peaks.information[j], n_types) for j in near):
             kept.append(i)
     return kept
 

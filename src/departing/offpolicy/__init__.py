@@ -1,1 +1,1 @@
-"""What another policy would have earned on a log."""
+"""Off-policy evaluation: value of a policy from the log of another."""

@@ -58,7 +58,7 @@ def policy_gains(
         "greedy": Greedy(instance),
         f"always {instance.categories[fixed]}": Fixed(fixed),
     }
-    instances = fit.bootstrap(resamples, "resample", seed=seed, progress=progress)
+    instances = fit.bootstrap(resamples, "nonparametric", seed=seed, progress=progress)
     point = {name: evaluate(instance, policy, gap, EVALUATION_NODES).value for name, policy in policies.items()}
     bounds = {name: _bounds(policy, instances, gap) for name, policy in policies.items()}
     values = [PolicyValue(name, point[name], *_interval(*bounds[name])) for name in policies]

@@ -1,4 +1,4 @@
-"""Weighted estimates: the users of a log who were shown what a policy shows, each standing for those who were not."""
+"""Per-decision importance sampling (PDIS) and doubly robust (DR) returns of the users of a log."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,135 +17,140 @@ from departing.policy.protocol import recommended
 Booleans = npt.NDArray[np.bool_]
 
 
-def watched(histories: Histories) -> Floats:
-    """The chance that step t of a user who has not departed is in the log, `[t]`.
+def observation_probabilities(histories: Histories) -> Floats:
+    """Probability `[t]` that step t of a user who has not departed is observed, by the Kaplan-Meier estimator.
 
-    A product of shares among the users who got so far (Kaplan and Meier), right if it does not depend on what users
-    do whether we go on looking, given the number of steps.
+    Its inverse is the inverse-probability-of-censoring weight. Valid if censoring is independent of the user's
+    behaviour given the number of steps.
     """
-    times, last = histories.multiplicity.astype(np.float64), histories.steps - 1
-    longest = int(last.max(initial=0)) + 1
+    users, last = histories.multiplicity.astype(np.float64), histories.steps - 1
+    length = int(last.max(initial=0)) + 1
 
-    def ends(rows: Booleans) -> Floats:
+    def ending(rows: Booleans) -> Floats:
         rows = rows & (last >= 0)
-        return np.bincount(last[rows], times[rows], longest).astype(np.float64)
+        return np.bincount(last[rows], users[rows], length).astype(np.float64)
 
-    after = np.append(ends(np.ones(len(last), bool))[::-1].cumsum()[::-1][1:], 0.0)  # have a next step
-    stayed = ends(histories.censored)
-    return np.concatenate([[1.0], (1 - _share(stayed, after + stayed)).cumprod()[:-1]])
+    continued = np.append(ending(np.ones(len(last), bool))[::-1].cumsum()[::-1][1:], 0.0)  # have a next step
+    censored = ending(histories.censored)
+    return np.concatenate([[1.0], (1 - _ratio(censored, continued + censored)).cumprod()[:-1]])
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
+def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
 @dataclass(frozen=True)
-class Weighted:
-    """Sums over the users of a log who have a propensity at every step.
+class ImportanceReturns:
+    """PDIS and DR returns of users with known propensities, and their weights by step.
 
-    `clicks[n]` and `robust[n]` have a summand of the two estimates for every user; `following`, `weights` and
-    `squares` are by step: how many were shown what the policy shows up to and with this step, and the sums of their
-    weights and of the squares. `unknown` users miss a propensity.
+    `pdis[n]` and `dr[n]` have one return per user. By step, `users` counts those whose categories agree with the
+    policy up to and including it; `weight_sums` and `squared_weight_sums` are over these users. Users without a
+    propensity at some step are left out and counted in `missing`.
     """
 
-    clicks: Floats
-    robust: Floats
-    following: Integers
-    weights: Floats
-    squares: Floats
-    unknown: int
+    pdis: Floats
+    dr: Floats
+    users: Integers
+    weight_sums: Floats
+    squared_weight_sums: Floats
+    missing: int
 
     @property
-    def effective(self) -> Floats:
-        """How many users with equal weights those who follow the policy are worth, by step."""
-        return _share(self.weights**2, self.squares)
+    def ess(self) -> Floats:
+        """Kish's effective sample size by step: squared sum of the weights over the sum of their squares."""
+        return _ratio(self.weight_sums**2, self.squared_weight_sums)
 
-    def steps(self, most: float) -> int:
-        """The number of steps before the first at which one user stands for more than `most` on average."""
-        stands = _share(self.squares, self.weights)
-        return int(np.argmax(np.append((stands > most) | (self.following == 0), True)))
+    def horizon(self, max_weight: float) -> int:
+        """Number of steps before the weighted mean weight first exceeds `max_weight`, or no user is left."""
+        weight = _ratio(self.squared_weight_sums, self.weight_sums)
+        return int(np.argmax(np.append((weight > max_weight) | (self.users == 0), True)))
 
 
-def weigh(parts: Iterable[Episodes], to_go: ContinuationValues, seen: Floats, steps: int) -> Weighted:
-    """Add up the summands of all users, with the model's values after so many steps.
+def importance_returns(
+    chunks: Iterable[Episodes], continuation: ContinuationValues, observed: Floats, horizon: int
+) -> ImportanceReturns:
+    """Compute the returns of all users, with the model's continuation values after `horizon` steps.
 
-    A user who was shown what the policy shows up to step t has the weight w_t, one over the product of the
-    propensities. With v the value to go under the model, 0 for users who departed, the summands are
+    The importance weight w_t of a user whose categories agree with the policy up to step t is one over the product
+    of the propensities, and 0 for others. With v_t the continuation value under the model (0 after a departure) and
+    o_t = `observed[t]`, the returns are
 
-        Σ_t w_t click_t / seen_t + w_last v_next / seen_last,
+        PDIS = Σ_{t<H} w_t click_t / o_t + w_{H-1} v_H / o_{H-1},
+        DR   = v_0 + Σ_{t<H} w_t (click_t + v_{t+1} - v_t) / o_t.
 
-    the last term for users who stayed after the last step, and for the doubly robust estimate
-
-        v_0 + Σ_t w_t (click_t + v_{t+1} - v_t) / seen_t.
-
-    Pending steps are left out, as in a fit.
+    Steps whose departure is pending are left out, as in a fit.
     """
-    following, weights, squares = np.zeros(steps, np.int64), np.zeros(steps), np.zeros(steps)
-    clicks, robust, unknown = [np.zeros(0)], [np.zeros(0)], 0
-    for part in map(_without_pending, parts):
-        first = np.flatnonzero(part.step == 0)
-        known = ~np.logical_or.reduceat(np.isnan(part.propensity), first) if len(first) else np.zeros(0, bool)
-        unknown += int((~known).sum())
-        crowd = _Crowd(part, first[known], np.append(first, len(part))[1:][known], to_go, seen)
-        for t in range(steps):
-            weight = crowd.step(t, t == steps - 1)
-            if not len(weight):
+    users, weight_sums, squared_weight_sums = np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros(horizon)
+    pdis, dr, missing = [np.zeros(0)], [np.zeros(0)], 0
+    for chunk in map(_without_pending, chunks):
+        first = np.flatnonzero(chunk.step == 0)
+        known = ~np.logical_or.reduceat(np.isnan(chunk.propensity), first) if len(first) else np.zeros(0, bool)
+        missing += int((~known).sum())
+        trajectories = _Trajectories(
+            chunk, first[known], np.append(first, len(chunk))[1:][known], continuation, observed
+        )
+        for t in range(horizon):
+            weights = trajectories.step(t, t == horizon - 1)
+            if not len(weights):
                 break
-            following[t] += len(weight)
-            weights[t] += weight.sum()
-            squares[t] += (weight**2).sum()
-        clicks.append(crowd.clicks)
-        robust.append(crowd.robust)
-    return Weighted(np.concatenate(clicks), np.concatenate(robust), following, weights, squares, unknown)
+            users[t] += len(weights)
+            weight_sums[t] += weights.sum()
+            squared_weight_sums[t] += (weights**2).sum()
+        pdis.append(trajectories.pdis)
+        dr.append(trajectories.dr)
+    return ImportanceReturns(
+        np.concatenate(pdis), np.concatenate(dr), users, weight_sums, squared_weight_sums, missing
+    )
 
 
-def _without_pending(part: Episodes) -> Episodes:
-    """The steps after which it is known who stayed: of every user the first ones."""
-    kept = ~part.pending
-    return Episodes(**{name: values[kept] for name, values in vars(part).items()})
+def _without_pending(chunk: Episodes) -> Episodes:
+    """Steps with a known outcome: for every user the first ones."""
+    kept = ~chunk.pending
+    return Episodes(**{name: values[kept] for name, values in vars(chunk).items()})
 
 
-class _Crowd:
-    """Users of a part of a log, followed step by step as long as they are shown what the policy shows."""
+class _Trajectories:
+    """Users of a chunk, followed step by step while their categories agree with the policy."""
 
     def __init__(
-        self, part: Episodes, first: Integers, end: Integers, to_go: ContinuationValues, seen: Floats
+        self, chunk: Episodes, first: Integers, end: Integers, continuation: ContinuationValues, observed: Floats
     ) -> None:
-        self.part, self.first, self.end, self.to_go, self.seen = part, first, end, to_go, seen
-        instance = to_go.instance
+        self.chunk, self.first, self.end = chunk, first, end
+        self.continuation, self.observed = continuation, observed
+        instance = continuation.instance
         n = len(first)
         self.user, self.row, self.weight = np.arange(n), np.zeros(n, np.int64), np.ones(n)
         self.counts = np.zeros((n, instance.n_categories, 4), np.int64)
-        start = float(instance.normalised_prior @ to_go.levels[0].values[0])
-        self.value, self.clicks, self.robust = np.full(n, start), np.zeros(n), np.full(n, start)
+        initial = float(instance.normalised_prior @ continuation.levels[0].values[0])
+        self.value, self.pdis, self.dr = np.full(n, initial), np.zeros(n), np.full(n, initial)
 
-    def step(self, t: int, last: bool) -> Floats:
-        """Make step t of those who are shown the right category: what each of them stands for."""
+    def step(self, t: int, final: bool) -> Floats:
+        """Add step t of the users who still agree with the policy; return their weights."""
         self._keep(self.first[self.user] + t < self.end[self.user])
         if len(self.user):
             at = self.first[self.user] + t
-            self._keep(self.part.category[at] == recommended(self.to_go.policy, self.counts))
+            self._keep(self.chunk.category[at] == recommended(self.continuation.policy, self.counts))
         if not len(self.user):
             return np.zeros(0)
         at = self.first[self.user] + t
-        outcome = self.part.outcome[at]
-        self.weight = self.weight / self.part.propensity[at]
+        outcome = self.chunk.outcome[at]
+        self.weight = self.weight / self.chunk.propensity[at]
         clicked = (outcome == CLICK) | (outcome == CLICK_DEPART)
-        ahead = self._advance(t, self.part.category[at], np.where(clicked, CLICK, STAY))
-        after = np.where(outcome >= DEPART, 0.0, ahead)
-        stands = self.weight / self.seen[t]
-        self.clicks[self.user] += stands * (clicked + (after if last else 0.0))
-        self.robust[self.user] += stands * (clicked + after - self.value)
-        self.value = after
-        return np.asarray(stands)
+        next_value = self._advance(t, self.chunk.category[at], np.where(clicked, CLICK, STAY))
+        next_value = np.where(outcome >= DEPART, 0.0, next_value)
+        weight = self.weight / self.observed[t]
+        self.pdis[self.user] += weight * (clicked + (next_value if final else 0.0))
+        self.dr[self.user] += weight * (clicked + next_value - self.value)
+        self.value = next_value
+        return np.asarray(weight)
 
     def _advance(self, t: int, category: Integers, outcome: Integers) -> Floats:
-        """Move to the next counts, as if everybody stayed: the values to go there."""
-        instance = self.to_go.instance
+        """Move to the next counts as if every user stayed; return the continuation values there."""
+        instance = self.continuation.instance
         self.counts[np.arange(len(category)), category, outcome] += 1
-        self.row = self.to_go.after(t, self.row, outcome)
+        self.row = self.continuation.after(t, self.row, outcome)
         beliefs = posterior(log_weights(instance, self.counts), instance.prior)
-        return np.asarray((beliefs * self.to_go.values(t + 1, self.row, self.counts)).sum(axis=1))
+        return np.asarray((beliefs * self.continuation.values(t + 1, self.row, self.counts)).sum(axis=1))
 
     def _keep(self, rows: Booleans) -> None:
         self.user, self.row, self.weight = self.user[rows], self.row[rows], self.weight[rows]

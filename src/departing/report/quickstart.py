@@ -10,7 +10,8 @@ import numpy as np
 from departing.evaluation.evaluate import Evaluation
 from departing.fitting.likelihood import Parameters
 from departing.fitting.plot import draw_fit
-from departing.fitting.type_matching import matched
+from departing.fitting.type_description import describe_types
+from departing.fitting.type_matching import match_types
 from departing.formatting import format_bounds, format_number, format_percent, format_significant
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Floats, Instance
@@ -65,8 +66,8 @@ def _body(demo: QuickstartDemo) -> str:
     log, blog = demo.log, demo.blog
     values = dict(blog.values)
     gain = values[describe(blog.best, blog.instance)].value - values["always sports"].value
-    optimal, log_clicks = log.gains.values[0], log.check.clicks
-    types = log.fit.words()
+    optimal, log_clicks = log.gains.values[0], log.check.clicks_per_user
+    types = describe_types(log.fit.instance)
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
     body = Template(template).substitute(
         days=LOG_DAYS,
@@ -129,10 +130,10 @@ def _instance_table(instance: Instance) -> str:
 
 def _truth_table(log: LogDemo) -> str:
     """Every fitted probability with its standard error, beside the true value."""
-    fitted, errors, true = log.fit.instance, log.fit.errors, log.truth
+    fitted, errors, true = log.fit.instance, log.fit.stderr, log.truth
     order = [true.categories.index(name) for name in fitted.categories]
     click, depart, last = (part[order] for part in (true.click, true.depart, true.depart_on_click))
-    same = matched(Parameters(true.prior, click, depart, last), fitted)
+    same = match_types(Parameters(true.prior, click, depart, last), fitted)
     rows = [["share of readers", *_beside(fitted.prior, errors.prior, same.prior)]]
     for a, name in enumerate(fitted.categories):
         rows.append([f"click, {name}", *_beside(fitted.click[a], errors.click[a], same.click[a])])

@@ -7,7 +7,7 @@ from math import sqrt
 
 import msgspec
 
-from departing.fitting.fit import describe_type
+from departing.fitting.type_description import describe_type
 from departing.model.instance import Instance
 from departing.service.api import messages as m
 from departing.service.export import PAST, pasts

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from departing.fitting.resampling import outcomes
+from departing.fitting.resampling import sample_outcomes
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
@@ -99,7 +99,7 @@ def sample_log(
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
     while len(here):
         category = rng.choice(instance.n_categories, len(here), p=chosen)
-        outcome = outcomes(instance, category, types[here], rng)
+        outcome = sample_outcomes(instance, category, types[here], rng)
         events.append((here, now, category, outcome))
         now = now + rng.exponential(pause, len(here))
         going = (outcome < DEPART) & (now < length)

@@ -8,7 +8,8 @@ from rich.table import Table as RichTable
 
 from departing.data.quality import LogReport
 from departing.fitting.fit import Fit
-from departing.fitting.goodness_of_fit import Check
+from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.type_description import describe_types
 from departing.formatting import finite_or_none, format_clicks_per_user
 from departing.offpolicy.gains import PolicyGains, PolicyValue
 
@@ -32,13 +33,13 @@ def criteria_table(fit: Fit) -> RichTable:
 
 def type_table(fit: Fit) -> RichTable:
     """For every category the chances of all types, each with its standard error, or a question mark where unknown."""
-    instance, errors, sure = fit.instance, fit.errors, fit.identified
+    instance, errors, sure = fit.instance, fit.stderr, fit.identified
     table = RichTable(title="Chances and their standard errors", title_justify="left")
     table.add_column("category", overflow="fold")
     table.add_column("", no_wrap=True)
     for x, name in enumerate(instance.types):
         table.add_column(f"{escape(name)}\n{_with_error(instance.prior[x], errors.prior[x])}", justify="right")
-    fields = ["click", "depart", *(["depart_on_click"] if len(fit.evidence.leaving) else [])]
+    fields = ["click", "depart", *(["depart_on_click"] if len(fit.likelihood.depart_on_click_categories) else [])]
     for a, name in enumerate(instance.categories[:SHOWN]):
         for i, field in enumerate(fields):
             values, error, known = (getattr(part, field)[a] for part in (instance, errors, sure))
@@ -82,7 +83,7 @@ def log_values(report: LogReport) -> dict[str, Any]:
     return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
 
 
-def fit_values(fit: Fit, check: Check | None, gains: PolicyGains | None) -> dict[str, Any]:
+def fit_values(fit: Fit, check: FitCheck | None, gains: PolicyGains | None) -> dict[str, Any]:
     """All of it as plain values."""
     fields = ("prior", "click", "depart", "depart_on_click")
     low, high = fit.intervals()
@@ -90,9 +91,9 @@ def fit_values(fit: Fit, check: Check | None, gains: PolicyGains | None) -> dict
         "users": fit.histories.users,
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
         "types": fit.instance.n_types,
-        "words": fit.words(),
+        "type_descriptions": describe_types(fit.instance),
         "instance": fit.instance.to_dict(),
-        "errors": {name: getattr(fit.errors, name).tolist() for name in fields},
+        "stderr": {name: getattr(fit.stderr, name).tolist() for name in fields},
         "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
         "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
         "log_likelihood": fit.log_likelihood,
@@ -101,8 +102,8 @@ def fit_values(fit: Fit, check: Check | None, gains: PolicyGains | None) -> dict
     }
     if check is not None:
         worst = [vars(cell) | {"z": cell.z} for cell in check.worst(10)]
-        values["check"] = {"p_value": check.p_value, "worst": worst, "clicks_per_user": check.clicks}
-        values["check"]["cut_short"] = check.cut_short
+        values["check"] = {"p_value": check.p_value, "worst": worst, "clicks_per_user": check.clicks_per_user}
+        values["check"]["truncated"] = check.truncated
     if gains is not None:
         values["optimal_policy"] = gains.plan.words()
         for name, rows in (("values", gains.values), ("gains", gains.gains)):

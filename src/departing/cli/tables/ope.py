@@ -1,4 +1,4 @@
-"""What a policy would have earned on a log, as tables for a person and as plain values for a program."""
+"""Terminal tables and JSON values of off-policy evaluation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,79 +7,66 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.formatting import format_number
-from departing.offpolicy.off_policy_value import Estimate, OffPolicyValue
+from departing.offpolicy.estimators import Estimate, OffPolicyValue
 
-SHOWN = 8  # steps of the overlap that are shown
-MEANING = {
-    "model": "under the fitted instance",
-    "weighted": "from the log, by weights",
-    "doubly robust": "from the log, the model takes out luck",
-}
+MAX_STEPS = 8  # rows of the overlap table
+ESTIMATORS = {"dm": "direct method (DM)", "pdis": "importance sampling (PDIS)", "dr": "doubly robust (DR)"}
 
 
-def value_table(words: str, found: OffPolicyValue) -> RichTable:
-    """The estimates, one a row."""
-    table = RichTable(title=escape(f"Clicks per user of {words}"), title_justify="left")
-    table.add_column("estimate")
-    for name in ("clicks", "error", f"{found.confidence:.0%} interval"):
+def value_table(policy: str, value: OffPolicyValue) -> RichTable:
+    """Estimates of the value of a policy, one per row."""
+    table = RichTable(title=escape(f"Clicks per user of {policy}"), title_justify="left")
+    table.add_column("estimator")
+    for name in ("clicks", "std. error", f"{value.confidence:.0%} interval", "ESS"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what it rests on")
-    for name, estimate in _estimates(found).items():
-        table.add_row(
-            name,
-            format_number(estimate.value, 4),
-            format_number(estimate.stderr, 4),
-            f"{format_number(estimate.lower, 4)} to {format_number(estimate.upper, 4)}",
-            MEANING[name],
-        )
+    for name, estimate in value.estimates.items():
+        stderr, ess = format_number(estimate.stderr, 4), f"{estimate.ess:,.0f}"
+        table.add_row(ESTIMATORS[name], format_number(estimate.value, 4), stderr, _interval(estimate), ess)
     return table
 
 
-def overlap_table(found: OffPolicyValue) -> RichTable:
-    """How many users were shown what the policy shows, by step."""
-    table = RichTable(title="Users who were shown what the policy shows", title_justify="left")
-    for name in ("up to step", "users", "worth", "of its clicks"):
+def _interval(estimate: Estimate) -> str:
+    return f"{format_number(estimate.lower, 4)} to {format_number(estimate.upper, 4)}"
+
+
+def overlap_table(value: OffPolicyValue) -> RichTable:
+    """Overlap of the log with the policy by step; steps after the horizon are dimmed."""
+    table = RichTable(title="Overlap: users whose categories agree with the policy", title_justify="left")
+    for name in ("up to step", "users", "ESS", "share of clicks"):
         table.add_column(name, justify="right", no_wrap=True)
-    for each in found.overlap[:SHOWN]:
-        used = "" if each.step < found.steps else "dim"
-        cells = (str(each.step + 1), f"{each.following:,}", f"{each.effective:,.0f}", f"{each.share:.1%}")
-        table.add_row(*cells, style=used)
+    for row in value.overlap[:MAX_STEPS]:
+        cells = (str(row.step + 1), f"{row.users:,}", f"{row.ess:,.0f}", f"{row.click_share:.1%}")
+        table.add_row(*cells, style="" if row.step < value.horizon else "dim")
     return table
 
 
-def ranking_table(words: Sequence[str], found: Sequence[OffPolicyValue], seen: float | None) -> RichTable:
-    """The best estimate of every policy, best first, beside what the log did, `seen`."""
-    table = RichTable(title="Side by side", title_justify="left")
+def ranking_table(policies: Sequence[str], values: Sequence[OffPolicyValue], log_value: float | None) -> RichTable:
+    """Best estimate of every policy in decreasing order, with the clicks per user of the log."""
+    table = RichTable(title="Comparison", title_justify="left")
     table.add_column("policy")
-    for name in ("clicks", f"{found[0].confidence:.0%} interval", "times the log"):
+    for name in ("clicks", f"{values[0].confidence:.0%} interval", "ratio to log"):
         table.add_column(name, justify="right", no_wrap=True)
     rows: list[tuple[str, float, Estimate | None]] = [
-        (name, each.best.value, each.best) for name, each in zip(words, found, strict=True)
+        (name, value.best.value, value.best) for name, value in zip(policies, values, strict=True)
     ]
-    if seen is not None:
-        rows.append(("what the log did", seen, None))
-    for name, value, best in sorted(rows, key=lambda row: -row[1]):
-        interval = "" if best is None else f"{format_number(best.lower, 4)} to {format_number(best.upper, 4)}"
-        times = "" if seen is None or best is None or seen == 0 else f"{value / seen:.2f}"
-        table.add_row(escape(name), format_number(value, 4), interval, times)
+    if log_value is not None:
+        rows.append(("policy of the log", log_value, None))
+    for name, clicks, best in sorted(rows, key=lambda row: -row[1]):
+        interval = "" if best is None else _interval(best)
+        ratio = "" if log_value is None or best is None or log_value == 0 else f"{clicks / log_value:.2f}"
+        table.add_row(escape(name), format_number(clicks, 4), interval, ratio)
     return table
 
 
-def value_values(words: str, found: OffPolicyValue) -> dict[str, Any]:
-    """The same as plain values."""
+def ope_values(policy: str, value: OffPolicyValue) -> dict[str, Any]:
+    """The same as JSON values."""
     return {
-        "policy": words,
-        "confidence": found.confidence,
-        "users": found.users,
-        "estimates": {name: vars(estimate) for name, estimate in _estimates(found).items()},
-        "steps": found.steps,
-        "beyond": found.beyond,
-        "effective": found.effective,
-        "overlap": [vars(each) for each in found.overlap],
-        "warnings": list(found.warnings),
+        "policy": policy,
+        "confidence": value.confidence,
+        "users": value.users,
+        "estimates": {name: vars(estimate) for name, estimate in value.estimates.items()},
+        "horizon": value.horizon,
+        "tail_share": value.tail_share,
+        "overlap": [vars(row) for row in value.overlap],
+        "warnings": list(value.warnings),
     }
-
-
-def _estimates(found: OffPolicyValue) -> dict[str, Estimate]:
-    named = {"model": found.model, "weighted": found.weighted, "doubly robust": found.robust}
-    return {name: estimate for name, estimate in named.items() if estimate is not None}

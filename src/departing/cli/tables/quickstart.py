@@ -6,6 +6,7 @@ from rich.console import Group
 
 from departing.cli.tables.evaluation import EvaluationTable, evaluation_values, run_values
 from departing.cli.tables.fit import gains_table
+from departing.fitting.type_description import describe_types
 from departing.policy.library import describe
 from departing.quickstart_demo import CONFIDENCE, LEARNING_USERS, LOG_USERS, QuickstartDemo
 
@@ -15,7 +16,7 @@ def quickstart_tables(demo: QuickstartDemo) -> Group:
     log, optimal = demo.log, demo.log.gains.values[0]
     return Group(
         f"Log of a magazine that recommended at random: {log.events:,} events.",
-        *(f"  {sentence}" for sentence in log.fit.words()),
+        *(f"  {sentence}" for sentence in describe_types(log.fit.instance)),
         f"Show {log.first_category} first, then adapt to the reader's clicks:",
         gains_table(log.gains),
         f"The log is simulated, so the truth is known: the policy has a value of {log.policy_value:.3f} clicks per "
@@ -38,8 +39,8 @@ def quickstart_values(demo: QuickstartDemo) -> dict[str, Any]:
         "runs": [run_values(best, run, CONFIDENCE, seconds) for run, seconds in demo.blog.runs],
         "log": {
             "events": log.events,
-            "types": log.fit.words(),
-            "clicks_per_user": log.check.clicks,
+            "types": describe_types(log.fit.instance),
+            "clicks_per_user": log.check.clicks_per_user,
             "policy_value": log.policy_value,
             "simulated": log.run.mean,
             "optimum": log.optimum,

@@ -1,8 +1,9 @@
-"""Types as a mixture: the likelihood of what users did, its gradient and its information.
+"""Compiled log-posterior of a latent class model, with gradient, observed information and EM.
 
-Every user answers questions with yes or no: the chance of yes depends on the question and the type. `yes[n, F]` and
-`asked[n, F]` are the answers of `users[n]` alike users. Parameters are logits: `eta[f * M + x]` of the chance that
-type x answers question f with yes, then M - 1 of the prior against the last type.
+A user of type x answers binary response f (click, depart after a no-click, depart after a click, by category)
+positively with a probability that depends on f and x. Row n stands for `users[n]` users with the same
+`successes[n, F]` out of `trials[n, F]`. Parameters are logits `[F * M + M - 1]`: first `f * M + x` for response f of
+type x, then the M - 1 log-ratios of the prior to its last entry.
 """
 
 import math
@@ -18,103 +19,105 @@ def _log_sigmoid(z):
 
 
 @kernel
-def _unpack(eta, n_types, log_yes, log_no, log_prior):
-    """The logarithms of the chances of yes and of no, `[F, M]`, and of the prior, `[M]`."""
-    n_questions = log_yes.shape[0]
-    for f in range(n_questions):
+def _log_probabilities(logits, n_types, log_success, log_failure, log_prior):
+    """Fill the log probabilities of success and failure, `[F, M]`, and of the prior, `[M]`."""
+    n_responses = log_success.shape[0]
+    for f in range(n_responses):
         for x in range(n_types):
-            log_yes[f, x] = _log_sigmoid(eta[f * n_types + x])
-            log_no[f, x] = _log_sigmoid(-eta[f * n_types + x])
+            log_success[f, x] = _log_sigmoid(logits[f * n_types + x])
+            log_failure[f, x] = _log_sigmoid(-logits[f * n_types + x])
     largest = 0.0
     for x in range(n_types - 1):
-        largest = max(largest, eta[n_questions * n_types + x])
+        largest = max(largest, logits[n_responses * n_types + x])
     total = 0.0
     for x in range(n_types):
-        log_prior[x] = (eta[n_questions * n_types + x] if x < n_types - 1 else 0.0) - largest
+        log_prior[x] = (logits[n_responses * n_types + x] if x < n_types - 1 else 0.0) - largest
         total += math.exp(log_prior[x])
     for x in range(n_types):
         log_prior[x] -= math.log(total)
 
 
 @kernel
-def _responsibility(u, yes, asked, log_yes, log_no, log_prior, share):
-    """The log-likelihood of row u; `share[M]` becomes the posterior over types."""
-    n_questions, n_types = log_yes.shape
+def _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp):
+    """Return the log-likelihood of a user of row n; fill `resp[M]` with the posterior over types."""
+    n_responses, n_types = log_success.shape
     for x in range(n_types):
-        share[x] = log_prior[x]
-    for f in range(n_questions):
-        if asked[u, f] > 0:
-            no = asked[u, f] - yes[u, f]
+        resp[x] = log_prior[x]
+    for f in range(n_responses):
+        if trials[n, f] > 0:
+            failures = trials[n, f] - successes[n, f]
             for x in range(n_types):
-                share[x] += yes[u, f] * log_yes[f, x] + no * log_no[f, x]
-    largest = share[0]
+                resp[x] += successes[n, f] * log_success[f, x] + failures * log_failure[f, x]
+    largest = resp[0]
     for x in range(1, n_types):
-        largest = max(largest, share[x])
+        largest = max(largest, resp[x])
     total = 0.0
     for x in range(n_types):
-        share[x] = math.exp(share[x] - largest)
-        total += share[x]
+        resp[x] = math.exp(resp[x] - largest)
+        total += resp[x]
     for x in range(n_types):
-        share[x] /= total
+        resp[x] /= total
     return largest + math.log(total)
 
 
 @kernel
-def log_posterior(etas, users, yes, asked, n_types, pseudo, values, gradients, informations):
-    """The log-likelihood at every one of `etas[B, d]` into `values[B]`, with `pseudo` yes and no of every question.
+def log_posterior(logits, users, successes, trials, n_types, pseudocount, values, gradients, information):
+    """Fill `values[B]` with the log-posterior at `logits[B, d]`.
 
-    Also the gradient into `gradients[B, d]` and the observed information into `informations[B, d, d]` (by Louis's
-    formula: that of complete data less what is missing), unless these are empty. The prior has `pseudo` of each type.
+    Every response of every type has `pseudocount` additional successes and failures, every type `pseudocount`
+    additional users. Unless these arrays are empty, also fill `gradients[B, d]` and the observed information
+    `information[B, d, d]`, by Louis's formula: complete-data information less missing information.
     """
-    n_rows, n_questions = yes.shape
-    d = etas.shape[1]
-    first = n_questions * n_types
-    want_gradient, want_information = gradients.shape[0] > 0, informations.shape[0] > 0
-    log_yes, log_no = np.empty((n_questions, n_types)), np.empty((n_questions, n_types))
-    log_prior, share = np.empty(n_types), np.empty(n_types)
-    chance, prior = np.empty((n_questions, n_types)), np.empty(n_types)
-    said, heard, of_type = np.empty((n_questions, n_types)), np.empty((n_questions, n_types)), np.empty(n_types)
-    score, active = np.empty((n_questions + 1, n_types)), np.empty(n_questions + 1, np.int64)
-    for b in range(etas.shape[0]):
-        _unpack(etas[b], n_types, log_yes, log_no, log_prior)
-        total, everyone = 0.0, 0.0
+    n_rows, n_responses = successes.shape
+    d = logits.shape[1]
+    first = n_responses * n_types
+    want_gradient, want_information = gradients.shape[0] > 0, information.shape[0] > 0
+    log_success, log_failure = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
+    log_prior, resp = np.empty(n_types), np.empty(n_types)
+    prob, prior = np.empty((n_responses, n_types)), np.empty(n_types)
+    success_sum, trial_sum = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
+    type_sum = np.empty(n_types)
+    score, active = np.empty((n_responses + 1, n_types)), np.empty(n_responses + 1, np.int64)
+    for b in range(logits.shape[0]):
+        _log_probabilities(logits[b], n_types, log_success, log_failure, log_prior)
+        total, n_users = 0.0, 0.0
         for x in range(n_types):
             prior[x] = math.exp(log_prior[x])
-            of_type[x] = 0.0
-            total += pseudo * log_prior[x]
-            for f in range(n_questions):
-                chance[f, x] = math.exp(log_yes[f, x])
-                said[f, x] = heard[f, x] = 0.0
-                total += pseudo * (log_yes[f, x] + log_no[f, x])
+            type_sum[x] = 0.0
+            total += pseudocount * log_prior[x]
+            for f in range(n_responses):
+                prob[f, x] = math.exp(log_success[f, x])
+                success_sum[f, x] = trial_sum[f, x] = 0.0
+                total += pseudocount * (log_success[f, x] + log_failure[f, x])
         if want_information:
             for i in range(d):
                 for j in range(d):
-                    informations[b, i, j] = 0.0
-        for u in range(n_rows):
-            total += users[u] * _responsibility(u, yes, asked, log_yes, log_no, log_prior, share)
+                    information[b, i, j] = 0.0
+        for n in range(n_rows):
+            total += users[n] * _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp)
             if not want_gradient:
                 continue
-            everyone += users[u]
+            n_users += users[n]
             n_active = 0
             for x in range(n_types):
-                of_type[x] += users[u] * share[x]
-            for f in range(n_questions):
-                if asked[u, f] > 0:
+                type_sum[x] += users[n] * resp[x]
+            for f in range(n_responses):
+                if trials[n, f] > 0:
                     for x in range(n_types):
-                        said[f, x] += users[u] * share[x] * yes[u, f]
-                        heard[f, x] += users[u] * share[x] * asked[u, f]
-                        score[n_active, x] = yes[u, f] - asked[u, f] * chance[f, x]
+                        success_sum[f, x] += users[n] * resp[x] * successes[n, f]
+                        trial_sum[f, x] += users[n] * resp[x] * trials[n, f]
+                        score[n_active, x] = successes[n, f] - trials[n, f] * prob[f, x]
                     active[n_active] = f
                     n_active += 1
             if not want_information:
                 continue
             for x in range(n_types):
                 score[n_active, x] = 1.0
-            active[n_active] = n_questions
+            active[n_active] = n_responses
             n_active += 1
             for x in range(n_types):
                 for y in range(x + 1):
-                    missing = users[u] * share[x] * ((1.0 if x == y else 0.0) - share[y])
+                    missing = users[n] * resp[x] * ((1.0 if x == y else 0.0) - resp[y])
                     for i in range(n_active):
                         row = active[i] * n_types + x
                         if row >= d:
@@ -123,59 +126,60 @@ def log_posterior(etas, users, yes, asked, n_types, pseudo, values, gradients, i
                         for j in range(n_active):
                             column = active[j] * n_types + y
                             if column < d:
-                                informations[b, row, column] -= part * score[j, y]
+                                information[b, row, column] -= part * score[j, y]
         values[b] = total
         if not want_gradient:
             continue
         for x in range(n_types):
-            for f in range(n_questions):
-                weight = heard[f, x] + 2 * pseudo
-                gradients[b, f * n_types + x] = said[f, x] + pseudo - weight * chance[f, x]
+            for f in range(n_responses):
+                weight = trial_sum[f, x] + 2 * pseudocount
+                gradients[b, f * n_types + x] = success_sum[f, x] + pseudocount - weight * prob[f, x]
             if x < n_types - 1:
-                gradients[b, first + x] = of_type[x] + pseudo - (everyone + n_types * pseudo) * prior[x]
+                gradients[b, first + x] = type_sum[x] + pseudocount - (n_users + n_types * pseudocount) * prior[x]
         if not want_information:
             continue
-        for i in range(d):  # the lower triangle by types was filled: mirror what belongs to pairs of different types
+        for i in range(d):  # only pairs of types x >= y were filled
             for j in range(d):
                 if i % n_types > j % n_types:
-                    informations[b, j, i] = informations[b, i, j]
+                    information[b, j, i] = information[b, i, j]
         for x in range(n_types):
-            for f in range(n_questions):
+            for f in range(n_responses):
                 i = f * n_types + x
-                weight = heard[f, x] + 2 * pseudo
-                informations[b, i, i] += weight * chance[f, x] * (1 - chance[f, x])
+                weight = trial_sum[f, x] + 2 * pseudocount
+                information[b, i, i] += weight * prob[f, x] * (1 - prob[f, x])
         for x in range(n_types - 1):
             for y in range(n_types - 1):
                 expected = prior[x] * ((1.0 if x == y else 0.0) - prior[y])
-                informations[b, first + x, first + y] += (everyone + n_types * pseudo) * expected
+                information[b, first + x, first + y] += (n_users + n_types * pseudocount) * expected
 
 
 @kernel
-def expect_and_maximise(etas, users, yes, asked, n_types, pseudo, rounds):
-    """Some rounds of EM for every one of `etas[B, d]`, in place."""
-    n_rows, n_questions = yes.shape
-    first = n_questions * n_types
-    log_yes, log_no = np.empty((n_questions, n_types)), np.empty((n_questions, n_types))
-    log_prior, share = np.empty(n_types), np.empty(n_types)
-    said, denied, of_type = np.empty((n_questions, n_types)), np.empty((n_questions, n_types)), np.empty(n_types)
-    for b in range(etas.shape[0]):
-        for _ in range(rounds):
-            _unpack(etas[b], n_types, log_yes, log_no, log_prior)
+def em(logits, users, successes, trials, n_types, pseudocount, iterations):
+    """Run EM iterations on each of `logits[B, d]`, in place."""
+    n_rows, n_responses = successes.shape
+    first = n_responses * n_types
+    log_success, log_failure = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
+    log_prior, resp = np.empty(n_types), np.empty(n_types)
+    success_sum, failure_sum = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
+    type_sum = np.empty(n_types)
+    for b in range(logits.shape[0]):
+        for _ in range(iterations):
+            _log_probabilities(logits[b], n_types, log_success, log_failure, log_prior)
             for x in range(n_types):
-                of_type[x] = pseudo
-                for f in range(n_questions):
-                    said[f, x] = denied[f, x] = pseudo
-            for u in range(n_rows):
-                _responsibility(u, yes, asked, log_yes, log_no, log_prior, share)
+                type_sum[x] = pseudocount
+                for f in range(n_responses):
+                    success_sum[f, x] = failure_sum[f, x] = pseudocount
+            for n in range(n_rows):
+                _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp)
                 for x in range(n_types):
-                    of_type[x] += users[u] * share[x]
-                for f in range(n_questions):
-                    if asked[u, f] > 0:
+                    type_sum[x] += users[n] * resp[x]
+                for f in range(n_responses):
+                    if trials[n, f] > 0:
                         for x in range(n_types):
-                            said[f, x] += users[u] * share[x] * yes[u, f]
-                            denied[f, x] += users[u] * share[x] * (asked[u, f] - yes[u, f])
+                            success_sum[f, x] += users[n] * resp[x] * successes[n, f]
+                            failure_sum[f, x] += users[n] * resp[x] * (trials[n, f] - successes[n, f])
             for x in range(n_types):
-                for f in range(n_questions):
-                    etas[b, f * n_types + x] = math.log(said[f, x] / denied[f, x])
+                for f in range(n_responses):
+                    logits[b, f * n_types + x] = math.log(success_sum[f, x] / failure_sum[f, x])
                 if x < n_types - 1:
-                    etas[b, first + x] = math.log(of_type[x] / of_type[n_types - 1])
+                    logits[b, first + x] = math.log(type_sum[x] / type_sum[n_types - 1])

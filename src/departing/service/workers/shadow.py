@@ -19,7 +19,7 @@ import numpy as np
 from departing.data.log import read_log
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART
-from departing.offpolicy.off_policy_value import off_policy_value
+from departing.offpolicy.estimators import off_policy_value
 from departing.policy.files import policy_to_dict
 from departing.policy.library import policy_from_dict
 from departing.service.api import messages as m
@@ -108,16 +108,16 @@ def gained(store: str, names: list[str], unanswered: str, policy: dict[str, obje
     write_log(store, unanswered, "parquet", target, shadow=True)
     try:
         log = read_log(target, categories=names)
-        ours = off_policy_value(log, policy_from_dict(policy, "the policy"), types=TYPES, times=TIMES)
+        ours = off_policy_value(log, policy_from_dict(policy, "the policy"), types=TYPES, bootstrap=TIMES)
     except InputError as error:
         return Told(note=f"What we would have gained cannot be told: {error}")
     checked = ours.fit.check()
-    if checked.cut_short:
+    if checked.truncated:
         return Told(note="Too many users of the caller are still here to tell what they bring.")
     clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
     variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
-    gain, spread = ours.best.value - checked.clicks, 1.96 * sqrt(ours.best.stderr**2 + variance)
-    told = m.Gain(ours.best.value, checked.clicks, gain, gain - spread, gain + spread, log.users)
+    gain, spread = ours.best.value - checked.clicks_per_user, 1.96 * sqrt(ours.best.stderr**2 + variance)
+    told = m.Gain(ours.best.value, checked.clicks_per_user, gain, gain - spread, gain + spread, log.users)
     return Told(told, " ".join(ours.warnings))
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.fitting.likelihood import Evidence
+from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.bayes import Bayes, planned
 from departing.learning.files import alive, plain
 from departing.model.counts import Integers
@@ -37,14 +37,14 @@ TRUST = 1000  # users that an instance is worth with which the service was begun
 class ServedBayes(Bayes):
     """The Bayes learner, told of histories by a store instead of step by step."""
 
-    told: Evidence | None = None
+    told: MixtureLikelihood | None = None
 
-    def evidence(self) -> Evidence | None:
+    def evidence(self) -> MixtureLikelihood | None:
         """What the store tells that users did."""
         return self.told
 
     def block(
-        self, arrived: int, told: Evidence | None, allowed: tuple[int, ...] | None = None
+        self, arrived: int, told: MixtureLikelihood | None, allowed: tuple[int, ...] | None = None
     ) -> list[tuple[Policy, int]]:
         """What the next users get, given how many came, what they did, and which categories may be shown."""
         self.arrived, self.told, self.allowed = arrived, told, allowed
@@ -132,7 +132,7 @@ class Trainer:
         if given is not None and given.n_categories <= len(names):
             counts, users = _together(counts, users, *_imagined(given, len(names)))
         learner = self._learner(len(names))
-        evidence = Evidence.of(counts, users, self.types) if len(users) else None
+        evidence = MixtureLikelihood.from_counts(counts, users, self.types) if len(users) else None
         parts = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
         self._trained_at, self._allowed = arrived, allowed
         self._publish(names, parts, learner)

@@ -1,0 +1,141 @@
+"""Maximisation of the log-posterior: EM iterations from several initial points, then Newton's method."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.model.instance import Floats
+
+# The three sizes trade time against the risk of missing the global maximum: most of the work is done on a sample of
+# the users, and only the best local maxima of the sample are refined with all of them.
+SAMPLE_USERS = 5_000
+MAX_FINALISTS = 4
+EM_ITERATIONS = 30
+# Newton's method stops at 1e-6 nats, so maxima closer than this differ by rounding or by the order of types only.
+SAME_MAXIMUM = 0.05  # nats
+
+
+@dataclass(frozen=True)
+class NewtonResult:
+    """End points of Newton's method: `logits[B, d]`, log-posterior `values[B]`, observed `information[B, d, d]`."""
+
+    logits: Floats
+    values: Floats
+    information: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Highest maximum found, at `logits[d]`, and other local maxima `[n, d]`, lower by `deficits[n]` nats."""
+
+    likelihood: MixtureLikelihood
+    logits: Floats
+    local_maxima: Floats
+    deficits: Floats
+
+    @property
+    def parameters(self) -> Parameters:
+        """Parameters at the maximum."""
+        return self.likelihood.from_logits(self.logits)
+
+
+def maximise(
+    likelihood: MixtureLikelihood, initial: Floats, pseudocount: float, rng: np.random.Generator | None = None
+) -> Optimum:
+    """Maximise the log-posterior from `initial[n, d]`; with `rng`, start with EM on a sample of the users."""
+    logits = initial
+    if rng is not None:
+        sample = _sample(likelihood, rng)
+        logits = sample.run_em(logits, pseudocount, EM_ITERATIONS)
+        if sample is not likelihood:
+            result = newton_maximise(sample, logits, pseudocount)
+            logits = result.logits[_distinct(result.values)[:MAX_FINALISTS]]
+    result = newton_maximise(likelihood, logits, pseudocount)
+    first, *rest = _distinct(result.values)
+    deficits = result.values[first] - result.values[rest]
+    return Optimum(likelihood, result.logits[first], result.logits[rest], deficits)
+
+
+def _sample(likelihood: MixtureLikelihood, rng: np.random.Generator) -> MixtureLikelihood:
+    """Likelihood of a random sample of the users, or of all if they have few distinct rows."""
+    if len(likelihood.users) <= SAMPLE_USERS:
+        return likelihood
+    fraction = min(1.0, SAMPLE_USERS / likelihood.users.sum())
+    users = rng.binomial(likelihood.users.astype(np.int64), fraction).astype(np.float64)
+    kept = users > 0
+    return replace(
+        likelihood, users=users[kept], successes=likelihood.successes[kept], trials=likelihood.trials[kept]
+    )
+
+
+def _distinct(values: Floats) -> list[int]:
+    """Indices of distinct maxima, largest first; equal values are one maximum, perhaps with types permuted."""
+    kept: list[int] = []
+    for i in np.argsort(-values, kind="stable").tolist():
+        if not kept or values[kept[-1]] - values[i] > SAME_MAXIMUM:
+            kept.append(i)
+    return kept
+
+
+def newton_maximise(
+    likelihood: MixtureLikelihood,
+    logits: Floats,
+    pseudocount: float,
+    basis: Floats | None = None,
+    iterations: int = 60,
+) -> NewtonResult:
+    """Maximise the log-posterior by Newton's method from each of `logits[B, d]`.
+
+    Steps are damped and saddle-free: the absolute curvature is used, so directions of negative curvature are
+    ascended too. With `basis[d, r]` steps stay in its span.
+    """
+    logits = np.array(logits)
+    values, gradients, information = likelihood.derivatives(logits, pseudocount)
+    damping = np.ones(len(logits))
+    active = np.ones(len(logits), bool)
+    for _ in range(iterations):
+        rows = np.flatnonzero(active)
+        if not len(rows):
+            break
+        curvature, directions, slope = _eigenbasis(gradients[rows], information[rows], basis)
+        decrement = (slope**2 / np.maximum(np.abs(curvature), 1e-3)).sum(axis=1)
+        converged = (decrement < (1e-6 if basis is None else 1e-2)) & ((curvature[:, 0] > 0) | (basis is not None))
+        active[rows[converged]] = False
+        rows, curvature, directions, slope = (part[~converged] for part in (rows, curvature, directions, slope))
+        pending = np.arange(len(rows))
+        for _ in range(12):
+            if not len(pending):
+                break
+            at = rows[pending]
+            steps = _newton_steps(curvature[pending], directions[pending], slope[pending], damping[at])
+            candidates = logits[at] + steps
+            candidate_values = likelihood.log_posterior(candidates, pseudocount)
+            better = candidate_values > values[at]
+            logits[at[better]], values[at[better]] = candidates[better], candidate_values[better]
+            damping[at[better]] = np.maximum(damping[at[better]] / 5, 1e-9)
+            damping[at[~better]] = np.maximum(damping[at[~better]], 1e-3) * 6
+            pending = pending[~better]
+        active[rows[pending]] = False  # no step improves the value within rounding
+        moved = np.setdiff1d(rows, rows[pending])
+        if len(moved):
+            values[moved], gradients[moved], information[moved] = likelihood.derivatives(logits[moved], pseudocount)
+    return NewtonResult(logits, values, information)
+
+
+def _eigenbasis(gradients: Floats, information: Floats, basis: Floats | None) -> tuple[Floats, Floats, Floats]:
+    """Curvatures `[B, r]`, their directions `[B, d, r]` and the gradient along them `[B, r]`."""
+    if basis is not None:
+        curvature, inside = np.linalg.eigh(basis.T @ information @ basis)
+        directions = basis @ inside
+    else:
+        curvature, directions = np.linalg.eigh(information)
+    return curvature, directions, np.einsum("bdr,bd->br", directions, gradients)
+
+
+def _newton_steps(curvature: Floats, directions: Floats, slope: Floats, damping: Floats) -> Floats:
+    """Newton steps, scaled down to at most 2 in any logit, where the quadratic model is still useful."""
+    along = slope / (np.abs(curvature) + damping[:, None])
+    steps = np.einsum("bdr,br->bd", directions, along)
+    longest = np.abs(steps).max(axis=1, initial=0.0)
+    return np.asarray(steps * np.where(longest > 2, 2 / np.maximum(longest, 1e-300), 1.0)[:, None])

@@ -1,0 +1,359 @@
+"""`off_policy_value`: value of a policy from a log that another policy produced."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from departing.data.log import Log
+from departing.evaluation.continuation import ContinuationValues, continuation_values
+from departing.fitting.fit import Fit
+from departing.fitting.fit import fit as fit_histories
+from departing.model.errors import InputError
+from departing.model.histories import Histories
+from departing.model.instance import Floats
+from departing.model.progress import Progress
+from departing.model.validation import check_float, check_int, check_seed
+from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
+from departing.offpolicy.importance_sampling import ImportanceReturns, importance_returns, observation_probabilities
+from departing.policy.protocol import Policy, recommended, resolve_policy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The horizon trades bias against variance: beyond it a single user would carry more than this share of the estimate.
+# `scripts/bench offpolicy` measures the coverage of the intervals at this value.
+MAX_WEIGHT_SHARE = 0.01  # of all users, by the weighted mean weight of a step
+MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon above which there is a warning
+NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
+MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated clicks per user.
+
+    Attributes
+    ----------
+    value : float
+        Point estimate.
+    stderr : float
+        Standard error.
+    lower, upper : float
+        Ends of the confidence interval.
+    ess : float
+        Effective sample size: for the direct method the number of users, for the others that of the weights at
+        the last step of the horizon.
+    """
+
+    value: float
+    stderr: float
+    lower: float
+    upper: float
+    ess: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.lower <= value <= self.upper
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.lower:.4g} to {self.upper:.4g})"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Overlap of the log with the policy at one step.
+
+    Attributes
+    ----------
+    step : int
+        Step, from 0.
+    users : int
+        Users whose categories agree with the policy up to and including this step.
+    ess : float
+        Effective sample size of their weights.
+    click_share : float
+        Share of the policy's clicks at this step, under the model.
+    """
+
+    step: int
+    users: int
+    ess: float
+    click_share: float
+
+
+@dataclass(frozen=True, eq=False)
+class OffPolicyValue:
+    """Off-policy value of a policy: expected clicks per user, by up to three estimators.
+
+    Attributes
+    ----------
+    dm : Estimate
+        Direct method: value under the instance fitted to the log.
+    pdis : Estimate or None
+        Per-decision importance sampling within the horizon, the model after it. None without propensities or
+        overlap.
+    dr : Estimate or None
+        Doubly robust: PDIS with the model as control variate. Within the horizon both are unbiased for any model.
+    confidence : float
+        Coverage of the intervals.
+    users : int
+        Number of users in the log.
+    horizon : int
+        Number of steps that PDIS and DR take from the log.
+    tail_share : float
+        Share of the policy's clicks after the horizon, under the model.
+    overlap : tuple of Overlap
+        Overlap by step.
+    warnings : tuple of str
+        Sentences about overlap, propensities and misfit.
+    fit : Fit
+        Fit of the model.
+    policy : Policy
+        Policy that was evaluated.
+    """
+
+    dm: Estimate
+    pdis: Estimate | None
+    dr: Estimate | None
+    confidence: float
+    users: int
+    horizon: int
+    tail_share: float
+    overlap: tuple[Overlap, ...] = field(repr=False)
+    warnings: tuple[str, ...]
+    fit: Fit = field(repr=False)
+    policy: Policy = field(repr=False)
+
+    @property
+    def best(self) -> Estimate:
+        """The doubly robust estimate, or that of the direct method if there is none."""
+        return self.dr or self.dm
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """Available estimates by field name: "dm", "pdis", "dr"."""
+        named = {"dm": self.dm, "pdis": self.pdis, "dr": self.dr}
+        return {name: estimate for name, estimate in named.items() if estimate is not None}
+
+    def describe(self) -> str:
+        """Describe the best estimate in one sentence."""
+        name = "direct method" if self.dr is None else "doubly robust"
+        interval = f"{self.confidence:.0%} interval {self.best.lower:.4g} to {self.best.upper:.4g}"
+        return f"{self.best.value:.4g} expected clicks per user ({name}, {interval})."
+
+    def summary(self) -> str:
+        """Overview in several lines: estimates with confidence interval and effective sample size, warnings."""
+        lines = [
+            f"{name.upper():4}  {estimate}, ESS {estimate.ess:,.0f}" for name, estimate in self.estimates.items()
+        ]
+        return "\n".join([*lines, *self.warnings])
+
+    __str__ = summary
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot the estimates with their intervals, and the effective sample size by step.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+        """
+        from departing.offpolicy.plot import draw_off_policy_value
+        from departing.plotting.figures import save
+
+        figure = draw_off_policy_value(self)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def off_policy_value(
+    log: Histories,
+    policy: Policy,
+    *,
+    fit: Fit | None = None,
+    types: int | Iterable[int] = range(1, 6),
+    confidence: float = 0.95,
+    bootstrap: int = 200,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> OffPolicyValue:
+    """Estimate the value of `policy` from a log: expected clicks per user, had the policy chosen the categories.
+
+    The direct method needs histories only. PDIS and DR need a log with the propensity of every step and rely less on
+    the model. Censored users do not count as departed; censoring is assumed to be independent of behaviour given
+    the number of steps.
+
+    Parameters
+    ----------
+    log : Log or Histories
+        Data; plain histories give the direct method alone.
+    policy : Policy
+        Policy to evaluate, for the categories of the log in the same order.
+    fit : Fit, optional
+        Model; by default fitted to `log`.
+    types : int or iterable of int
+        Number of types of that fit, or candidates; ignored if `fit` is given.
+    confidence : float
+        Coverage of the confidence intervals.
+    bootstrap : int
+        Number of nonparametric bootstrap resamples for the error of the model, at least 2.
+    seed : int
+        Seed of the random numbers.
+    progress : callable, optional
+        Called with the number of finished resamples and `bootstrap`.
+
+    Returns
+    -------
+    OffPolicyValue
+        Estimates `dm`, `pdis` and `dr`, in clicks per user.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid, or policy, fit and log have different categories.
+
+    Examples
+    --------
+    >>> import tempfile, departing as dp
+    >>> site = dp.Instance([0.7, 0.3], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dp.sample_log(site, users=5000, seed=1, days=900).save(f"{folder}/events.csv")
+    ...     log = dp.read_log(f"{folder}/events.csv", inactive_after="20 days")
+    ...     value = off_policy_value(log, dp.Walk([0], then=1), types=2, bootstrap=50)
+    >>> print(value)
+    DM    1.143 (1.09 to 1.198), ESS 5,000
+    PDIS  1.253 (1.117 to 1.44), ESS 27
+    DR    1.175 (1.067 to 1.304), ESS 27
+    >>> round(dp.evaluate(site, dp.Walk([0], then=1)).value, 3)
+    1.171
+    """
+    if not isinstance(log, Histories):
+        raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log returns, or Histories.")
+    policy = _resolve(log, policy)
+    z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
+    bootstrap, seed = check_int("bootstrap", bootstrap, 2), check_seed(seed)
+    if fit is None:
+        fit = fit_histories(log, types, seed=seed)
+    elif not isinstance(fit, Fit):
+        raise InputError(f"fit is {fit!r:.60}; expected a Fit, such as dp.fit returns.")
+    elif fit.instance.n_categories != log.counts.shape[1]:
+        raise InputError(
+            f"fit has {fit.instance.n_categories} categories, but the log has {log.counts.shape[1]}; "
+            "expected a fit of the same categories."
+        )
+    replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
+    ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
+    dm = _direct_method(ensemble, log.users, z)
+    if not isinstance(log, Log):
+        note = "Plain histories have no propensities; only the direct method applies."
+        return OffPolicyValue(
+            dm, None, None, confidence, log.users, 0, 1.0, (), (*ensemble.warnings, note), fit, policy
+        )
+    observed = observation_probabilities(log.confirmed)
+    tolerance = evaluation_tolerance(fit.instance)
+    continuation = continuation_values(fit.instance, policy, len(observed), tolerance, MAX_NODES)
+    returns = importance_returns(log.episodes(), continuation, observed, len(observed))
+    overlap = _overlap(returns, continuation)
+    horizon = returns.horizon(max(MAX_WEIGHT_SHARE * len(returns.pdis), 1.0))
+    tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
+    pdis = dr = None
+    if horizon and len(returns.pdis) > 1:
+        ess = overlap[horizon - 1].ess
+        if horizon < len(overlap):
+            returns = importance_returns(log.episodes(), continuation, observed, horizon)
+        tail_matters = tail_share > NEGLIGIBLE_TAIL
+        added, least = (ensemble.tail_variance(horizon), dm.stderr**2) if tail_matters else (0.0, 0.0)
+        pdis, dr = (_mean_estimate(each, added, least, z, ess) for each in (returns.pdis, returns.dr))
+    warnings = ensemble.warnings + _warnings(log, policy, returns, horizon, tail_share, dm, dr)
+    return OffPolicyValue(dm, pdis, dr, confidence, log.users, horizon, tail_share, overlap, warnings, fit, policy)
+
+
+def _resolve(log: Histories, policy: Policy) -> Policy:
+    """Policy with category indices of the log; raise if it is for other categories."""
+    resolve_policy(policy)
+    try:
+        policy = resolve_policy(policy, log.categories or ())
+    except InputError as error:
+        raise InputError(f"{error} Read the log with categories=[...] in the order of the policy.") from error
+    _first_category(log, policy)
+    return policy
+
+
+def _first_category(log: Histories, policy: Policy) -> int:
+    """Category that the policy recommends to a new user."""
+    return int(recommended(policy, np.zeros((1, log.counts.shape[1], 4), np.int64))[0])
+
+
+def _direct_method(ensemble: BootstrapEnsemble, users: int, z: float) -> Estimate:
+    """Value under the fitted instance, with an interval that is normal in the logarithm of the value."""
+    value, replicates = float(ensemble.values[0]), ensemble.values[1:]
+    factor = float(np.exp(z * np.log(replicates).std(ddof=1)))
+    return Estimate(value, float(replicates.std(ddof=1)), value / factor, value * factor, float(users))
+
+
+def _mean_estimate(returns: Floats, added: float, least: float, z: float, ess: float) -> Estimate:
+    """Mean of the returns `[n]`; `added` is added to its variance, which is at least `least`.
+
+    Weighted returns are skewed: means that are too small come with standard errors that are too small. Johnson's
+    correction shifts the interval accordingly.
+    """
+    n, mean = len(returns), float(returns.mean())
+    deviations = returns - mean
+    variance = float(deviations @ deviations) / (n - 1) / n
+    stderr = max(variance + added, least) ** 0.5
+    skewness = float((deviations**3).mean()) / (n * variance) ** 1.5 / n**0.5 if variance > 0 else 0.0
+    shift = float(np.clip(skewness * (1 + 2 * z**2) / 6, -z / 2, z / 2)) * variance**0.5
+    return Estimate(mean, stderr, mean + shift - z * stderr, mean + shift + z * stderr, ess)
+
+
+def _overlap(returns: ImportanceReturns, continuation: ContinuationValues) -> tuple[Overlap, ...]:
+    """Overlap at every step that some user reaches."""
+    clicks = np.array([level.earned for level in continuation.levels])
+    share = np.zeros(max(len(returns.users), len(clicks)))
+    share[: len(clicks)] = clicks / clicks.sum() if clicks.sum() > 0 else 0.0
+    return tuple(Overlap(t, int(n), float(returns.ess[t]), float(share[t])) for t, n in enumerate(returns.users) if n)
+
+
+def _warnings(
+    log: Log,
+    policy: Policy,
+    returns: ImportanceReturns,
+    horizon: int,
+    tail_share: float,
+    dm: Estimate,
+    dr: Estimate | None,
+) -> tuple[str, ...]:
+    """Sentences about the limits of the estimates."""
+    if not len(returns.pdis):
+        return (
+            "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
+            "on the same log. Log the probability of each recommendation in a column propensity.",
+        )
+    warnings = []
+    if returns.missing:
+        warnings.append(
+            f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
+            "these are unbiased if such users behave like the others."
+        )
+    if dr is None:
+        name = (log.categories or ())[_first_category(log, policy)]
+        warnings.append(
+            f"No overlap: the policy starts with {name!r}, which the log hardly ever shows first, so only the direct "
+            "method applies."
+        )
+        return tuple(warnings)
+    if tail_share > MAX_TAIL_SHARE:
+        warnings.append(
+            f"Poor overlap: after {horizon} steps too few users agree with the policy, but {tail_share:.0%} of its "
+            "clicks come later; these are taken from the model."
+        )
+    if abs(dr.value - dm.value) > MISFIT_STDERRS * max(dr.stderr, 1e-12):
+        warnings.append(
+            f"DM ({dm.value:.4g}) and DR ({dr.value:.4g}) differ by more than {MISFIT_STDERRS:.0f} standard errors: "
+            "the model does not fit this log. Rely on DR and see fit.check()."
+        )
+    return tuple(warnings)

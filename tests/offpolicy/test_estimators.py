@@ -1,0 +1,210 @@
+"""Off-policy evaluation: estimators against known values, overlap, censoring, warnings and invalid input."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import departing as dp
+from departing.offpolicy.estimators import _mean_estimate
+
+SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7, categories=["news", "sport"])
+
+
+def events(users=2000, seed=1, **options):
+    """A log of random recommendations with logged departures, as a frame."""
+    seen = dp.sample_log(SITE, users, seed, **options)
+    columns = {name: np.asarray(column) for name, column in seen.columns().items()}
+    return pd.DataFrame(columns | {"departed": seen.outcome >= 2})
+
+
+@pytest.fixture(scope="module")
+def log():
+    return dp.read_log(events())
+
+
+@pytest.fixture(scope="module")
+def fit(log):
+    return dp.fit(log, types=2)
+
+
+@pytest.mark.parametrize("policy", [dp.Walk([1], then=0), dp.Greedy(SITE)])
+def test_pdis_on_the_policys_own_log_is_the_mean_number_of_clicks(policy, tmp_path):
+    run = dp.simulate(SITE, policy, users=3000, seed=2, log=tmp_path / "events.csv")
+    own = pd.read_csv(tmp_path / "events.csv").assign(propensity=1.0)
+    value = dp.off_policy_value(dp.read_log(own), policy, types=2, bootstrap=5)
+    assert value.pdis.value == pytest.approx(run.mean, abs=1e-12)
+    assert value.pdis.stderr == pytest.approx(run.stderr, rel=1e-3)
+    assert value.tail_share < 1e-3
+    assert value.horizon == len(value.overlap) == dp.read_log(own).steps.max()
+    assert not value.warnings
+
+
+def test_intervals_of_all_estimators_contain_the_true_value(log, fit):
+    policy = dp.Walk([0], then=1)
+    value, truth = dp.off_policy_value(log, policy, fit=fit, bootstrap=60), dp.evaluate(SITE, policy).value
+    assert truth in value.dm
+    assert truth in value.pdis
+    assert truth in value.dr
+    assert value.dm.stderr < value.dr.stderr < value.pdis.stderr
+    assert value.fit is fit
+    assert value.best is value.dr
+    assert value.users == 2000
+    assert value.overlap[0].users == value.overlap[0].ess == int((log_first(log) == 0).sum())
+    assert value.overlap[0].click_share == pytest.approx(
+        fit.instance.prior @ fit.instance.click[0] / value.dm.value, rel=1e-3
+    )
+    assert value.summary().splitlines()[0] == f"DM    {value.dm}, ESS 2,000"
+    assert value.dm.ess == 2000
+    assert value.pdis.ess == value.dr.ess == value.overlap[value.horizon - 1].ess
+
+
+def log_first(log):
+    return np.concatenate([part.category[part.step == 0] for part in log.episodes()])
+
+
+def test_intervals_widen_with_the_confidence(log, fit):
+    narrow, wide = (
+        dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=60, confidence=level) for level in (0.5, 0.99)
+    )
+    for name in ("dm", "pdis", "dr"):
+        inner, outer = getattr(narrow, name), getattr(wide, name)
+        assert outer.lower < inner.lower < inner.value == outer.value < inner.upper < outer.upper
+
+
+def test_the_order_of_rows_changes_nothing(log, fit):
+    again = dp.read_log(events().sample(frac=1, random_state=0))
+    one, two = (dp.off_policy_value(each, dp.Fixed(1), fit=fit, bootstrap=3) for each in (log, again))
+    assert one.dr.value == pytest.approx(two.dr.value, abs=1e-12)
+
+
+def test_a_misfit_of_the_model_causes_a_warning():
+    drifting = events(20000, seed=3)
+    rng = np.random.default_rng(3)
+    order = drifting.groupby("user").cumcount()
+    drifting["clicked"] = np.where(order > 0, rng.random(len(drifting)) < 0.95, drifting["clicked"])
+    value = dp.off_policy_value(dp.read_log(drifting), dp.Fixed(0), types=1, bootstrap=10)
+    assert any("the model does not fit this log" in note for note in value.warnings)
+
+
+def test_censored_users_do_not_count_as_departed():
+    short = dp.read_log(events(20000, days=3.0, gap=2.0))
+    assert short.report.censored > 3000
+    policy = dp.Walk([0], then=1)
+    value, truth = dp.off_policy_value(short, policy, types=2, bootstrap=20), dp.evaluate(SITE, policy).value
+    assert value.dr.value == pytest.approx(truth, abs=4 * value.dr.stderr)
+    gone = events(20000, days=3.0, gap=2.0)
+    gone["departed"] |= ~gone.duplicated("user", keep="last")
+    mistaken = dp.off_policy_value(dp.read_log(gone), policy, types=2, bootstrap=20)
+    assert mistaken.dr.value < truth - 4 * mistaken.dr.stderr
+
+
+def test_without_propensities_only_the_direct_method_applies(fit):
+    value = dp.off_policy_value(dp.read_log(events().drop(columns="propensity")), dp.Fixed(0), fit=fit, bootstrap=3)
+    assert value.pdis is None
+    assert value.dr is None
+    assert value.best is value.dm
+    (warning,) = value.warnings
+    assert warning.startswith("The log has no propensities, so only the direct method applies")
+
+
+def test_for_plain_histories_only_the_direct_method_applies(log, fit):
+    plain = dp.Histories(log.counts, log.multiplicity, categories=log.categories)
+    value = dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=3)
+    assert value.pdis is None
+    assert "Plain histories have no propensities" in value.warnings[0]
+    assert value.dm == dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3).dm
+
+
+def test_users_without_a_propensity_are_left_out_and_counted(fit):
+    some = events()
+    some.loc[(some["user"] % 10 == 0) & (some["clicked"]), "propensity"] = None
+    missing = some.loc[some["propensity"].isna(), "user"].nunique()
+    value = dp.off_policy_value(dp.read_log(some), dp.Fixed(0), fit=fit, bootstrap=3)
+    assert value.warnings[0].startswith(f"{missing} of 2,000 users lack a propensity")
+
+
+def test_missing_and_poor_overlap_cause_warnings(log, fit):
+    poor = dp.off_policy_value(log, dp.Greedy(SITE), fit=fit, bootstrap=3)
+    assert re.match(r"Poor overlap: after \d+ steps too few users agree .* but \d+% of its clicks", poor.warnings[-1])
+    assert poor.tail_share > 0.1
+    only = events()
+    only = only[only.groupby("user").category.transform("first") == "news"]
+    none = dp.off_policy_value(dp.read_log(only), dp.Fixed(1), fit=fit, bootstrap=3)
+    assert none.dr is None
+    assert none.warnings[-1].startswith("No overlap: the policy starts with 'sport'")
+
+
+def test_departures_inferred_from_inactivity_do_not_bias_the_estimates():
+    """The inactivity period is a third of the log, and all estimates are still within their errors."""
+    truth = dp.evaluate(SITE, dp.Fixed(0)).value
+    silent = dp.read_log(events(days=30.0).drop(columns="departed"), inactive_after="10 days")
+    value = dp.off_policy_value(silent, dp.Fixed(0), types=2, bootstrap=30)
+    for estimate in (value.dm, value.pdis, value.dr):
+        assert abs(estimate.value - truth) < 4 * estimate.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"log": "events.csv"}, "log is 'events.csv'; expected a Log"),
+        ({"policy": "greedy"}, r"policy is 'greedy'; expected an object with a method recommend"),
+        ({"policy": dp.Fixed(2)}, "Fixed recommends category 2, but the instance has 2"),
+        ({"policy": dp.Walk([0, 0], then=5)}, "Walk recommends category 5"),
+        ({"policy": dp.Greedy(dp.Instance([1.0], [[0.5]]))}, "counts have 2 categories; the policy's instance has 1"),
+        (
+            {"policy": dp.Greedy(SITE.relabel(categories=[1, 0]))},
+            "The policy was made for the categories sport, news, not for news, sport. Read the log",
+        ),
+        ({"fit": SITE}, "fit is Instance.*; expected a Fit"),
+        ({"confidence": 1.5}, "confidence is 1.5; expected a number from 0"),
+        ({"bootstrap": 1}, "bootstrap is 1; expected an integer ≥ 2"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_invalid_arguments_raise_input_errors(arguments, sentence, log, fit):
+    given = {"log": log, "policy": dp.Fixed(0), "fit": fit, "bootstrap": 3} | arguments
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.off_policy_value(given.pop("log"), given.pop("policy"), **given)
+
+
+def test_a_fit_of_other_categories_is_rejected(log):
+    other = dp.fit(dp.sample_log(dp.Instance([1.0], [[0.5], [0.4], [0.3]]), 500).histories, types=1)
+    with pytest.raises(dp.InputError, match="fit has 3 categories, but the log has 2"):
+        dp.off_policy_value(log, dp.Fixed(0), fit=other)
+
+
+def test_the_interval_of_skewed_returns_is_shifted_towards_the_long_tail():
+    rng = np.random.default_rng(1)
+    returns = np.where(rng.random(400) < 0.05, 20.0, 0.0)
+    value = _mean_estimate(returns, 0.0, 0.0, 1.96, 1.0)
+    skew = stats.skew(returns) / np.sqrt(400)
+    middle = value.value + skew * (1 + 2 * 1.96**2) / 6 * value.stderr
+    assert (value.lower + value.upper) / 2 == pytest.approx(middle, rel=1e-2)
+    assert value.stderr == pytest.approx(stats.sem(returns), rel=1e-12)
+    assert _mean_estimate(np.ones(5), 0.04, 0.09, 2.0, 1.0).stderr == pytest.approx(0.3)
+
+
+def test_loose_bounds_for_long_stays_cause_a_warning():
+    instance = dp.random_instance("sticky", types=5, categories=5, seed=2)
+    histories = dp.sample_log(instance, users=3000, seed=1, days=300).histories
+    model = dp.fit(histories, types=3)
+    value = dp.off_policy_value(histories, dp.Greedy(model.instance), fit=model, bootstrap=4)
+    assert value.warnings[0].startswith("Users stay too long to evaluate the policy exactly")
+
+
+def test_the_plot_shows_every_estimate_and_the_overlap(log, fit, tmp_path):
+    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
+    estimates, overlap = value.plot(tmp_path / "value.svg").axes
+    assert [label.get_text() for label in estimates.get_xticklabels()] == ["DM", "PDIS", "DR"]
+    assert overlap.lines[0].get_ydata().tolist() == [step.ess for step in value.overlap]
+    assert (tmp_path / "value.svg").read_text().startswith("<?xml")
+    plain = dp.Histories(log.counts, log.multiplicity, categories=log.categories)
+    assert len(dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=3).plot().axes) == 1
+
+
+def test_describe_names_the_best_estimator(log, fit):
+    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
+    assert value.describe().startswith(f"{value.dr.value:.4g} expected clicks per user (doubly robust, 95% interval")
