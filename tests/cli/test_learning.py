@@ -19,18 +19,18 @@ kind = "oracle"
 """
 
 
-def test_a_learner_learns_and_tells_what_it_cost(tmp_path):
-    text = told("learn", "hard", "fixed:category=0", "--users", "1e4", "--picture", tmp_path / "a.svg")
+def test_learn_reports_regret(tmp_path):
+    text = told("learn", "hard", "fixed:category=0", "--users", "1e4", "--plot", tmp_path / "a.svg")
     assert "│ 10,000 │" in text
-    assert "100.0%" in text
-    assert "Regret grows like users to the power 1.00" in text
-    assert "In the end most users get: always category 0." in text
+    assert "100%" in text
+    assert "regret grows like users to the power 1.00" in text
+    assert "Policy of most users at the end: always category 0." in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
     found = values("learn", "hard", "fixed:category=0", "--users", 2000, "--runs", 3)
-    assert [row["users"] for row in found["course"]] == [1, 10, 100, 1000, 2000]
+    assert [row["users"] for row in found["regret_curve"]] == [1, 10, 100, 1000, 2000]
     assert found["runs"] == 3
-    assert found["course"][-1]["regret"] == pytest.approx(2000 * 0.06331709)
-    assert found["course"][-1]["share_of_fixed_loss"] == pytest.approx(1)
+    assert found["regret_curve"][-1]["regret"] == pytest.approx(2000 * 0.06331709)
+    assert found["regret_curve"][-1]["share_of_fixed_loss"] == pytest.approx(1)
     assert "mean of 2 runs" in told("learn", "hard", "uniform", "--users", 100, "--runs", 2)
     assert values("learn", "blog", "oracle", "--users", 100)["policy"] == "sports × 6, then economics"
     assert (
@@ -38,21 +38,32 @@ def test_a_learner_learns_and_tells_what_it_cost(tmp_path):
     )
 
 
-def test_learning_goes_on_from_a_file(tmp_path):
+def test_learning_resumes_from_a_file(tmp_path):
     path = tmp_path / "learner.json"
-    assert f"Saved to {path}" in told("learn", "blog", "ucb-hybrid", "--users", 300, "--save", path).replace("\n", "")
-    more = values("learn", "blog", "--load", path, "--users", 300, "--save", path)
-    assert more["saved"] == str(path)
+    assert f"Saved to {path}" in told("learn", "blog", "ucb-hybrid", "--users", 300, "--output", path).replace(
+        "\n", ""
+    )
+    more = values("learn", "blog", "--load", path, "--users", 300, "-o", path)
+    assert more["output"] == str(path)
     assert more["learner"] == str(path)
 
 
-def test_a_study_is_run_shown_and_kept(tmp_path):
+def test_study_is_run_printed_and_stored(tmp_path):
     (tmp_path / "trial.toml").write_text(STUDY)
-    arguments = ["study", tmp_path / "trial.toml", "--save", tmp_path / "out", "--backend", "threading", "--jobs", 1]
+    arguments = [
+        "study",
+        tmp_path / "trial.toml",
+        "--output",
+        tmp_path / "out",
+        "--backend",
+        "threading",
+        "--jobs",
+        1,
+    ]
     text = told(*arguments)
     assert "A [small] trial: hard, 2 runs each" in text
     assert "[/b]" in text
-    assert "100.0%" in text
+    assert "100%" in text
     assert "results.parquet, timings.parquet, regret-hard.svg" in " ".join(text.split())
     found = values(*arguments)
     assert [row["learner"] for row in found["summary"]] == ["[/b]", "oracle"] * 2
@@ -62,37 +73,40 @@ def test_a_study_is_run_shown_and_kept(tmp_path):
     ]
 
 
-def test_results_lie_where_we_are_unless_told(tmp_path, monkeypatch):
+def test_results_are_stored_in_the_current_folder_by_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trial.toml").write_text(STUDY)
     assert values("study", "trial.toml", "--backend", "threading")["folder"] == "trial-results"
-    again = values("study", "trial-results/study.json", "--save", "trial-results", "--backend", "threading")
+    again = values("study", "trial-results/study.json", "--output", "trial-results", "--backend", "threading")
     assert again["title"] == "A [small] trial"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["learn", "blog"], "Give either a learner, or --load"),
-        (["learn", "blog", "oracle", "--load", "a.json"], "Give either a learner, or --load"),
+        (["learn", "blog"], "Expected either LEARNER or --load FILE"),
+        (["learn", "blog", "oracle", "--load", "a.json"], "Expected either LEARNER or --load FILE"),
         (["learn", "blog", "magic"], "There is no learner 'magic'"),
         (["learn", "blog", "bayes:types"], "'types' in 'bayes:types' is no option"),
-        (["learn", "blog", "oracle", "--users", "0"], "users is 0"),
-        (["learn", "blog", "oracle", "--runs", "0"], "runs is 0"),
-        (["learn", "blog", "oracle", "--seed", "-1"], "seed is -1"),
-        (["learn", "blog", "oracle", "--delay", "-1"], "delay is -1"),
-        (["learn", "blog", "oracle", "--delay", "late"], "delay is 'late'"),
+        (["learn", "blog", "oracle", "--users", "0"], "--users is 0"),
+        (["learn", "blog", "oracle", "--runs", "0"], "--runs is 0"),
+        (["learn", "blog", "oracle", "--seed", "-1"], "--seed is -1"),
+        (["learn", "blog", "oracle", "--delay", "-1"], "--delay is -1"),
+        (["learn", "blog", "oracle", "--delay", "late"], "--delay is 'late'"),
         (["learn", "blog", "oracle", "--open-users", "0"], "--open-users is 0"),
-        (["learn", "blog", "oracle", "--runs", "2", "--save", "a.json"], "runs is 2; a learner is saved and loaded"),
-        (["learn", "blog", "oracle", "--save", "a.toml"], "'a.toml' ends in '.toml'"),
-        (["learn", "blog", "oracle", "--picture", "a.gif"], "'a.gif' ends in '.gif'"),
+        (
+            ["learn", "blog", "oracle", "--runs", "2", "--output", "a.json"],
+            "--runs is 2; --output and --load require a single run",
+        ),
+        (["learn", "blog", "oracle", "--output", "a.toml"], "'a.toml' ends in '.toml'"),
+        (["learn", "blog", "oracle", "--plot", "a.gif"], "'a.gif' ends in '.gif'"),
         (["learn", "blog", "--load", "gone.json"], "There is no file 'gone.json'"),
         (["learn", "blog", "fixed:category=golf"], "There is no category 'golf'"),
         (["study", "gone.toml"], "There is no file 'gone.toml'"),
         (["study", "gone"], "'gone' ends in ''; allowed endings are .toml, .json"),
     ],
 )
-def test_errors_are_one_sentence_and_exit_code_two(arguments, sentence):
+def test_invalid_input_prints_one_message_and_exits_with_code_2(arguments, sentence):
     done = call(*arguments)
     assert done.exit_code == 2
     assert sentence in " ".join(done.stderr.split())
@@ -100,23 +114,23 @@ def test_errors_are_one_sentence_and_exit_code_two(arguments, sentence):
     assert done.stdout == ""
 
 
-def test_interrupting_a_study_tells_how_to_go_on(tmp_path, monkeypatch):
+def test_interrupted_study_reports_how_to_resume(tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", interrupted)
-    done = call("study", tmp_path / "trial.toml", "--save", "somewhere")
+    done = call("study", tmp_path / "trial.toml", "--output", "somewhere")
     assert done.exit_code == 2
     assert done.stderr.strip() == (
-        "Interrupted; finished runs are kept in 'somewhere', and the same command goes on from there."
+        "Interrupted. Finished runs are kept in 'somewhere'; run the same command to resume."
     )
 
 
-def test_a_bug_is_not_hidden(tmp_path, monkeypatch):
+def test_internal_errors_are_not_hidden(tmp_path, monkeypatch):
     def broken(*arguments, **options):
         raise SystemError("a bug")
 
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", broken)
-    assert isinstance(call("study", tmp_path / "trial.toml", "--save", "somewhere").exception, SystemError)
+    assert isinstance(call("study", tmp_path / "trial.toml", "--output", "somewhere").exception, SystemError)

@@ -66,9 +66,9 @@ def test_mistakes_are_told_in_one_sentence(release, arguments, words):
     assert done.stdout == ""
 
 
-def test_it_is_said_where_the_optimum_is_not_known_closely():
+def test_wide_bounds_of_the_optimum_are_reported():
     last = {"users": 10_000, "per_user": 0.01}
     assert optimum_notes({"lower": 1.0, "upper": 1.0001}, last) == []
     assert optimum_notes({"lower": 1.0, "upper": 1.004}, last) == [
-        "The best policy brings 1 to 1.004 clicks a user, no more is known: regret may be off by 20."
+        "The optimum is only known to be 1 to 1.004 clicks per user; the regret may be off by 20."
     ]

@@ -16,53 +16,53 @@ from helpers.commands import call, told, values
 COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
 
 
-def test_an_instance_is_shown_drawn_and_saved(tmp_path):
+def test_instance_is_shown_sampled_and_saved(tmp_path):
     assert "economics" in told("instance", "blog")
     assert "Saved to" in told(
-        "instance", "--random", "uniform", "--types", 3, "--seed", 4, "--save", tmp_path / "a.toml"
+        "instance", "--random", "uniform", "--types", 3, "--seed", 4, "--output", tmp_path / "a.toml"
     )
     saved = dp.Instance.load(tmp_path / "a.toml")
     assert saved == dp.random_instance("uniform", types=3, seed=4)
     assert dp.Instance(**values("instance", tmp_path / "a.toml")) == saved
-    assert values("instance", "--random", "sticky", "--depart", 0.5, "--save", tmp_path / "b.json")["depart"] == 0.5
+    assert values("instance", "--random", "sticky", "--depart", 0.5, "-o", tmp_path / "b.json")["depart"] == 0.5
 
 
 def test_policies_are_evaluated():
     text = told("evaluate", "blog", "threshold:sports,6,economics", "fixed:0", "--distribution")
     assert "0.6502905844" in text
     assert "sports × 6, then economics" in text
-    assert "still here after n" in text
+    assert "P(active after n)" in text
     rows = values("evaluate", "blog")["policies"]
     assert [row["policy"] for row in rows] == ["always economics", "always sports", "greedy"]
     assert rows[0]["lower"] <= 0.6333333333333333 <= rows[0]["upper"]
     assert sum(values("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]) == pytest.approx(1)
 
 
-def test_plans_are_made_shown_and_saved(tmp_path):
+def test_plan_is_printed_and_saved(tmp_path):
     text = told("plan", "blog", "--verify")
     assert "sports × 6, then economics" in text
     assert "N* = 5.801" in text
-    assert "cost of myopia" in text
-    assert "do not hold" not in text
+    assert "loss compared with the optimal policy" in text
+    assert "violated" not in text
     dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]]).save(tmp_path / "three.toml")
     assert "category 0 × 1, category 2 × 1, then category 1" in told("plan", tmp_path / "three.toml")
     magazine().save(tmp_path / "magazine.toml")
     arguments = ["plan", tmp_path / "magazine.toml", "--gap", "1e-4"]
     text = told(
-        *arguments, "--sensitivity", 0.05, "--verify", "--save", tmp_path / "p.json", "--picture", tmp_path / "p.png"
+        *arguments, "--sensitivity", 0.05, "--verify", "--output", tmp_path / "p.json", "--plot", tmp_path / "p.png"
     )
     assert "first → music" in text
     assert "no click, stays → news  29% of users" in text
-    assert "lost by keeping the plan" in text
+    assert "loss of keeping the plan" in text
     assert "alpha vectors" in text
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    saved = values("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--tolerance", "1e-4")["policies"][0]
+    saved = values("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--gap", "1e-4")["policies"][0]
     plan = values(*arguments)
     assert saved["upper"] >= plan["lower"]
     assert plan["upper"] - plan["lower"] <= 1e-4
     assert plan["first"]["category"] == "music"
     assert [then["after"] for then in plan["first"]["then"]] == ["click", "stay"]
-    assert [rival["policy"] for rival in plan["myopia"]] == ["greedy", "always news"]
+    assert [row["policy"] for row in plan["baselines"]] == ["greedy", "always news"]
     checked = values(*arguments, "--verify", "--sensitivity", 0.1)
     assert checked["verified"] is True
     assert len(checked["sensitivity"]["shifts"]) == 10 + 10 + 11
@@ -79,19 +79,19 @@ def test_users_are_simulated(tmp_path):
     assert "1,000,000,000,000" in told("simulate", "blog", "fixed:1", "--users", "1_000_000_000_000")
     assert "truncated" in told("simulate", "blog", "fixed:1", "--users", 1000, "--max-steps", 2)
     text = told("simulate", "blog", "fixed:1", "--users", 1000, "--log", tmp_path / "a.csv")
-    assert f"events written to {tmp_path / 'a.csv'}" in text.replace("\n", "")
+    assert f"Saved to {tmp_path / 'a.csv'}" in text.replace("\n", "")
     assert values("simulate", "blog", "fixed:1", "--users", 1)["stderr"] is None
 
 
-def test_two_policies_are_compared():
+def test_two_policies_are_compared_on_the_same_users():
     arguments = ("simulate", "blog", "fixed:1", "--against", "fixed:0", "--users", 20000)
-    assert "The same 20,000 users" in told(*arguments)
+    assert "on the same 20,000 users" in told(*arguments)
     result = values(*arguments)
     assert abs(result["difference"] - 0.01694) < 4 * result["stderr"]
     assert result["policies"] == ["always sports", "always economics"]
 
 
-def test_help_and_version_are_there():
+def test_help_and_version():
     assert "quickstart" in told("--help")
     for command in ("instance", "evaluate", "simulate", "quickstart"):
         assert "--json" in told(command, "--help")
@@ -101,48 +101,51 @@ def test_help_and_version_are_there():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["instance"], "Give either the file of an instance, or --random"),
-        (["instance", "blog", "--random", "uniform"], "Give either"),
-        (["instance", "--random", "odd"], "family is 'odd'"),
-        (["instance", "blog", "--save", "/nowhere/a.toml"], "Cannot write '/nowhere/a.toml'"),
+        (["instance"], "Expected either INSTANCE or --random FAMILY"),
+        (["instance", "blog", "--random", "uniform"], "Expected either"),
+        (["instance", "--random", "odd"], "--random is 'odd'"),
+        (["instance", "blog", "--output", "/nowhere/a.toml"], "Cannot write '/nowhere/a.toml'"),
         (["evaluate", "gone.toml"], "There is no file 'gone.toml'"),
         (["evaluate", "blog", "fixed:golf"], "There is no category 'golf'; expected one of 'economics', 'sports'"),
         (["evaluate", "blog", "best"], "There is no policy 'best'"),
-        (["evaluate", "blog", "--tolerance", "nan"], "tolerance is nan"),
-        (["simulate", "blog", "greedy", "--users", "0"], "users is 0"),
-        (["simulate", "blog", "greedy", "--users", "-1e3"], "users is -1000"),
-        (["simulate", "blog", "greedy", "--users", "few"], "users is 'few'; expected a whole number"),
-        (["simulate", "blog", "greedy", "--users", "2.5"], "users is '2.5'"),
-        (["simulate", "blog", "greedy", "--users", "1/0"], "users is '1/0'"),
-        (["simulate", "blog", "greedy", "--users", "1e99999999"], "users is '1e99999999'"),
-        (["simulate", "blog", "greedy", "--users", "1e16"], "users is 10000000000000000; at most 1e+15"),
+        (["evaluate", "blog", "--gap", "nan"], "--gap is nan"),
+        (["simulate", "blog", "greedy", "--users", "0"], "--users is 0"),
+        (["simulate", "blog", "greedy", "--users", "-1e3"], "--users is -1000"),
+        (["simulate", "blog", "greedy", "--users", "few"], "--users is 'few'; expected an integer"),
+        (["simulate", "blog", "greedy", "--users", "2.5"], "--users is '2.5'"),
+        (["simulate", "blog", "greedy", "--users", "1/0"], "--users is '1/0'"),
+        (["simulate", "blog", "greedy", "--users", "1e99999999"], "--users is '1e99999999'"),
+        (["simulate", "blog", "greedy", "--users", "1e16"], "--users is 10000000000000000; at most 1e+15"),
         (
             ["simulate", "blog", "greedy", "--engine", "lanes", "--against", "fixed:0"],
-            "--engine and --against do not",
+            "--against and --engine cannot be combined",
         ),
-        (["instance", "blog", "--types", "3"], "--types is for random instances"),
+        (["instance", "blog", "--types", "3"], "--types requires --random"),
         (["instance", "--random", "uniform", "--types", "1000000000"], "are too many"),
-        (["evaluate", "blogg"], "There is no instance 'blogg'; give a file ending in .toml or .json, or one of blog"),
-        (["evaluate", "blog", "--nodes", "x"], "nodes is 'x'; expected a whole number"),
+        (["evaluate", "blogg"], "There is no instance 'blogg'; expected a .toml or .json file, or one of blog"),
+        (["evaluate", "blog", "--nodes", "x"], "--nodes is 'x'; expected an integer"),
         (["evaluate", "blog", "threshold:0," + "9" * 5000 + ",1"], "steps is '9"),
-        (["simulate", "blog", "greedy", "--confidence", "2"], "confidence is 2.0"),
+        (["simulate", "blog", "greedy", "--confidence", "2"], "--confidence is 2.0"),
         (["simulate", "blog", "greedy", "--log", "a.txt"], "'a.txt' ends in '.txt'"),
-        (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "do not go together"),
-        (["quickstart", "--save", "/nowhere/a.html"], "Cannot write"),
-        (["plan", "blog", "--gap", "0"], "gap is 0.0; expected a number above 0"),
-        (["plan", "blog", "--seconds", "-1"], "seconds is -1.0"),
-        (["plan", "blog", "--method", "magic"], "method is 'magic'; allowed are auto, closed-form, lattice, search"),
+        (["simulate", "blog", "greedy", "--log", "a.csv", "--against", "fixed:0"], "cannot be combined"),
+        (["quickstart", "--output", "/nowhere/a.html"], "Cannot write"),
+        (["plan", "blog", "--gap", "0"], "--gap is 0.0; expected a number above 0"),
+        (["plan", "blog", "--seconds", "-1"], "--seconds is -1.0"),
+        (
+            ["plan", "blog", "--method", "magic"],
+            "--method is 'magic'; allowed are auto, closed-form, lattice",
+        ),
         (["plan", "blog", "--allowed", "golf"], "There is no category 'golf'"),
-        (["plan", "blog", "--depth", "0"], "depth is 0"),
+        (["plan", "blog", "--depth", "0"], "--depth is 0"),
         (["plan", "blog", "--sensitivity", "2"], "--sensitivity is 2.0; expected a number above 0 and below 1"),
-        (["plan", "blog", "--save", "a.txt"], "'a.txt' ends in '.txt'"),
-        (["plan", "blog", "--picture", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
+        (["plan", "blog", "--output", "a.txt"], "'a.txt' ends in '.txt'"),
+        (["plan", "blog", "--plot", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
         (["simulate", "blog"], "Missing argument"),
         (["simulate", "blog", "greedy", "--seed", "x"], "--seed"),
         (["conquer"], "No such command"),
     ],
 )
-def test_errors_are_one_sentence_and_exit_code_two(arguments, sentence):
+def test_invalid_input_prints_one_message_and_exits_with_code_2(arguments, sentence):
     done = call(*arguments)
     assert done.exit_code == 2
     assert sentence in " ".join(done.stderr.split())
@@ -157,7 +160,7 @@ def test_a_real_process_prints_one_json_object_and_nothing_else():
     assert len(json.loads(done.stdout)["policies"]) == 3
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path):
+def test_ctrl_c_removes_partial_files(tmp_path):
     blog().save(tmp_path / "blog.toml")
     arguments = [
         "simulate",
@@ -169,7 +172,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
         str(tmp_path / "a.parquet"),
     ]
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    for _ in range(600):  # until it is at work
+    for _ in range(600):  # until it is running
         if len(list(tmp_path.iterdir())) > 1:
             break
         time.sleep(0.1)
@@ -177,22 +180,22 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file is half written."
+    assert error.strip() == "Interrupted. No partial files were written."
     assert out == ""
     assert os.listdir(tmp_path) == ["blog.toml"]
 
 
-def test_ctrl_c_stops_the_lanes_soon():
+def test_ctrl_c_stops_the_lanes_engine():
     arguments = ["simulate", "blog", "greedy", "--users", "1e11", "--engine", "lanes"]
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
     time.sleep(5)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file is half written."
+    assert error.strip() == "Interrupted. No partial files were written."
 
 
-def test_a_closed_pipe_is_no_error():
+def test_closed_pipe_is_not_an_error():
     done = subprocess.run(
         f"{sys.executable} -c 'from departing.cli import main; main()' evaluate blog --json | true",
         shell=True,
@@ -202,15 +205,15 @@ def test_a_closed_pipe_is_no_error():
     assert "Traceback" not in done.stderr
 
 
-def test_policies_that_cannot_be_told_apart_are_not_ranked():
+def test_policies_with_overlapping_bounds_are_not_ranked():
     text = told("evaluate", "blog", "greedy", "threshold:sports,6,economics", "--nodes", "3", "--distribution")
     assert text.count("undecided") == 2
-    assert "The bounds of greedy are 0.0144 apart: more --nodes" in text
-    assert "were not followed to the end" in " ".join(text.split())
+    assert "The gap of greedy is 0.0144; raise --nodes" in text
+    assert "of the users is truncated" in " ".join(text.split())
     assert "≤ 0.0612" in text
 
 
-def test_nothing_is_cut_off_on_a_narrow_screen(tmp_path):
+def test_tables_fit_a_narrow_terminal(tmp_path):
     dp.random_instance("uniform", types=12, categories=2, seed=1).save(tmp_path / "a.toml")
     for command in (
         ["instance", str(tmp_path / "a.toml")],
@@ -223,7 +226,7 @@ def test_nothing_is_cut_off_on_a_narrow_screen(tmp_path):
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
 
 
-def test_names_with_brackets_are_names(tmp_path):
+def test_names_with_brackets_are_not_markup(tmp_path):
     dp.Instance([1.0], [[0.5], [0.4]], categories=["[promo] shoes", "[/b]"], types=["[/x]"]).save(tmp_path / "a.toml")
     for command in (["instance"], ["evaluate", "--distribution"]):
         text = told(command[0], tmp_path / "a.toml", *command[1:])
@@ -232,14 +235,14 @@ def test_names_with_brackets_are_names(tmp_path):
     assert "[promo] shoes" in told("simulate", tmp_path / "a.toml", "fixed:0", "--users", 10, "--against", "fixed:1")
 
 
-def test_output_that_cannot_be_written_is_told():
+def test_unwritable_output_is_reported():
     with open("/dev/full", "w") as full:
         done = subprocess.run([*COMMAND, "instance", "blog"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr.strip() == "Error: Cannot write the output: No space left on device."
 
 
-def test_a_terminal_without_these_letters_gets_others():
+def test_ascii_terminals_get_replacement_characters():
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
         [*COMMAND, "evaluate", "blog", "threshold:sports,6,economics"],
@@ -251,7 +254,7 @@ def test_a_terminal_without_these_letters_gets_others():
     assert "sports ? 6, then economics" in done.stdout
 
 
-def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
+def test_sigterm_removes_partial_files(tmp_path):
     path = tmp_path / "a.csv"
     process = subprocess.Popen(
         [*COMMAND, "simulate", "blog", "greedy", "--users", "1e10", "--log", str(path)],
@@ -265,12 +268,12 @@ def test_being_told_to_stop_leaves_nothing_behind_either(tmp_path):
     process.terminate()
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.strip() == "Interrupted; no file is half written."
+    assert error.strip() == "Interrupted. No partial files were written."
     assert os.listdir(tmp_path) == []
 
 
-def test_ctrl_c_on_the_way_into_compiled_code_is_ctrl_c(monkeypatch):
-    """Numba then raises a SystemError from something that came of the KeyboardInterrupt."""
+def test_ctrl_c_during_the_start_of_compiled_code_is_an_interrupt(monkeypatch):
+    """Numba then raises a SystemError caused by the KeyboardInterrupt."""
 
     def interrupted(*arguments, **options):
         try:
@@ -284,10 +287,10 @@ def test_ctrl_c_on_the_way_into_compiled_code_is_ctrl_c(monkeypatch):
     monkeypatch.setattr("departing.simulation.simulate.simulate", interrupted)
     done = call("simulate", "blog", "greedy")
     assert done.exit_code == 2
-    assert done.stderr.strip() == "Interrupted; no file is half written."
+    assert done.stderr.strip() == "Interrupted. No partial files were written."
 
 
-def test_a_bug_is_not_hidden(monkeypatch):
+def test_internal_errors_are_not_hidden(monkeypatch):
     def broken(*arguments, **options):
         raise SystemError("a bug")
 
@@ -295,17 +298,17 @@ def test_a_bug_is_not_hidden(monkeypatch):
     assert isinstance(call("simulate", "blog", "greedy").exception, SystemError)
 
 
-def test_a_closed_output_is_no_traceback():
+def test_closed_stdout_gives_no_traceback():
     command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'", "evaluate blog --json"])
     done = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True)
     assert "Traceback" not in done.stderr
 
 
-def test_a_job_in_the_background_can_be_stopped():
+def test_background_jobs_can_be_terminated():
     command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'"])
     script = (
         f"{command} simulate blog greedy --users 1e12 --engine lanes & p=$!; sleep 4; kill -TERM $p; wait $p; exit $?"
     )
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.strip() == "Interrupted; no file is half written."
+    assert done.stderr.strip() == "Interrupted. No partial files were written."

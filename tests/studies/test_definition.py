@@ -21,10 +21,10 @@ def study(folder=None, **fields):
     )
 
 
-def test_a_study_has_every_instance_learner_and_seed(tmp_path):
+def test_study_contains_every_instance_learner_and_seed(tmp_path):
     hard().save(tmp_path / "mine.toml")
     inline = {"name": "two", "group": "small", "prior": [1.0], "click": [[0.5], [0.4]], "depart": 0.5}
-    found = study(
+    definition = study(
         tmp_path,
         title="A trial",
         users=1e3,
@@ -34,23 +34,23 @@ def test_a_study_has_every_instance_learner_and_seed(tmp_path):
         instances=[BLOG, {"file": "mine.toml", "group": "small"}, inline, DRAWN],
         learners=[FIXED, {"name": "best", "kind": "oracle"}],
     )
-    assert [case.name for case in found.cases[:3]] == ["blog", "mine", "two"]
-    assert [case.name for case in found.cases[3:]] == [f"k3m2-sure-0{i}" for i in range(4)]
-    assert found.groups == ("blog", "small", "k3m2-sure")
-    assert found.cases[0].instance == blog()
-    assert found.cases[1].instance == hard()
-    assert [learner.name for learner in found.learners] == ["fixed:category=0", "best"]
-    assert len(found.jobs) == 7 * 2 * 2
-    assert [job.seed for job in found.jobs[:4]] == [3, 1, 3, 1]
-    assert len({job.key for job in found.jobs}) == len(found.jobs)
+    assert [case.name for case in definition.cases[:3]] == ["blog", "mine", "two"]
+    assert [case.name for case in definition.cases[3:]] == [f"k3m2-sure-0{i}" for i in range(4)]
+    assert definition.groups == ("blog", "small", "k3m2-sure")
+    assert definition.cases[0].instance == blog()
+    assert definition.cases[1].instance == hard()
+    assert [learner.name for learner in definition.learners] == ["fixed:category=0", "best"]
+    assert len(definition.jobs) == 7 * 2 * 2
+    assert [job.seed for job in definition.jobs[:4]] == [3, 1, 3, 1]
+    assert len({job.key for job in definition.jobs}) == len(definition.jobs)
     assert study(seeds=3).seeds == (0, 1, 2)
 
 
-def test_a_study_that_is_written_out_is_the_same_study(tmp_path):
-    found = study(instances=[BLOG, DRAWN], seeds=2, delay=5)
-    write_document(tmp_path / "study.json", "study", found.to_dict())
-    assert load_study(tmp_path / "study.json") == found
-    assert [job.key for job in load_study(tmp_path / "study.json").jobs] == [job.key for job in found.jobs]
+def test_written_definition_defines_the_same_study(tmp_path):
+    definition = study(instances=[BLOG, DRAWN], seeds=2, delay=5)
+    write_document(tmp_path / "study.json", "study", definition.to_dict())
+    assert load_study(tmp_path / "study.json") == definition
+    assert [job.key for job in load_study(tmp_path / "study.json").jobs] == [job.key for job in definition.jobs]
 
 
 def test_the_key_of_a_run_does_not_depend_on_names_or_on_other_runs():
@@ -66,7 +66,7 @@ def test_the_key_of_a_run_does_not_depend_on_names_or_on_other_runs():
         assert study(**change).jobs[0].key != one.key
 
 
-def test_draws_do_not_depend_on_how_many_there_are():
+def test_sampled_instances_do_not_depend_on_the_number_of_draws():
     few, many = (study(instances=[DRAWN | {"draws": n}]).cases for n in (2, 5))
     assert many[:2] == few
     assert study(instances=[DRAWN | {"draws": 3, "first_seed": 2}]).cases == many[2:]
@@ -77,7 +77,7 @@ def test_draws_do_not_depend_on_how_many_there_are():
     assert one.instance.click.max() <= 0.3
 
 
-def test_draws_can_be_such_that_a_fixed_category_loses():
+def test_instances_are_sampled_on_the_condition_that_the_best_fixed_category_loses():
     cases = study(instances=[DRAWN | {"fixed_loss": 0.01, "fixed_loss_share": 0.5}]).cases
     lost = [1 - case.instance.best_fixed[1] / plan(case.instance).lower for case in cases]
     assert lost[1] >= 0.01
@@ -88,7 +88,7 @@ def test_draws_can_be_such_that_a_fixed_category_loses():
     assert all(1 - case.instance.best_fixed[1] / plan(case.instance).lower >= 0.01 for case in all_of_them)
 
 
-def test_the_best_fixed_category_is_worth_what_it_is():
+def test_values_of_the_best_fixed_category():
     assert blog().best_fixed[1] == pytest.approx(0.6502732240)
     assert np.isclose(hard().best_fixed[1], 0.3591, atol=1e-4)
 
@@ -102,11 +102,11 @@ def test_the_best_fixed_category_is_worth_what_it_is():
         ({"users": "many"}, "users is 'many'"),
         ({"title": 3}, "title is 3"),
         ({"seeds": 0}, "seeds is 0"),
-        ({"seeds": [1, 1]}, "seeds is [1, 1]; expected a number of seeds, or different ones"),
+        ({"seeds": [1, 1]}, "seeds is [1, 1]; expected the number of seeds, or a list of distinct"),
         ({"seeds": [-1]}, "seed is -1"),
         ({"open_users": 0}, "open_users is 0"),
         ({"delay": -1}, "delay is -1"),
-        ({"instances": []}, "instances is []; expected tables [[instances]]"),
+        ({"instances": []}, "instances is []; expected at least one table [[instances]]"),
         ({"learners": 3}, "learners is 3"),
         ({"learners": [{}]}, "'a.toml', learner 1 has the kind None; allowed are bayes"),
         ({"learners": [{"kind": "magic"}]}, "learner 1 has the kind 'magic'"),
@@ -115,11 +115,11 @@ def test_the_best_fixed_category_is_worth_what_it_is():
             "learner 1 has the unknown option 'types' for 'fixed'; allowed are category",
         ),
         ({"learners": [{"kind": "oracle", "types": 2}]}, "the unknown option 'types' for 'oracle'; it has none"),
-        ({"learners": [FIXED, FIXED]}, "two learners of the name 'fixed:category=0'"),
+        ({"learners": [FIXED, FIXED]}, "2 learners named 'fixed:category=0'"),
         ({"learners": [FIXED | {"name": ""}]}, "name is ''"),
-        ({"instances": [BLOG, BLOG]}, "two instances of the name 'blog'"),
+        ({"instances": [BLOG, BLOG]}, "2 instances named 'blog'"),
         ({"instances": [{}]}, "instance 1 lacks the field 'categories'"),
-        ({"instances": [{"example": "shop"}]}, "example is 'shop'; allowed are blog, hard, magazine"),
+        ({"instances": [{"example": "shop"}]}, "example is 'shop'; expected one of blog, hard, magazine"),
         ({"instances": [{"example": ["shop"]}]}, "example is ['shop']"),
         ({"instances": [BLOG | {"draws": 2}]}, "instance 1 has the unknown field 'draws'"),
         ({"instances": [BLOG | {"group": "a/b"}]}, "group is 'a/b'; expected letters"),
@@ -128,24 +128,30 @@ def test_the_best_fixed_category_is_worth_what_it_is():
         ({"instances": [{"name": "a", "prior": [1.0], "click": [[0.5]], "odd": 1}]}, "the unknown field 'odd'"),
         ({"instances": [DRAWN | {"odd": 1}]}, "instance 1 has the unknown field 'odd'"),
         ({"instances": [DRAWN | {"types": 0}]}, "instance 1: types is 0"),
-        ({"instances": [DRAWN | {"click": [0.9, 0.1]}]}, "click is [0.9, 0.1]; expected the smaller chance first"),
+        (
+            {"instances": [DRAWN | {"click": [0.9, 0.1]}]},
+            "click is [0.9, 0.1]; expected the smaller",
+        ),
         (
             {"instances": [DRAWN | {"click": [0.1]}]},
-            "click is [0.1]; expected a chance, or the least and the largest",
+            "click is [0.1]; expected a probability, or the ends of a range",
         ),
         ({"instances": [DRAWN | {"depart": 2}]}, "depart is 2"),
         ({"instances": [DRAWN | {"depart": 0}]}, "instance 1: Type 'type 0' never departs"),
-        ({"instances": [DRAWN | {"click": 0.5, "fixed_loss": 0.5}]}, "fixed_loss is 0.5; in 10000 draws"),
+        (
+            {"instances": [DRAWN | {"click": 0.5, "fixed_loss": 0.5}]},
+            "fixed_loss is 0.5; the best fixed category lost less in all of 10000",
+        ),
     ],
 )
-def test_a_wrong_definition_is_told_in_one_sentence(fields, sentence, monkeypatch):
-    monkeypatch.setattr("departing.studies.draws.MOST_TRIES", 10000 if "10000" not in sentence else 10)
-    with pytest.raises(InputError, match=re.escape(sentence.replace("10000", "10"))) as told:
+def test_invalid_definitions_are_rejected(fields, sentence, monkeypatch):
+    monkeypatch.setattr("departing.studies.sampler.MAX_TRIES", 10000 if "10000" not in sentence else 10)
+    with pytest.raises(InputError, match=re.escape(sentence.replace("10000", "10"))) as raised:
         study(**fields)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_files_that_are_not_there_are_told(tmp_path):
+def test_missing_files_are_reported(tmp_path):
     with pytest.raises(InputError, match=r"There is no file '.*gone.toml'"):
         study(tmp_path, instances=[{"file": "gone.toml"}])
     with pytest.raises(InputError, match="file is 3"):

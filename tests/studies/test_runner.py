@@ -38,8 +38,8 @@ def study(folder, **fields):
     return load_study(folder / "trial.toml")
 
 
-def run(found, folder, **options):
-    return run_study(found, folder, backend="threading", jobs=1, **options)
+def run(definition, folder, **options):
+    return run_study(definition, folder, backend="threading", jobs=1, **options)
 
 
 def table(path):
@@ -47,14 +47,14 @@ def table(path):
         return database.execute(f"SELECT * FROM '{path}'").fetchnumpy()
 
 
-def held(folder):
+def stored_parts(folder):
     return {path.name: path.stat().st_mtime_ns for path in (folder / "parts").glob("*.json")}
 
 
-def test_a_study_is_run_and_gathered(tmp_path):
-    found = study(tmp_path)
+def test_study_is_run_and_gathered(tmp_path):
+    definition = study(tmp_path)
     seen = []
-    results = run(found, tmp_path / "out", started=lambda *told: seen.append(told), progress=seen.append)
+    results = run(definition, tmp_path / "out", started=lambda *numbers: seen.append(numbers), progress=seen.append)
     assert seen == [(18, 18), *[1] * 18]
     rows = table(tmp_path / "out" / "results.parquet")
     assert list(rows) == [
@@ -71,35 +71,35 @@ def test_a_study_is_run_and_gathered(tmp_path):
     lost = rows["users"] * (rows["optimum"] - rows["fixed_value"])
     assert np.allclose(rows["regret"][fixed], lost[fixed])
     assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 18
-    summary = {(row["group"], row["learner"]): row for row in results.summary()}
-    assert summary["hard", "fixed:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
-    assert summary["hard", "fixed:category=0"]["slope"] == pytest.approx(1)
-    assert summary["hard", "oracle"]["slope"] is None
-    assert summary["drawn", "oracle"]["runs"] == 6
+    statistics = {(row["group"], row["learner"]): row for row in results.statistics()}
+    assert statistics["hard", "fixed:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
+    assert statistics["hard", "fixed:category=0"]["slope"] == pytest.approx(1)
+    assert statistics["hard", "oracle"]["slope"] is None
+    assert statistics["drawn", "oracle"]["runs"] == 6
 
 
-def test_only_what_is_missing_is_done(tmp_path):
+def test_only_missing_runs_are_executed(tmp_path):
     run(study(tmp_path), tmp_path / "out")
-    before, seen = held(tmp_path / "out"), []
+    before, seen = stored_parts(tmp_path / "out"), []
     more = study(tmp_path, title="More", seeds=4, learners=[*STUDY["learners"], {"kind": "fixed", "category": 1}])
-    run(more, tmp_path / "out", started=lambda *told: seen.append(told))
-    after = held(tmp_path / "out")
+    run(more, tmp_path / "out", started=lambda *numbers: seen.append(numbers))
+    after = stored_parts(tmp_path / "out")
     assert seen == [(18, 36)]
     assert {name: after[name] for name in before} == before
     assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 36
     fewer = run(study(tmp_path, seeds=1), tmp_path / "out")
     assert len(fewer.runs) == 6
-    assert held(tmp_path / "out") == after
+    assert stored_parts(tmp_path / "out") == after
 
 
-def test_equal_learners_of_two_names_run_once(tmp_path):
+def test_equal_learners_with_two_names_run_once(tmp_path):
     twins = [{"name": name, "kind": "fixed", "category": 0} for name in ("a", "b")]
     results = run(study(tmp_path, instances=[{"example": "blog"}], learners=twins), tmp_path / "out")
-    assert len(held(tmp_path / "out")) == 3
-    assert [row["mean"] for row in results.summary()] == [results.summary()[0]["mean"]] * 2
+    assert len(stored_parts(tmp_path / "out")) == 3
+    assert [row["mean"] for row in results.statistics()] == [results.statistics()[0]["mean"]] * 2
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path):
+def test_folders_with_other_contents_are_rejected(tmp_path):
     run(study(tmp_path), tmp_path / "out")
     before = (tmp_path / "out" / "results.parquet").read_bytes()
     with pytest.raises(InputError, match=r"holds another study, 'A trial', with no run in common"):
@@ -111,19 +111,19 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         run(study(tmp_path), tmp_path / "trial.toml" / "out")
 
 
-def test_wrong_options_are_told(tmp_path):
-    found = study(tmp_path)
-    with pytest.raises(InputError, match="backend is 'magic'; allowed are loky, threading, dask, ray"):
-        run_study(found, tmp_path / "out", backend="magic")
-    with pytest.raises(InputError, match="scheduler is 'tcp://a:1', but backend is 'loky'"):
-        run_study(found, tmp_path / "out", scheduler="tcp://a:1")
+def test_invalid_options_are_rejected(tmp_path):
+    definition = study(tmp_path)
+    with pytest.raises(InputError, match="backend is 'magic'; expected one of loky, threading, dask, ray"):
+        run_study(definition, tmp_path / "out", backend="magic")
+    with pytest.raises(InputError, match="scheduler is 'tcp://a:1'; it requires `backend` dask, not loky"):
+        run_study(definition, tmp_path / "out", scheduler="tcp://a:1")
     with pytest.raises(InputError, match="jobs is 0"):
-        run_study(found, tmp_path / "out", jobs=0)
+        run_study(definition, tmp_path / "out", jobs=0)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("backend", "package"), [("dask", "dask.distributed"), ("ray", "ray")])
-def test_a_missing_extra_is_told(backend, package, tmp_path, monkeypatch):
+def test_missing_extras_are_reported(backend, package, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         InputError, match=rf"The backend '{backend}' needs .* pip install 'departing-bandits\[cluster\]'"
@@ -131,15 +131,15 @@ def test_a_missing_extra_is_told(backend, package, tmp_path, monkeypatch):
         run_study(study(tmp_path), tmp_path / "out", backend=backend)
 
 
-def test_a_run_that_cannot_be_done_does_not_stop_the_others(tmp_path):
+def test_failed_runs_do_not_stop_the_others(tmp_path):
     odd = study(tmp_path, seeds=1, learners=[{"kind": "fixed", "category": "golf"}, {"kind": "fixed", "category": 1}])
-    with pytest.raises(InputError, match=r"3 of 6 runs could not be done; the first: .*There is no category 'golf'"):
+    with pytest.raises(InputError, match=r"3 of 6 runs failed; the first: .*There is no category 'golf'"):
         run(odd, tmp_path / "out")
     assert set(table(tmp_path / "out" / "results.parquet")["learner"]) == {"fixed:category=1"}
 
 
 @contextmanager
-def files_of_at_most(size):
+def file_size_limit(size):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -148,29 +148,29 @@ def files_of_at_most(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_and_damages_nothing(tmp_path):
-    found = study(tmp_path, users=10**6, instances=[{"example": "hard"}])
-    run(found, tmp_path / "whole")
+def test_full_disk_is_reported_and_damages_nothing(tmp_path):
+    definition = study(tmp_path, users=10**6, instances=[{"example": "hard"}])
+    run(definition, tmp_path / "whole")
     room = (tmp_path / "whole" / "study.json").stat().st_size
-    with files_of_at_most(room), pytest.raises(InputError, match=r"Cannot write '.*json': File too large\."):
-        run(found, tmp_path / "out")
-    assert held(tmp_path / "out") == {}
-    run(found, tmp_path / "out")
-    same(tmp_path)
+    with file_size_limit(room), pytest.raises(InputError, match=r"Cannot write '.*json': File too large\."):
+        run(definition, tmp_path / "out")
+    assert stored_parts(tmp_path / "out") == {}
+    run(definition, tmp_path / "out")
+    assert_equal_results(tmp_path)
     with (
-        files_of_at_most(room),
+        file_size_limit(room),
         pytest.raises(InputError, match=r"Cannot write '.*results.parquet': File too large\."),
     ):
-        run(found, tmp_path / "out")
-    same(tmp_path)
+        run(definition, tmp_path / "out")
+    assert_equal_results(tmp_path)
 
 
-def same(folder):
+def assert_equal_results(folder):
     assert (folder / "out" / "results.parquet").read_bytes() == (folder / "whole" / "results.parquet").read_bytes()
     assert [path.name for path in (folder / "out").rglob(".*")] == []
 
 
-def test_a_damaged_part_is_told(tmp_path):
+def test_damaged_part_is_reported(tmp_path):
     run(study(tmp_path), tmp_path / "out")
     (part, *_) = (tmp_path / "out" / "parts").glob("*.json")
     part.write_text("{")
@@ -183,7 +183,7 @@ def start():
     started = []
 
     def start(folder):
-        arguments = [str(folder / "trial.toml"), "--save", str(folder / "out"), "--jobs", "2", "--json"]
+        arguments = [str(folder / "trial.toml"), "--output", str(folder / "out"), "--jobs", "2", "--json"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([*COMMAND, *arguments], **pipes, start_new_session=True))
         return started[-1]
@@ -195,41 +195,41 @@ def start():
         process.communicate(timeout=60)
 
 
-def test_a_study_that_was_killed_goes_on_and_ends_the_same(tmp_path, start):
-    found = study(tmp_path, **SLOW, seeds=20)
-    run(found, tmp_path / "whole")
+def test_killed_study_resumes_with_equal_results(tmp_path, start):
+    definition = study(tmp_path, **SLOW, seeds=20)
+    run(definition, tmp_path / "whole")
     kept, chance = {}, random.Random(1)
     for _ in range(2):
         enough, process = len(kept) + chance.randint(1, 12), start(tmp_path)
-        while len(now := held(tmp_path / "out")) < enough:
+        while len(now := stored_parts(tmp_path / "out")) < enough:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         time.sleep(chance.random() / 20)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
-        now = held(tmp_path / "out")
+        now = stored_parts(tmp_path / "out")
         assert {name: now[name] for name in kept} == kept
         kept = now
         assert not (tmp_path / "out" / "results.parquet").exists()
     out, error = start(tmp_path).communicate(timeout=60)
     assert error == ""
     assert json.loads(out)["summary"][0]["runs"] == 20
-    assert {name: held(tmp_path / "out")[name] for name in kept} == kept
-    assert len(held(tmp_path / "out")) == len(found.jobs)
-    same(tmp_path)
+    assert {name: stored_parts(tmp_path / "out")[name] for name in kept} == kept
+    assert len(stored_parts(tmp_path / "out")) == len(definition.jobs)
+    assert_equal_results(tmp_path)
 
 
-def test_ctrl_c_tells_how_to_go_on(tmp_path, start):
+def test_ctrl_c_reports_how_to_resume(tmp_path, start):
     study(tmp_path, **SLOW, seeds=1000)
     process = start(tmp_path)
-    while not held(tmp_path / "out"):
+    while not stored_parts(tmp_path / "out"):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.startswith("Interrupted; finished runs are kept in ")
-    assert error.endswith(", and the same command goes on from there.\n")
+    assert error.startswith("Interrupted. Finished runs are kept in ")
+    assert error.endswith("; run the same command to resume.\n")
     assert out == ""
 
 
@@ -245,8 +245,8 @@ def test_a_study_runs_on_a_dask_cluster(tmp_path):
 
         if __name__ == "__main__":
             with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-                found = load_study(sys.argv[1])
-                run_study(found, sys.argv[2], backend="dask", scheduler=cluster.scheduler_address)
+                definition = load_study(sys.argv[1])
+                run_study(definition, sys.argv[2], backend="dask", scheduler=cluster.scheduler_address)
         """
     )
     (tmp_path / "on_a_cluster.py").write_text(script)
@@ -256,27 +256,27 @@ def test_a_study_runs_on_a_dask_cluster(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    same(tmp_path)
+    assert_equal_results(tmp_path)
 
 
-def test_every_group_gets_its_picture(tmp_path):
+def test_every_group_is_plotted(tmp_path):
     results = run(study(tmp_path), tmp_path / "out")
     names = write_plots(results, tmp_path / "out")
     assert names == ["regret-hard.svg", "regret-hard.png", "regret-drawn.svg", "regret-drawn.png"]
     drawn = {name: (tmp_path / "out" / name).read_bytes() for name in names}
-    assert all(len(picture) > 10_000 for picture in drawn.values())
+    assert all(len(plot) > 10_000 for plot in drawn.values())
     write_plots(results, tmp_path / "out")
     assert {name: (tmp_path / "out" / name).read_bytes() for name in names} == drawn
 
 
-def test_labels_are_moved_apart_and_stay_inside():
+def test_labels_do_not_overlap_and_stay_inside():
     places = spread([0.0, 0.1, 0.1, 3.0, 3.0], 0.5, 3.0)
     assert np.diff(places).min() >= 0.5 - 1e-12
     assert places[0] >= 0
     assert places[-1] <= 3.0
 
 
-def test_the_band_is_of_instances_where_there_are_several():
+def test_band_resamples_instances_if_there_are_several():
     regret = np.repeat([[1.0], [3.0]], 50, axis=0)
     users = np.array([10.0])
     names = ("a",) * 50 + ("b",) * 50
@@ -289,17 +289,17 @@ def test_the_band_is_of_instances_where_there_are_several():
 def test_a_study_runs_on_ray(tmp_path):
     pytest.importorskip("ray")
     run(study(tmp_path), tmp_path / "whole")
-    arguments = [tmp_path / "trial.toml", "--save", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
+    arguments = [tmp_path / "trial.toml", "--output", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["summary"]) == 4
-    same(tmp_path)
+    assert_equal_results(tmp_path)
 
 
-def test_a_worker_that_is_stopped_is_told(tmp_path, start):
+def test_killed_workers_are_reported(tmp_path, start):
     study(tmp_path, **SLOW, seeds=1000)
     process = start(tmp_path)
-    while not held(tmp_path / "out"):
+    while not stored_parts(tmp_path / "out"):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     listed = subprocess.run(
@@ -309,15 +309,15 @@ def test_a_worker_that_is_stopped_is_told(tmp_path, start):
     os.kill(workers[0], signal.SIGKILL)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert error.splitlines()[-1].startswith("Error: A worker was stopped from outside")
+    assert error.splitlines()[-1].startswith("Error: A worker process was killed")
 
 
-def test_a_scheduler_that_is_not_there_is_told(tmp_path):
+def test_missing_scheduler_is_reported(tmp_path):
     pytest.importorskip("distributed")
     study(tmp_path)
     arguments = [
         tmp_path / "trial.toml",
-        "--save",
+        "--output",
         tmp_path / "out",
         "--backend",
         "dask",

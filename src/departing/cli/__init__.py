@@ -1,4 +1,4 @@
-"""The command line: arguments in, calls of the library, tables or JSON out."""
+"""Command line: argument parsing, library calls, and tables or JSON as output."""
 
 import io
 import signal
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.common import told
+from departing.cli.common import report_errors
 from departing.cli.data import fit, movielens, ope, sample_log
 from departing.cli.learning import learn, study
 from departing.cli.paper import paper
@@ -17,7 +17,7 @@ from departing.cli.service import backup, loadtest, serve
 
 app = typer.Typer(
     name="departing",
-    help="Recommend to people who leave when they are disappointed.",
+    help="Recommend to users who depart when they are disappointed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,7 +41,7 @@ _COMMANDS = (
     quickstart,
 )
 for _command in _COMMANDS:
-    app.command()(told(_command))
+    app.command()(report_errors(_command))
 
 
 def _version(show: bool) -> None:
@@ -55,15 +55,15 @@ def _version(show: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Recommend to people who leave when they are disappointed."""
+    """Recommend to users who depart when they are disappointed."""
 
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind then either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM removes partial files too
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     app()

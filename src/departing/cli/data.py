@@ -10,12 +10,12 @@ from departing.cli.common import (
     InstanceArgument,
     Json,
     Seed,
-    labelled,
     load_instance,
     new_console,
+    parse_int,
+    policy_label,
     print_json,
     progress,
-    whole,
 )
 from departing.model.errors import InputError
 
@@ -62,7 +62,7 @@ def sample_log(
 
     format_of(out)
     with progress("visiting", None, as_json):
-        log = draw(load_instance(file), whole("users", users), seed, days=days, gap=gap)
+        log = draw(load_instance(file), parse_int("users", users), seed, days=days, gap=gap)
         log.save(out)
     if as_json:
         print_json({"users": log.histories.users, "events": len(log.user), "saved": str(out)})
@@ -182,7 +182,9 @@ def ope(
     with progress("fitting", len(numbers), as_json) as advance:
         model = estimate(read, numbers, seed=seed, progress=lambda *_: advance(1))
     chosen = [parse_policy(text, model.instance) for text in policies]
-    words = [labelled(text, describe(policy, model.instance)) for text, policy in zip(policies, chosen, strict=True)]
+    words = [
+        policy_label(text, describe(policy, model.instance)) for text, policy in zip(policies, chosen, strict=True)
+    ]
     with progress("weighing", times * len(chosen), as_json) as advance:
         found = [
             off_policy_value(

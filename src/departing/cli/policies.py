@@ -12,91 +12,114 @@ import typer
 from departing.cli.common import (
     INSTANCE_HELP,
     POLICY_HELP,
+    Confidence,
     InstanceArgument,
+    InstanceOutput,
     Json,
+    Plot,
     Seed,
-    labelled,
+    Users,
+    check_files,
+    exclusive,
     load_instance,
     new_console,
+    output_option,
+    parse_int,
+    policy_label,
     print_json,
+    print_saved,
     progress,
-    whole,
+    split_names,
 )
 from departing.model.errors import InputError
 
 
 def instance(
     file: Annotated[str | None, typer.Argument(metavar="[INSTANCE]", help=INSTANCE_HELP)] = None,
-    random: Annotated[
+    family: Annotated[
         str | None,
-        typer.Option(help="Draw one instead: uniform, specialists, sticky, row, column or diagonal."),
+        typer.Option(
+            "--random",
+            metavar="FAMILY",
+            help="Draw a random instance: uniform, specialists, sticky, row, column or diagonal.",
+        ),
     ] = None,
-    types: Annotated[int | None, typer.Option(help="Types of a random instance; 2 unless told.")] = None,
-    categories: Annotated[int | None, typer.Option(help="Categories of a random instance; 2 unless told.")] = None,
+    types: Annotated[int | None, typer.Option(help="Types of a random instance.", show_default="2")] = None,
+    categories: Annotated[int | None, typer.Option(help="Categories of a random instance.", show_default="2")] = None,
     depart: Annotated[
-        float | None, typer.Option(help="The chance of departing after a no-click, for a random instance.")
+        float | None,
+        typer.Option(
+            metavar="PROBABILITY",
+            help="Departure probability after a no-click, for a random instance.",
+            show_default="by family",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of a random instance; 0 unless told.")] = None,
-    save: Annotated[Path | None, typer.Option("--save", "-o", help="Write it to this file (.toml or .json).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a random instance.", show_default="0")] = None,
+    output: InstanceOutput = None,
     as_json: Json = False,
 ) -> None:
-    """Show an instance, draw a random one, or turn one file format into the other."""
+    """Show an instance, draw a random one, or convert between TOML and JSON."""
     from departing.model.families import random_instance
 
-    if (file is None) == (random is None):
-        raise InputError("Give either the file of an instance, or --random with a family.")
-    drawn: dict[str, Any] = {"types": types, "categories": categories, "seed": seed, "depart": depart}
-    given = {name: value for name, value in drawn.items() if value is not None}
+    if (file is None) == (family is None):
+        raise InputError("Expected either INSTANCE or --random FAMILY.")
+    options: dict[str, Any] = {"types": types, "categories": categories, "seed": seed, "depart": depart}
+    given = {name: value for name, value in options.items() if value is not None}
     if file is not None and given:
-        raise InputError(f"--{next(iter(given))} is for random instances; change the file instead.")
-    found = load_instance(file) if file is not None else random_instance(str(random), **given)
-    if save is not None:
-        found.save(save)
+        raise InputError(f"--{next(iter(given))} requires --random; to change a saved instance, edit its file.")
+    chosen = load_instance(file) if file is not None else random_instance(str(family), **given)
+    if output is not None:
+        chosen.save(output)
     if as_json:
-        print_json(found.to_dict() | ({"saved": str(save)} if save else {}))
-    else:
-        new_console().print(found)
-        if save is not None:
-            print(f"Saved to {save}")
+        print_json(chosen.to_dict(), output=output)
+        return
+    new_console().print(chosen)
+    print_saved(output)
 
 
 def evaluate(
     file: InstanceArgument,
     policies: Annotated[
-        list[str] | None, typer.Argument(metavar="[POLICY]…", help=f"{POLICY_HELP} All fixed and greedy by default.")
+        list[str] | None,
+        typer.Argument(metavar="[POLICY]…", help=POLICY_HELP, show_default="all fixed policies and greedy"),
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="How far apart the bounds may be.")] = 1e-9,
+    tolerance: Annotated[
+        float,
+        typer.Option("--gap", help="Gap at which to stop: upper minus lower bound, in clicks per user."),
+    ] = 1e-9,
     nodes: Annotated[
-        str | None, typer.Option(metavar="N", help="About how many counts may be expanded for each policy.")
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Maximum number of nodes (counts) to expand for each policy.",
+            show_default="10^7 / categories",
+        ),
     ] = None,
-    distribution: Annotated[bool, typer.Option(help="Show the distribution of clicks and steps too.")] = False,
+    distribution: Annotated[
+        bool, typer.Option("--distribution", help="Show the distribution of clicks and steps as well.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell exactly what policies are worth: expected clicks of one user."""
-    from departing.cli.tables.evaluation import (
-        EvaluationTable,
-        distribution_table,
-        evaluation_notes,
-        evaluation_values,
-    )
+    """Compute the exact value of policies: expected clicks per user."""
+    from departing.cli.tables.evaluation import EvaluationTable, distribution_table, evaluation_values, gap_notes
     from departing.evaluation.evaluate import evaluate as evaluate_policy
     from departing.policy.library import describe, parse_policy
 
-    found = load_instance(file)
-    texts = policies or [*(f"fixed:{a}" for a in range(found.n_categories)), "greedy"]
-    chosen = [parse_policy(text, found) for text in texts]
-    most = None if nodes is None else whole("nodes", nodes)
+    chosen = load_instance(file)
+    texts = policies or [*(f"fixed:{a}" for a in range(chosen.n_categories)), "greedy"]
+    parsed = [parse_policy(text, chosen) for text in texts]
+    max_nodes = None if nodes is None else parse_int("nodes", nodes)
     with progress("evaluating", None, as_json):
         rows = [
-            (labelled(text, describe(policy, found)), evaluate_policy(found, policy, tolerance, most))
-            for text, policy in zip(texts, chosen, strict=True)
+            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, tolerance, max_nodes))
+            for text, policy in zip(texts, parsed, strict=True)
         ]
     if as_json:
         print_json({"policies": [evaluation_values(*row, distribution) for row in rows]})
         return
     console = new_console()
-    console.print(EvaluationTable(found, rows))
-    for note in evaluation_notes(rows, tolerance):
+    console.print(EvaluationTable(chosen, rows))
+    for note in gap_notes(rows, tolerance):
         console.print(note, markup=False)
     if distribution:
         for row in rows:
@@ -106,53 +129,54 @@ def evaluate(
 def simulate(
     file: InstanceArgument,
     policy: Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP)],
-    users: Annotated[str, typer.Option(metavar="N", help="How many users; 1e12 is fine.")] = "1e6",
+    users: Users = "1e6",
     seed: Seed = 0,
     engine: Annotated[str, typer.Option(help="auto, aggregate, lanes or step.")] = "auto",
     against: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Compare with this policy on the same users.")
     ] = None,
-    open_users: Annotated[int | None, typer.Option(help="How many users are open at once.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Stop looking at a user after so many steps.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of the lanes engine; all cores by default.")] = None,
-    log: Annotated[Path | None, typer.Option(help="Write every event to this file (.parquet or .csv).")] = None,
-    confidence: Annotated[float, typer.Option(help="Of the confidence interval.")] = 0.95,
+    open_users: Annotated[
+        int | None,
+        typer.Option(help="Number of users active at the same time (engine step).", show_default="4096"),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Truncate each user after this many steps.", show_default="no limit")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Number of threads (engine lanes).", show_default="number of cores")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an event log (.parquet or .csv).")] = None,
+    confidence: Confidence = 0.95,
     as_json: Json = False,
 ) -> None:
-    """Simulate many users under a policy."""
-    from departing.cli.tables import evaluation as tables
+    """Simulate users under a policy, or compare two policies on the same users."""
+    from departing.cli.tables import simulation as tables
     from departing.policy.library import describe, parse_policy
     from departing.simulation.compare import compare
     from departing.simulation.run import normal_interval
     from departing.simulation.simulate import simulate as simulate_policy
 
-    found, n_users = load_instance(file), whole("users", users)
-    chosen = parse_policy(policy, found)
-    words = labelled(policy, describe(chosen, found))
-    normal_interval(0.0, 0.0, confidence)  # so that a wrong one is told before the work, not after
+    chosen, n_users = load_instance(file), parse_int("users", users)
+    parsed = parse_policy(policy, chosen)
+    label = policy_label(policy, describe(parsed, chosen))
+    normal_interval(0.0, 0.0, confidence)  # rejects an invalid level before the simulation
     if against is not None:
-        for option, given in (
-            ("--log", log is not None),
-            ("--engine", engine != "auto"),
-            ("--threads", threads is not None),
-            ("--open-users", open_users is not None),
-        ):
-            if given:
-                raise InputError(f"{option} and --against do not go together: a comparison has its own way.")
-        rival = parse_policy(against, found)
+        chosen_engine = None if engine == "auto" else engine
+        exclusive("--against", log=log, engine=chosen_engine, threads=threads, open_users=open_users)
+        other = parse_policy(against, chosen)
         with progress("comparing", n_users, as_json) as advance:
-            result = compare(found, chosen, rival, n_users, seed, max_steps=max_steps, progress=advance)
-        names = (words, labelled(against, describe(rival, found)))
+            comparison = compare(chosen, parsed, other, n_users, seed, max_steps=max_steps, progress=advance)
+        labels = (label, policy_label(against, describe(other, chosen)))
         if as_json:
-            print_json(tables.comparison_values(*names, result, confidence))
+            print_json(tables.comparison_values(*labels, comparison, confidence))
         else:
-            new_console().print(tables.comparison_table(*names, result, confidence))
+            new_console().print(tables.comparison_table(*labels, comparison, confidence))
         return
     started = time.perf_counter()
     with progress("simulating", n_users, as_json) as advance:
         run = simulate_policy(
-            found,
             chosen,
+            parsed,
             n_users,
             seed,
             engine,
@@ -164,95 +188,88 @@ def simulate(
         )
     seconds = time.perf_counter() - started
     if as_json:
-        print_json(tables.run_values(words, run, confidence, seconds) | ({"log": str(log)} if log else {}))
+        print_json(tables.run_values(label, run, confidence, seconds), log=log)
         return
-    new_console().print(tables.run_table(words, run, confidence, seconds))
-    if log is not None:
-        print(f"{run.steps:,} events written to {log}")
+    new_console().print(tables.run_table(label, run, confidence, seconds))
+    print_saved(log)
 
 
 def plan(
     file: InstanceArgument,
-    gap: Annotated[float, typer.Option(help="How far the policy may be from the best possible one.")] = 1e-6,
-    seconds: Annotated[float, typer.Option(help="Stop after so long, with the best bracket so far.")] = 60.0,
+    gap: Annotated[
+        float, typer.Option(help="Optimality gap at which to stop: upper minus lower bound, in clicks per user.")
+    ] = 1e-6,
+    seconds: Annotated[float, typer.Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
     method: Annotated[str, typer.Option(help="auto, closed-form, lattice or search.")] = "auto",
     allowed: Annotated[
-        str | None, typer.Option(metavar="C,C,…", help="Recommend these categories only, by name or index.")
+        str | None,
+        typer.Option(metavar="C,C,…", help="Recommend only these categories, by name or index.", show_default="all"),
     ] = None,
-    depth: Annotated[int, typer.Option(help="How many of the first steps the tree shows.")] = 4,
+    depth: Annotated[int, typer.Option(help="Number of steps that the policy tree shows.")] = 4,
     sensitivity: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Tell what happens if every entry is off by such a share.")
+        float | None,
+        typer.Option(
+            metavar="FRACTION", help="Report the effect of changing every probability by up to this fraction of it."
+        ),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the proof of the bracket.")] = False,
-    save: Annotated[
-        Path | None, typer.Option("--save", "-o", help="Write the policy to this file (.toml or .json).")
-    ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the plan to this file (.svg, .png or .pdf).")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify the certificate of the bounds.")] = False,
+    output: Annotated[Path | None, output_option("Write the policy (.toml or .json).")] = None,
+    plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best policy, with a proof of how good it is."""
-    from departing.cli.tables import plan as plans
-    from departing.model.files import DOCUMENT_SUFFIXES, check_writable
+    """Compute the optimal policy with a certified optimality gap."""
+    from departing.cli.tables import plan as tables
     from departing.model.validation import check_fraction, check_int
     from departing.planning.baselines import rivals
     from departing.planning.plan import plan as plan_policy
     from departing.planning.policy_text import is_plain
 
-    found = load_instance(file)
-    names = [] if allowed is None else [allowed] if allowed in found.categories else allowed.split(",")
-    only = None if allowed is None else [found.category_index(name.strip()) for name in names]
+    chosen = load_instance(file)
+    names = [allowed] if allowed in chosen.categories else split_names(allowed)
+    indices = None if names is None else [chosen.category_index(name) for name in names if name is not None]
     depth = check_int("depth", depth, 1, 10)
     if sensitivity is not None:
         sensitivity = check_fraction("sensitivity", sensitivity)
-    if save is not None:  # a wrong ending is told before the work, not after
-        check_writable(save, DOCUMENT_SUFFIXES)
-    if picture is not None:
-        from departing.plotting import figures
-
-        check_writable(picture, figures.FIGURE_SUFFIXES)
-    with _bracket_progress(as_json) as progress:
-        made = plan_policy(found, gap, seconds, method, allowed=only, progress=progress)
-        held = rivals(made)
-        checked = made.verify() if verify else None
-        shifted = None if sensitivity is None else made.sensitivity(sensitivity)
-    if save is not None:
-        made.save(save)
-    if picture is not None:
-        made.picture(picture)
+    check_files(output, plot)
+    with _bounds_progress(as_json) as report_bounds:
+        planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=report_bounds)
+        baselines = rivals(planned)
+        verification = planned.verify() if verify else None
+        shifts = None if sensitivity is None else planned.sensitivity(sensitivity)
+    if output is not None:
+        planned.save(output)
+    if plot is not None:
+        planned.picture(plot)
     if as_json:
-        values = plans.plan_values(made, held, depth)
-        if checked is not None:
-            values["verified"] = checked.holds
-        if shifted is not None:
-            values["sensitivity"] = plans.sensitivity_values(shifted, made)
-        files = {"saved": save, "picture": picture}
-        print_json(values | {name: str(path) for name, path in files.items() if path is not None})
+        values = tables.plan_values(planned, baselines, depth)
+        if verification is not None:
+            values["verified"] = verification.holds
+        if shifts is not None:
+            values["sensitivity"] = tables.sensitivity_values(shifts, planned)
+        print_json(values, output=output, plot=plot)
     else:
         console = new_console()
-        if is_plain(made):
-            console.print(made.words(), style="bold", markup=False)
+        if is_plain(planned):
+            console.print(planned.words(), style="bold", markup=False)
         else:
-            console.print(plans.plan_tree(made, depth))
-        console.print(made.reason, markup=False)
-        console.print(plans.plan_table(made, held))
-        if made.gap > gap:
-            console.print(
-                f"The gap of {gap:g} was not reached in the time given, or is finer than rounding allows.",
-                markup=False,
-            )
-        if shifted is not None:
-            console.print(plans.sensitivity_table(shifted, made))
-        if checked is not None:
-            console.print(plans.verification_table(checked))
-        for path in filter(None, (save, picture)):
-            print(f"Saved to {path}")
-    if checked is not None and not checked.holds:
-        raise InputError("The proof does not hold; please report this instance.")
+            console.print(tables.policy_tree(planned, depth))
+        console.print(planned.reason, markup=False)
+        console.print(tables.plan_table(planned, baselines))
+        if planned.gap > gap:
+            note = f"The gap of {gap:g} was not reached within {seconds:g} s, or is below the rounding error."
+            console.print(note, markup=False)
+        if shifts is not None:
+            console.print(tables.sensitivity_table(shifts, planned))
+        if verification is not None:
+            console.print(tables.verification_table(verification))
+        print_saved(output, plot)
+    if verification is not None and not verification.holds:
+        raise InputError("The certificate is invalid. Please report this instance as a bug.")
 
 
 @contextmanager
-def _bracket_progress(quiet: bool) -> Iterator["Callable[[float, float], None] | None"]:
-    """The bracket so far on a terminal; nothing elsewhere."""
+def _bounds_progress(quiet: bool) -> Iterator["Callable[[float, float], None] | None"]:
+    """Show the bounds reached so far on a terminal; no output elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

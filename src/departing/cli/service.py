@@ -15,9 +15,9 @@ from departing.cli.common import (
     Json,
     load_instance,
     new_console,
+    parse_int,
     print_json,
     progress,
-    whole,
 )
 from departing.model.errors import InputError, MissingExtraError
 
@@ -152,7 +152,7 @@ def loadtest(
     from departing.loadtest.run import run_loadtest
     from departing.model.validation import check_int, check_seed
 
-    model, n_users = load_instance(file), check_int("users", whole("users", users), most=10**8)
+    model, n_users = load_instance(file), check_int("users", parse_int("users", users), most=10**8)
     with progress("users", n_users, as_json) as advance:
         result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, advance)
     if as_json:

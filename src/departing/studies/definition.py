@@ -1,9 +1,10 @@
-"""What a study is: instances, learners and seeds, as data."""
+"""Studies as data: instances, learners and seeds."""
 
 import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,21 +18,21 @@ from departing.model.examples import EXAMPLES
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
 from departing.model.validation import MAX_USERS, check_int, check_seed
-from departing.studies.draws import Draws
+from departing.studies.sampler import InstanceSampler
 
-_NAME = re.compile(r"[\w.-]{1,80}")  # of groups, which are in the names of files
-MOST_SEEDS = 10**5
+_GROUP_NAME = re.compile(r"[\w.-]{1,80}")  # groups are part of file names
+MAX_SEEDS = 10**5  # against typing errors; a study of this size takes months
 
 
 def key_of(document: dict[str, Any]) -> str:
-    """A name for what `document` holds, the same for the same content and no other."""
+    """Hash of `document` and of the release of the package."""
     text = json.dumps(document | {"release": __version__}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Case:
-    """An instance of a study, with its name and the group it belongs to."""
+    """Instance of a study, with its name and its group."""
 
     name: str
     group: str
@@ -39,8 +40,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A learner of a study: its name, and what it is made of."""
+class NamedLearner:
+    """Learner of a study: its name, and the specification it is built from."""
 
     name: str
     spec: Spec
@@ -48,13 +49,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a learner on an instance with a seed.
-
-    `key` names the run by all that makes its result, so it is the same in every study that has it.
-    """
+    """One run: a learner on an instance with a seed."""
 
     case: Case
-    learner: Contender
+    learner: NamedLearner
     seed: int
     users: int
     open_users: int | None
@@ -62,7 +60,7 @@ class Job:
 
     @cached_property
     def key(self) -> str:
-        """A name for this run."""
+        """Hash of everything that determines the result, equal in all studies that contain this run."""
         return key_of(
             {
                 "instance": self.case.instance.to_dict(),
@@ -86,7 +84,7 @@ class Study:
     users: int
     seeds: tuple[int, ...]
     cases: tuple[Case, ...]
-    learners: tuple[Contender, ...]
+    learners: tuple[NamedLearner, ...]
     open_users: int | None = None
     delay: int = 0
 
@@ -102,130 +100,159 @@ class Study:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of instances, in the order of the definition."""
+        """Groups of instances, in the order of the definition."""
         return tuple(dict.fromkeys(case.group for case in self.cases))
 
     def to_dict(self) -> dict[str, Any]:
-        """The study with every instance written out: a definition that needs no other file and no drawing."""
-        asked = {"open_users": self.open_users, "delay": self.delay or None}
+        """Return a definition with every instance written out, which needs no other file and no sampling."""
+        optional = {"open_users": self.open_users, "delay": self.delay or None}
         return {
             "title": self.title,
             "users": self.users,
             "seeds": list(self.seeds),
-            **{name: value for name, value in asked.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
             "instances": [{"name": case.name, "group": case.group} | case.instance.to_dict() for case in self.cases],
             "learners": [{"name": learner.name} | learner.spec for learner in self.learners],
         }
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:
-    """Read a study from a TOML or JSON file."""
+    """Read a study from a TOML or JSON file.
+
+    Parameters
+    ----------
+    path : path-like
+        File that ends in .toml or .json. Instance files are looked up relative to its folder.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or a field is missing, unknown or invalid.
+    """
     return study_from_dict(read_document(path, "study"), Path(path).parent, Path(path).stem, repr(str(path)))
 
 
 def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: str) -> Study:
-    """The study of a document; files of instances are looked for in `folder`."""
+    """Build a study from the fields of its file.
+
+    Parameters
+    ----------
+    document : dict
+        Fields of the study, as in a TOML file.
+    folder : Path
+        Folder to which the paths of instance files are relative.
+    title : str
+        Title if the document has none.
+    where : str
+        Name of the document in error messages.
+
+    Returns
+    -------
+    Study
+
+    Raises
+    ------
+    InputError
+        If a field is missing, unknown or invalid.
+    """
     required, optional = {"users", "instances", "learners"}, {"title", "seeds", "open_users", "delay"}
     check_fields(document, required, optional, where)
-    title = document.get("title", title)
-    if not isinstance(title, str) or not title.strip():
-        raise InputError(f"{where}: title is {title!r:.80}; expected some words.")
+    title = _text(document.get("title", title), "title", where)
     instances, learners = (_tables(document, name, where) for name in ("instances", "learners"))
     try:
         users = check_int("users", document["users"], most=MAX_USERS)
         open_users = document.get("open_users")
-        together = None if open_users is None else check_int("open_users", open_users)
+        open_users = None if open_users is None else check_int("open_users", open_users)
         delay = check_int("delay", document.get("delay", 0), 0, MAX_USERS)
         seeds = _seeds(document.get("seeds", 1))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    contenders = [_contender(table, f"{where}, learner {i}") for i, table in enumerate(learners, 1)]
-    _differ([learner.name for learner in contenders], "learners", where)
+    named = [_learner(table, f"{where}, learner {i}") for i, table in enumerate(learners, 1)]
+    _check_distinct([learner.name for learner in named], "learners", where)
     cases = [case for i, table in enumerate(instances, 1) for case in _cases(table, folder, f"{where}, instance {i}")]
-    _differ([case.name for case in cases], "instances", where)
-    return Study(title, users, seeds, tuple(cases), tuple(contenders), together, delay)
+    _check_distinct([case.name for case in cases], "instances", where)
+    return Study(title, users, seeds, tuple(cases), tuple(named), open_users, delay)
 
 
 def _tables(document: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
     tables = document[name]
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise InputError(f"{where}: {name} is {tables!r:.80}; expected tables [[{name}]], one at least.")
+        raise InputError(f"{where}: {name} is {tables!r:.80}; expected at least one table [[{name}]].")
     return tables
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    """Seeds from a list, or so many from 0."""
+    """Seeds from a list, or 0, 1, … from their number."""
     if not isinstance(value, list):
-        return tuple(range(check_int("seeds", value, 1, MOST_SEEDS)))
+        return tuple(range(check_int("seeds", value, 1, MAX_SEEDS)))
     seeds = tuple(check_seed(seed) for seed in value)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"seeds is {value!r:.80}; expected a number of seeds, or different ones in a list.")
+        raise InputError(f"seeds is {value!r:.80}; expected the number of seeds, or a list of distinct seeds.")
     return seeds
 
 
-def _differ(names: list[str], noun: str, where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InputError(f"{where} has two {noun} of the name {name!r}; give each a name of its own.")
-        seen.add(name)
+def _check_distinct(names: list[str], noun: str, where: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{where} has {count} {noun} named {name!r}; names must be distinct.")
 
 
-def _contender(table: dict[str, Any], where: str) -> Contender:
+def _learner(table: dict[str, Any], where: str) -> NamedLearner:
     spec = check_spec({field: value for field, value in table.items() if field != "name"}, where)
-    return Contender(_text(table.get("name", short_form(spec)), "name", where), spec)
+    return NamedLearner(_text(table.get("name", short_form(spec)), "name", where), spec)
 
 
 def _text(value: Any, field: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {field} is {value!r:.80}; expected a word.")
+        raise InputError(f"{where}: {field} is {value!r:.80}; expected a non-empty string.")
     return value
 
 
 def _cases(table: dict[str, Any], folder: Path, where: str) -> Iterator[Case]:
-    """The instances of one table: from a file, an example, written out, or drawn."""
+    """Instances of one table: from a file, an example, written out, or sampled."""
     if "file" in table:
-        yield _one(table, "file", lambda: Instance.load(folder / _text(table["file"], "file", where)), where)
+        yield _single(table, "file", lambda: Instance.load(folder / _text(table["file"], "file", where)), where)
     elif "example" in table:
-        yield _one(table, "example", lambda: _example(table["example"], where), where)
+        yield _single(table, "example", lambda: _example(table["example"], where), where)
     elif "prior" in table:
         fields = {field: value for field, value in table.items() if field not in ("name", "group")}
-        yield _case(_given_name(table, where), table, Instance.from_dict(fields, where), where)
+        yield _case(_required_name(table, where), table, Instance.from_dict(fields, where), where)
     else:
-        draws = Draws.from_table(table, where)
-        name = _given_name(table, where)
-        for seed, instance in _drawn(draws, where):
+        sampler = InstanceSampler.from_table(table, where)
+        name = _required_name(table, where)
+        try:
+            sampled = sampler.sample()
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        for seed, instance in sampled:
             yield _case(f"{name}-{seed:02d}", {"group": name} | table, instance, where)
 
 
-def _drawn(draws: Draws, where: str) -> list[tuple[int, Instance]]:
-    try:
-        return draws.drawn()
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
-def _one(table: dict[str, Any], field: str, make: Callable[[], Instance], where: str) -> Case:
+def _single(table: dict[str, Any], field: str, load: Callable[[], Instance], where: str) -> Case:
     check_fields(table, {field}, {"name", "group"}, where)
-    instance = make()
+    instance = load()
     return _case(table.get("name", Path(table[field]).stem), table, instance, where)
 
 
-def _given_name(table: dict[str, Any], where: str) -> str:
+def _required_name(table: dict[str, Any], where: str) -> str:
     if "name" not in table:
-        raise InputError(f"{where} lacks the field 'name'; or give an instance by 'file' or 'example'.")
+        raise InputError(f"{where} lacks the field 'name'; add it, or refer to an instance by 'file' or 'example'.")
     return _text(table["name"], "name", where)
 
 
 def _case(name: Any, table: dict[str, Any], instance: Instance, where: str) -> Case:
     name = _text(name, "name", where)
     group = table.get("group", name)
-    if not isinstance(group, str) or not _NAME.fullmatch(group) or group.startswith("."):
+    if not isinstance(group, str) or not _GROUP_NAME.fullmatch(group) or group.startswith("."):
         raise InputError(f"{where}: group is {group!r:.80}; expected letters, digits, '-', '_' and '.' only.")
     return Case(name, group, instance)
 
 
 def _example(name: Any, where: str) -> Instance:
     if not isinstance(name, str) or name not in EXAMPLES:
-        raise InputError(f"{where}: example is {name!r:.80}; allowed are {', '.join(EXAMPLES)}.")
+        raise InputError(f"{where}: example is {name!r:.80}; expected one of {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]()

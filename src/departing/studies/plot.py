@@ -1,4 +1,4 @@
-"""Regret against users: a line for every learner, with a band, beside the best fixed category."""
+"""Plot of regret against users: one curve per learner with a confidence band, and the best fixed category."""
 
 import os
 from collections.abc import Sequence
@@ -10,27 +10,28 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from departing.model.files import check_suffix
+from departing.formatting import MISSING
 from departing.model.instance import Floats
-from departing.plotting.figures import FAINT, FIGURE_SUFFIXES, INK, PALETTE, save, shorten, tidy
-from departing.studies.results import NOTHING, Curves, Results
+from departing.plotting.figures import FAINT, INK, PALETTE, save, shorten, tidy
+from departing.studies.results import NEGLIGIBLE_REGRET, Curves, StudyResults
 
-COLOURS = [
-    colour for colour in PALETTE if colour not in ("#f0e442", "#a6a6a6")
-]  # yellow and grey are for other things
+# Yellow is too faint for a line, grey is close to the colour of the best fixed category.
+COLOURS = [colour for colour in PALETTE if colour not in ("#f0e442", "#a6a6a6")]
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 Dash = str | tuple[int, tuple[float, ...]]
-RESAMPLES, LEVEL = 1000, 0.95
-WIDTH, PLOT, LEFT = 9.6, 5.4, 0.75  # inches, as all lengths below
-KEY, NAME, AMOUNT, SLOPE = 0.3, 0.62, 2.65, 3.2  # from the right end of the axes: where the parts of labels stand
-LINE = 0.19  # from one label to the next
-SMALL = 8.5  # points
-TINY = 1e-300  # in place of zeros, which have no logarithm
+RESAMPLES, CONFIDENCE = 1000, 0.95  # of the bootstrap; 25 resamples lie beyond each end
+# Layout in inches: the figure, the axes and their left margin; label columns, measured from the right end of the
+# axes; and the distance of two labels.
+WIDTH, PLOT, LEFT = 9.6, 5.4, 0.75
+KEY, NAME, AMOUNT, SLOPE = 0.3, 0.62, 2.65, 3.2
+LABEL_HEIGHT = 0.19
+LABEL_SIZE = 8.5  # points
+TINY = 1e-300  # replaces zeros, which have no logarithm
 
 
 @dataclass(frozen=True)
 class Label:
-    """What stands at the right of a line that ends at `end`."""
+    """Label at the right of a curve that ends at `end`."""
 
     name: str
     amount: str
@@ -40,29 +41,22 @@ class Label:
     end: float
 
 
-def write_plots(results: Results, folder: str | os.PathLike[str]) -> list[str]:
-    """Draw every group, as SVG and as PNG; the names of the files."""
+def write_plots(results: StudyResults, folder: str | os.PathLike[str]) -> list[str]:
+    """Plot every group as SVG and PNG; return the names of the files."""
     names = []
     for group in results.study.groups:
-        curves = results.curves(group)
-        if not curves:
+        if not results.curves(group):
             continue
-        figure = draw_regret(f"{results.study.title}: {group}", curves)
-        for ending in (".svg", ".png"):
-            names.append(f"regret-{group}{ending}")
+        figure = results.plot(group)
+        for suffix in (".svg", ".png"):
+            names.append(f"regret-{group}{suffix}")
             save(figure, os.path.join(folder, names[-1]))
     return names
 
 
-def write_plot(title: str, curves: Sequence[Curves], path: str | os.PathLike[str]) -> None:
-    """Draw the curves of learners on one instance to a file that ends in .svg, .png or .pdf."""
-    check_suffix(path, FIGURE_SUFFIXES)  # a wrong ending is told before the work
-    save(draw_regret(title, curves), path)
-
-
 def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
-    """Mean regret against users on log-log axes, with the best fixed category dashed for comparison."""
-    height = max(4.6, 1.75 + LINE * (len(curves) + 1))
+    """Mean regret against users on log-log axes, with the best fixed category for comparison."""
+    height = max(4.6, 1.75 + LABEL_HEIGHT * (len(curves) + 1))
     tall = height - 1.6
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((LEFT / WIDTH, 0.9 / height, PLOT / WIDTH, tall / height))
@@ -79,21 +73,21 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     axes.set_xlim(first, last if last > first else 10 * first)
     _place(axes, labels, tall)
     axes.set_xlabel("users")
-    axes.set_ylabel("regret so far, in clicks")
+    axes.set_ylabel("cumulative regret (clicks)")
     bold: dict[str, Any] = {"size": 12, "weight": "bold"}
     figure.text(0.12 / WIDTH, 1 - 0.12 / height, shorten(title, WIDTH - 0.3, 12, "bold"), va="top", **bold)
-    figure.text(0.12 / WIDTH, 0.1 / height, _caption(curves), size=SMALL, color=FAINT, va="bottom")
+    figure.text(0.12 / WIDTH, 0.1 / height, _caption(curves), size=LABEL_SIZE, color=FAINT, va="bottom")
     return figure
 
 
 def _limits(curves: Sequence[Curves]) -> tuple[float, float]:
-    """The range of the regret axis: from a click to just above the largest regret."""
+    """Range of the regret axis: from one click to just above the largest regret."""
     tops = [float(learner.regret.mean(axis=0).max()) for learner in curves]
     return 1.0, 1.6 * max(*tops, curves[0].fixed_loss * float(curves[0].users[-1]), 10.0)
 
 
 def _first(curves: Sequence[Curves], low: float) -> float:
-    """The power of ten from which on there is something to see, at least two decades before the end."""
+    """Power of ten at which the visible curves start, at least two decades before the end."""
     users = curves[0].users
     seen = np.max([learner.regret.mean(axis=0) for learner in curves], axis=0) > low
     first = min(float(users[seen.argmax()]), float(users[-1]) / 100) if seen.any() else 1.0
@@ -101,42 +95,42 @@ def _first(curves: Sequence[Curves], low: float) -> float:
 
 
 def _draw_fixed(axes: Axes, curves: Curves, low: float) -> Label:
-    lost = curves.fixed_loss * curves.users
+    loss = curves.fixed_loss * curves.users
     dash: Dash = (0, (4, 2.5))
-    axes.plot(curves.users, np.maximum(lost, TINY), color=FAINT, linewidth=1.1, linestyle=dash, zorder=3)
-    return Label("best fixed category", _amount(float(lost[-1])), "1.00", FAINT, dash, max(float(lost[-1]), low))
+    axes.plot(curves.users, np.maximum(loss, TINY), color=FAINT, linewidth=1.1, linestyle=dash, zorder=3)
+    return Label("best fixed category", _amount(float(loss[-1])), "1.00", FAINT, dash, max(float(loss[-1]), low))
 
 
 def _draw_learner(axes: Axes, curves: Curves, colour: str, dash: Dash, low: float, strength: float) -> Label:
-    mean, steep = curves.regret.mean(axis=0), curves.slope.value
+    mean, exponent = curves.regret.mean(axis=0), curves.slope.value
     below, above = (np.maximum(end, TINY) for end in band(curves))
     axes.fill_between(curves.users, below, above, color=colour, alpha=strength, linewidth=0)
     axes.plot(curves.users, np.maximum(mean, TINY), color=colour, linestyle=dash, linewidth=1.7)
-    slope = "–" if np.isnan(steep) else f"{steep:.2f}"
-    name = shorten(curves.learner, AMOUNT - NAME - 0.55, SMALL)
+    slope = MISSING if np.isnan(exponent) else f"{exponent:.2f}"
+    name = shorten(curves.learner, AMOUNT - NAME - 0.55, LABEL_SIZE)
     return Label(name, _amount(float(mean[-1])), slope, colour, dash, max(float(mean[-1]), low))
 
 
 def _amount(clicks: float) -> str:
-    return "none" if clicks <= NOTHING else f"{clicks:,.0f}" if clicks < 1e6 else f"{clicks:.2g}"
+    return "none" if clicks <= NEGLIGIBLE_REGRET else f"{clicks:,.0f}" if clicks < 1e6 else f"{clicks:.2g}"
 
 
 def _place(axes: Axes, labels: list[Label], height: float) -> None:
-    """Put the labels beside the ends of their lines, moved apart where they would be on top of each other."""
+    """Put the labels beside the ends of their curves, moved apart where they would overlap."""
     low, high = axes.get_ylim()
     ordered = sorted(labels, key=lambda label: label.end)
     ends = [log10(label.end / low) / log10(high / low) * height for label in ordered]
     outside: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
 
-    def text(x: float, y: float, words: str, align: str, colour: str = INK) -> None:
-        axes.text(1 + x / PLOT, y / height, words, color=colour, size=SMALL, va="center", ha=align, **outside)
+    def text(x: float, y: float, content: str, align: str, colour: str = INK) -> None:
+        axes.text(1 + x / PLOT, y / height, content, color=colour, size=LABEL_SIZE, va="center", ha=align, **outside)
 
     def line(x: tuple[float, float], y: tuple[float, float], **style: Any) -> None:
         axes.plot(1 + np.array(x) / PLOT, np.array(y) / height, **style, **outside)
 
-    for x, words, align in ((NAME, "learner", "left"), (AMOUNT, "regret", "right"), (SLOPE, "slope", "right")):
-        text(x, height + 0.2, words, align, FAINT)
-    for label, end, place in zip(ordered, ends, spread(ends, LINE, height), strict=True):
+    for x, heading, align in ((NAME, "learner", "left"), (AMOUNT, "regret", "right"), (SLOPE, "slope", "right")):
+        text(x, height + 0.2, heading, align, FAINT)
+    for label, end, place in zip(ordered, ends, spread(ends, LABEL_HEIGHT, height), strict=True):
         line((0.03, KEY - 0.06), (end, place), color=label.colour, linewidth=0.7, alpha=0.7)
         line((KEY, NAME - 0.07), (place, place), color=label.colour, linestyle=label.dash, linewidth=1.9)
         text(NAME, place, label.name, "left")
@@ -144,31 +138,31 @@ def _place(axes: Axes, labels: list[Label], height: float) -> None:
         text(SLOPE, place, label.slope, "right")
 
 
-def spread(wanted: Sequence[float], apart: float, most: float) -> list[float]:
-    """Places in order, near those wanted, at least so far apart, from 0 to `most` as far as there is room.
+def spread(targets: Sequence[float], distance: float, upper: float) -> list[float]:
+    """Positions near the sorted `targets`, at least `distance` apart and between 0 and `upper` as far as possible.
 
     >>> spread([1.0, 1.0, 5.0], 0.5, 10.0)
     [0.75, 1.25, 5.0]
     """
-    blocks: list[tuple[float, int]] = []  # the middle of labels that touch, and how many they are
+    blocks: list[tuple[float, int]] = []  # middle and size of groups of labels that touch
 
     def inside(middle: float, n: int) -> float:
-        half = (n - 1) * apart / 2
-        return max(min(middle, most - half), half)
+        half = (n - 1) * distance / 2
+        return max(min(middle, upper - half), half)
 
-    for place in wanted:
-        middle, n = inside(place, 1), 1
-        while blocks and middle - n * apart / 2 < blocks[-1][0] + blocks[-1][1] * apart / 2:
+    for target in targets:
+        middle, n = inside(target, 1), 1
+        while blocks and middle - n * distance / 2 < blocks[-1][0] + blocks[-1][1] * distance / 2:
             before, m = blocks.pop()
             middle, n = inside((before * m + middle * n) / (m + n), m + n), m + n
         blocks.append((middle, n))
-    return [middle + (i - (n - 1) / 2) * apart for middle, n in blocks for i in range(n)]
+    return [middle + (i - (n - 1) / 2) * distance for middle, n in blocks for i in range(n)]
 
 
 def band(curves: Curves) -> tuple[Floats, Floats]:
-    """The confidence band of the mean: quantiles of the means of samples drawn with replacement.
+    """Bootstrap confidence band of the mean regret.
 
-    Instances are drawn where there are several, with all their runs, else runs.
+    Instances are resampled with all their runs if there are several, otherwise runs.
     """
     names = sorted(set(curves.instance))
     of = np.array([names.index(name) for name in curves.instance])
@@ -179,19 +173,16 @@ def band(curves: Curves) -> tuple[Floats, Floats]:
     )
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(len(units), np.full(len(units), 1 / len(units)), RESAMPLES) / len(units)
-    low, high = np.quantile(drawn @ units, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    low, high = np.quantile(drawn @ units, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     return np.asarray(low), np.asarray(high)
 
 
 def _caption(curves: Sequence[Curves]) -> str:
     runs, instances = len(curves[0].instance), len(set(curves[0].instance))
     if runs == 1:
-        what = "One run."
+        caption = "One run."
     elif instances == 1:
-        what = f"Mean of {runs} runs; bands are 95 % confidence for the mean, by bootstrap over runs."
+        caption = f"Mean of {runs} runs with 95% bands (bootstrap over runs)."
     else:
-        what = (
-            f"Mean of {runs} runs on {instances} instances; bands are 95 % confidence for the mean, "
-            "by bootstrap over instances."
-        )
-    return what + "\nAt the right: regret at the end, and the slope over the last two decades of users."
+        caption = f"Mean of {runs} runs on {instances} instances with 95% bands (bootstrap over instances)."
+    return caption + "\nRight: final regret, and log-log slope over the last two decades of users."

@@ -1,4 +1,4 @@
-"""What became of a study: a file for every finished run, one table of all of them, and a summary."""
+"""Results of a study: one file per finished run, tables of all runs, and statistics by learner."""
 
 import json
 import os
@@ -7,25 +7,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 
+from departing.formatting import finite_or_none, format_clicks, format_percent
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, write_document
 from departing.model.instance import Floats
 from departing.simulation.regret_curve import Slope, slope
 from departing.studies.definition import Job, Study, load_study
 
-Record = dict[str, Any]  # what a run or an instance came to, as JSON has it
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-RESULTS = {
+Record = dict[str, Any]  # result of a run or optimum of an instance, as in its JSON file
+
+RUN_COLUMNS = {"instance": "VARCHAR", "group": "VARCHAR", "learner": "VARCHAR", "seed": "BIGINT"}
+RESULT_COLUMNS = {
     "study": "VARCHAR",
-    "instance": "VARCHAR",
-    "group": "VARCHAR",
-    "learner": "VARCHAR",
-    "seed": "BIGINT",
+    **RUN_COLUMNS,
     "users": "BIGINT",
     "regret": "DOUBLE",
     "realised": "DOUBLE",
@@ -34,63 +36,55 @@ RESULTS = {
     "fixed_value": "DOUBLE",
     "final": "BOOLEAN",
 }
-TIMINGS = {
-    "instance": "VARCHAR",
-    "group": "VARCHAR",
-    "learner": "VARCHAR",
-    "seed": "BIGINT",
-    "engine": "VARCHAR",
-    "seconds": "DOUBLE",
-}
-FORMAT = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
-NOTHING = 0.5  # clicks: regret below this, of all users together, has no slope and is no yardstick
+TIMING_COLUMNS = {**RUN_COLUMNS, "engine": "VARCHAR", "seconds": "DOUBLE"}
+_DTYPES: dict[str, Any] = {"VARCHAR": object, "BIGINT": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
+_PARQUET = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+NEGLIGIBLE_REGRET = 0.5  # clicks of all users together: less than one click, so neither a slope nor a reference
 
 
-class Store:
-    """The folder of a study: `study.json`, `parts/` with a file for every finished run, and what is made of them."""
+class ResultStore:
+    """Folder of a study: `study.json`, `parts/` with one file per finished run, and the tables made of them."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.parts, self.optima = self.folder / "parts", self.folder / "optima"
 
     def open(self, study: Study) -> None:
-        """Make the folder ready for `study`; one that holds something else is refused."""
+        """Prepare the folder for `study`; a folder with other contents is rejected."""
         definition = self.folder / "study.json"
         try:
-            held = (
-                [name for name in os.listdir(self.folder) if not name.startswith(".")] if self.folder.exists() else []
-            )
-            if held and not definition.exists():
+            occupied = self.folder.exists() and any(name[0] != "." for name in os.listdir(self.folder))
+            if occupied and not definition.exists():
                 raise InputError(f"{str(self.folder)!r} is not empty and holds no study; choose another folder.")
             if definition.exists():
                 self._check_same(load_study(definition), study)
             for folder in (self.parts, self.optima):
                 folder.mkdir(parents=True, exist_ok=True)
-                for left in folder.glob(".*.json"):  # half written when a run was killed
-                    left.unlink(missing_ok=True)
+                for partial in folder.glob(".*.json"):  # left by a process that was killed
+                    partial.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"Cannot write {str(self.folder)!r}: {error.strerror or error}.") from error
         write_document(definition, "study", study.to_dict())
 
-    def _check_same(self, held: Study, study: Study) -> None:
-        """Raise unless the two have a run in common, so that one is the other with more or less of something."""
-        if not {job.key for job in held.jobs} & {job.key for job in study.jobs}:
+    def _check_same(self, stored: Study, study: Study) -> None:
+        """Raise unless the studies share a run, which is so if one extends the other."""
+        if not {job.key for job in stored.jobs} & {job.key for job in study.jobs}:
             raise InputError(
-                f"{str(self.folder)!r} holds another study, {held.title!r}, with no run in common; "
+                f"{str(self.folder)!r} holds another study, {stored.title!r}, with no run in common; "
                 "choose another folder."
             )
 
-    def done(self, folder: Path) -> set[str]:
-        """The keys of what is finished in `parts` or `optima`."""
+    def finished(self, folder: Path) -> set[str]:
+        """Keys of the records in `parts` or `optima`."""
         return {path.stem for path in folder.glob("[!.]*.json")}
 
-    def keep(self, folder: Path, key: str, record: Record) -> None:
-        """Write a record, whole or not at all."""
+    def write(self, folder: Path, key: str, record: Record) -> None:
+        """Write a record atomically."""
         with atomic_write(folder / f"{key}.json") as part:
             part.write_text(json.dumps(record), encoding="utf-8")
 
-    def record(self, folder: Path, key: str) -> Record:
-        """The record of a run or an instance."""
+    def read(self, folder: Path, key: str) -> Record:
+        """Read the record of a run or an instance."""
         path = folder / f"{key}.json"
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -99,65 +93,69 @@ class Store:
         assert isinstance(record, dict)
         return record
 
-    def gather(self, study: Study) -> "Results":
+    def gather(self, study: Study) -> "StudyResults":
         """Write `results.parquet` and `timings.parquet` from all finished runs of `study`, in its order."""
-        done = self.done(self.parts)
-        runs = [(job, self.record(self.parts, job.key)) for job in study.jobs if job.key in done]
-        _write(
-            self.folder / "results.parquet",
-            RESULTS,
-            [row for job, record in runs for row in _rows(study, job, record)],
-        )
-        _write(
-            self.folder / "timings.parquet",
-            TIMINGS,
-            [
-                (job.case.name, job.case.group, job.learner.name, job.seed, record["engine"], record["seconds"])
-                for job, record in runs
-            ],
-        )
-        return Results(study, tuple(runs))
+        finished = self.finished(self.parts)
+        runs = [(job, self.read(self.parts, job.key)) for job in study.jobs if job.key in finished]
+        results = [row for job, record in runs for row in _result_rows(study, job, record)]
+        timings = [(*_run_cells(job), record["engine"], record["seconds"]) for job, record in runs]
+        _write_parquet(self.folder / "results.parquet", RESULT_COLUMNS, results)
+        _write_parquet(self.folder / "timings.parquet", TIMING_COLUMNS, timings)
+        return StudyResults(study, tuple(runs))
 
 
-def _rows(study: Study, job: Job, record: Record) -> Iterable[tuple[Any, ...]]:
-    head = (study.title, job.case.name, job.case.group, job.learner.name, job.seed)
-    regret = record["regret"] or [None] * len(record["users"])
-    for users, lost, realised, clicks in zip(
-        record["users"], regret, record["realised"], record["clicks"], strict=True
-    ):
-        yield (*head, users, lost, realised, clicks, record["optimum"], record["fixed_value"], users == study.users)
+def _run_cells(job: Job) -> tuple[str, str, str, int]:
+    return job.case.name, job.case.group, job.learner.name, job.seed
 
 
-def _write(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows to a Parquet file, the same bytes for the same rows."""
-    table = {name: np.array([row[i] for row in rows], _dtype(form)) for i, (name, form) in enumerate(columns.items())}
+def _result_rows(study: Study, job: Job, record: Record) -> Iterable[tuple[Any, ...]]:
+    checkpoints = record["users"]
+    columns = (checkpoints, record["regret"] or [None] * len(checkpoints), record["realised"], record["clicks"])
+    for cells in zip(*columns, strict=True):
+        final = cells[0] == study.users
+        yield (study.title, *_run_cells(job), *cells, record["optimum"], record["fixed_value"], final)
+
+
+def _write_parquet(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows to a Parquet file; equal rows give equal bytes."""
+    table = {
+        name: np.array([row[i] for row in rows], _DTYPES[form]) for i, (name, form) in enumerate(columns.items())
+    }
     chosen = ", ".join(f'"{name}"::{form} AS "{name}"' for name, form in columns.items())
     with atomic_write(path) as part, duckdb.connect() as database:
         database.execute("SET threads = 1")
         database.register("gathered", table)
         target = str(part).replace("'", "''")
         try:
-            database.execute(f"COPY (SELECT {chosen} FROM gathered) TO '{target}' ({FORMAT})")
+            database.execute(f"COPY (SELECT {chosen} FROM gathered) TO '{target}' ({_PARQUET})")
         except duckdb.Error as error:
             raise InputError(f"Cannot write {str(path)!r}: {_reason(error)}.") from error
 
 
 def _reason(error: duckdb.Error) -> str:
-    """What went wrong with a file, in the words of the system where the database tells its number."""
+    """Cause of a failed write: the system's message if the database reports its number."""
     number = re.search(r'"errno":"(\d+)"', str(error))
     return os.strerror(int(number[1])) if number else str(error).splitlines()[0]
 
 
-def _dtype(form: str) -> Any:
-    return {"VARCHAR": object, "BIGINT": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}[form]
-
-
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """Regret of the runs of one learner in one group: `regret[n, t]` at `users[t]`.
+    """Regret of the runs of one learner in one group.
 
-    `instance[n]` tells which runs are of the same instance; `fixed_loss` is what the best fixed category loses with
-    one user, on average over the runs.
+    Attributes
+    ----------
+    learner : str
+        Name of the learner.
+    users : ndarray of shape (T,)
+        Checkpoints, in users.
+    regret : ndarray of shape (N, T)
+        Regret of every run at every checkpoint, in clicks.
+    instance : tuple of str
+        Name of the instance of every run.
+    fixed_loss : float
+        Loss of the best fixed category in clicks per user, mean over runs.
+    seconds : float
+        Mean duration of a run.
     """
 
     learner: str
@@ -169,49 +167,90 @@ class Curves:
 
     @property
     def final(self) -> Floats:
-        """The regret of every run at its end."""
+        """Final regret of every run."""
         return np.asarray(self.regret[:, -1])
 
     @property
     def share(self) -> float:
-        """Regret at the end as a share of what the best fixed category loses; not a number if that is nothing."""
-        lost = self.fixed_loss * float(self.users[-1])
-        return float(self.final.mean()) / lost if lost > NOTHING else nan
+        """Mean final regret as a share of the loss of the best fixed category; NaN if that is negligible."""
+        fixed_loss = self.fixed_loss * float(self.users[-1])
+        return float(self.final.mean()) / fixed_loss if fixed_loss > NEGLIGIBLE_REGRET else nan
 
     @property
     def slope(self) -> Slope:
-        """How regret grows over the last two decades of users, on log-log axes, in the runs that have any."""
-        last, grown = float(self.users[-1]), self.regret[self.final > NOTHING]
-        if not len(grown) or (self.users >= last / 100).sum() < 2:
+        """Slope of regret on log-log axes over the last two decades of users, of runs with regret."""
+        last, growing = float(self.users[-1]), self.regret[self.final > NEGLIGIBLE_REGRET]
+        if not len(growing) or (self.users >= last / 100).sum() < 2:
             return Slope(nan, nan)
-        return slope(self.users, grown, last / 100, last)
+        return slope(self.users, growing, last / 100, last)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the statistics of the runs as JSON values; None where undefined."""
+        return {
+            "learner": self.learner,
+            "runs": len(self.final),
+            "median": float(np.median(self.final)),
+            "mean": float(self.final.mean()),
+            "max": float(self.final.max()),
+            "share_of_fixed_loss": finite_or_none(self.share),
+            "slope": finite_or_none(self.slope.value),
+            "slope_stderr": finite_or_none(self.slope.stderr),
+            "seconds": self.seconds,
+        }
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class StudyResults:
     """All finished runs of a study."""
 
     study: Study
     runs: tuple[tuple[Job, Record], ...]
 
     def curves(self, group: str) -> list[Curves]:
-        """The curves of a group, one for every learner, in the order of the study."""
-        found = []
+        """Regret in a group, for every learner in the order of the study."""
+        curves = []
         for learner in self.study.learners:
             runs = [(job, record) for job, record in self.runs if job.learner == learner and job.case.group == group]
             if runs:
-                found.append(
-                    curves_of(learner.name, [record for _, record in runs], [job.case.name for job, _ in runs])
-                )
-        return found
+                instances = [job.case.name for job, _ in runs]
+                curves.append(learner_curves(learner.name, [record for _, record in runs], instances))
+        return curves
 
-    def summary(self) -> list[dict[str, Any]]:
-        """For every group and learner what its runs came to, as plain values."""
-        return [{"group": group} | summed_up(curves) for group in self.study.groups for curves in self.curves(group)]
+    def statistics(self) -> list[dict[str, Any]]:
+        """Return the statistics of every group and learner as JSON values."""
+        return [
+            {"group": group} | curves.statistics() for group in self.study.groups for curves in self.curves(group)
+        ]
+
+    def summary(self) -> str:
+        """Return an overview: for every group and learner, its mean final regret."""
+        lines = [f"{self.study.title}: {len(self.runs)} of {len(self.study.jobs)} runs finished"]
+        for row in self.statistics():
+            share = format_percent(row["share_of_fixed_loss"])
+            regret = f"mean regret {format_clicks(row['mean'])} clicks in {row['runs']} runs"
+            lines.append(
+                f"{row['group']}, {row['learner']}: {regret} ({share} of the loss of the best fixed category)"
+            )
+        return "\n".join(lines)
+
+    def plot(self, group: str | None = None, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot the regret of all learners in a group, the first by default; write the figure to `path` if given."""
+        from departing.plotting.figures import save
+        from departing.studies.plot import draw_regret
+
+        group = self.study.groups[0] if group is None else group
+        if not (curves := self.curves(group)):
+            raise InputError(
+                f"group is {group!r}; expected one of {', '.join(self.study.groups)} with finished runs."
+            )
+        figure = draw_regret(f"{self.study.title}: {group}", curves)
+        if path is not None:
+            save(figure, path)
+        return figure
 
 
-def curves_of(learner: str, records: Sequence[Record], instances: Sequence[str]) -> Curves:
-    """The curves of these runs of a learner; realised regret where the learner does not tell its policies."""
+def learner_curves(learner: str, records: Sequence[Record], instances: Sequence[str]) -> Curves:
+    """Regret of runs of one learner; realised regret for learners that do not expose their policies."""
     return Curves(
         learner,
         np.array(records[0]["users"], np.float64),
@@ -220,19 +259,3 @@ def curves_of(learner: str, records: Sequence[Record], instances: Sequence[str])
         float(np.mean([record["optimum"] - record["fixed_value"] for record in records])),
         float(np.mean([record["seconds"] for record in records])),
     )
-
-
-def summed_up(curves: Curves) -> dict[str, Any]:
-    """What the runs of a learner came to, as plain values; None where there is nothing to tell."""
-    steep = curves.slope
-    return {
-        "learner": curves.learner,
-        "runs": len(curves.final),
-        "median": float(np.median(curves.final)),
-        "mean": float(curves.final.mean()),
-        "max": float(curves.final.max()),
-        "share_of_fixed_loss": None if np.isnan(curves.share) else curves.share,
-        "slope": None if np.isnan(steep.value) else steep.value,
-        "slope_stderr": None if np.isnan(steep.stderr) else steep.stderr,
-        "seconds": curves.seconds,
-    }

@@ -1,4 +1,4 @@
-"""Running a study: what is missing, on all cores or on a cluster, every finished run kept at once."""
+"""Execution of the missing runs of a study, on all cores or on a cluster; every finished run is stored at once."""
 
 import os
 import time
@@ -23,14 +23,14 @@ from departing.simulation.regret_curve import optimum_gap
 from departing.simulation.run import Progress, Run, quiet
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
-from departing.studies.results import Record, Results, Store
+from departing.studies.results import Record, ResultStore, StudyResults
 
 BACKENDS = ("loky", "threading", "dask", "ray")
-_STOPPED = (
-    "A worker was stopped from outside, most likely for want of memory; what is finished is kept, "
-    "so start the study again, with fewer --jobs."
+_WORKER_KILLED = (
+    "A worker process was killed, probably because memory ran out. Finished runs are kept; start the study again "
+    "with fewer `jobs`."
 )
-IDLE = 15  # seconds after which workers without work go, also those of a study that was killed
+IDLE_SECONDS = 15  # idle workers exit after this time; the workers of a study that was killed must not stay
 
 
 def run_study(
@@ -42,23 +42,47 @@ def run_study(
     scheduler: str | None = None,
     started: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
-) -> Results:
-    """Do all runs of `study` that are not in `folder` yet, and gather them.
+) -> StudyResults:
+    """Execute all runs of `study` that are not in `folder` yet, and gather the results.
 
-    Runs go to `jobs` processes (all cores unless told), with joblib's `backend`: `loky`, `threading`, `dask` (on the
-    cluster of a `scheduler`, or one of this machine) or `ray`. `started` is told how many runs are missing, and how
-    many there are; `progress` every run that is finished. A run that cannot be done is told of at the end, when all
-    others are.
+    A study resumes where it stopped.
+
+    Parameters
+    ----------
+    study : Study
+        Definition of the study.
+    folder : path-like
+        Folder of the results, created if it does not exist.
+    jobs : int, optional
+        Number of parallel runs, by default the number of cores.
+    backend : {"loky", "threading", "dask", "ray"}
+        Backend of joblib, or Ray.
+    scheduler : str, optional
+        Address of a Dask scheduler such as "tcp://HOST:8786", by default a cluster on this machine.
+    started : callable, optional
+        Called once with the number of missing runs and the number of all runs.
+    progress : callable, optional
+        Called with 1 after every run.
+
+    Returns
+    -------
+    StudyResults
+
+    Raises
+    ------
+    InputError
+        If an option is invalid, the folder holds another study, or runs failed; these are reported after all others
+        have finished.
     """
     if backend not in BACKENDS:
-        raise InputError(f"backend is {backend!r}; allowed are {', '.join(BACKENDS)}.", "backend")
+        raise InputError(f"backend is {backend!r}; expected one of {', '.join(BACKENDS)}.", "backend")
     if scheduler is not None and backend != "dask":
-        raise InputError(f"scheduler is {scheduler!r}, but backend is {backend!r}; a scheduler is for dask.")
+        raise InputError(f"scheduler is {scheduler!r}; it requires `backend` dask, not {backend}.", "scheduler")
     workers = None if jobs is None else check_int("jobs", jobs, 1, 10**4)
-    store = Store(folder)
+    store = ResultStore(folder)
     store.open(study)
-    done = store.done(store.parts)
-    missing = list({job.key: job for job in study.jobs if job.key not in done}.values())
+    finished = store.finished(store.parts)
+    missing = list({job.key: job for job in study.jobs if job.key not in finished}.values())
     if started is not None:
         started(len(missing), len(study.jobs))
     failures: list[str] = []
@@ -67,12 +91,12 @@ def run_study(
             failures = _run(store, missing, pool, progress or quiet)
     results = store.gather(study)
     if failures:
-        raise InputError(f"{len(failures)} of {len(study.jobs)} runs could not be done; the first: {failures[0]}")
+        raise InputError(f"{len(failures)} of {len(study.jobs)} runs failed; the first: {failures[0]}")
     return results
 
 
-def most_played(run: Run) -> str | None:
-    """In words, the policy that most of the last users of a run had; None if the learner does not tell."""
+def most_used_policy(run: Run) -> str | None:
+    """Description of the most frequent policy at the end of a run; None if the learner does not expose policies."""
     assert run.course is not None
     if not run.course.pieces:
         return None
@@ -84,25 +108,25 @@ def most_played(run: Run) -> str | None:
     return describe(max(users, key=lambda policy: users[policy]), run.course.instance)
 
 
-Finished = Generator[tuple[str, Record | str], None, None]
+Finished = Generator[tuple[str, Record | str], None, None]  # keys with records, or with error messages
 Pool = Callable[[Iterator[Any]], Finished]
 
 
-def _run(store: Store, missing: list[Job], pool: Pool, progress: Progress) -> list[str]:
-    """Plan for the instances whose optimum is not known, then do the runs; what went wrong with some."""
-    known = store.done(store.optima)
+def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress) -> list[str]:
+    """Compute the missing optima, then the missing runs; return the errors of runs that failed."""
+    known = store.finished(store.optima)
     instances = {_optimum_key(job): job for job in missing}
     unknown = [(key, job) for key, job in instances.items() if key not in known]
-    with closing(pool(delayed(_find_optimum)(key, job.case.instance, job.users) for key, job in unknown)) as found:
-        for key, record in found:
+    with closing(pool(delayed(_optimum)(key, job.case.instance, job.users) for key, job in unknown)) as solved:
+        for key, record in solved:
             assert isinstance(record, dict)
-            store.keep(store.optima, key, record)
-    optima = {key: store.record(store.optima, key) for key in instances}
+            store.write(store.optima, key, record)
+    optima = {key: store.read(store.optima, key) for key in instances}
     failures = []
-    with closing(pool(delayed(_play)(job, optima[_optimum_key(job)]) for job in missing)) as played:
-        for key, record in played:
+    with closing(pool(delayed(_run_job)(job, optima[_optimum_key(job)]) for job in missing)) as finished:
+        for key, record in finished:
             if isinstance(record, dict):
-                store.keep(store.parts, key, record)
+                store.write(store.parts, key, record)
             else:
                 failures.append(record)
             progress(1)
@@ -113,27 +137,27 @@ def _optimum_key(job: Job) -> str:
     return key_of({"instance": job.case.instance.to_dict(), "gap": optimum_gap(job.users)})
 
 
-def _find_optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
+def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
     return key, optimum_record(instance, users)
 
 
 def optimum_record(instance: Instance, users: int) -> Record:
-    """What the best policy and the best fixed category bring one user, closely enough for the regret of `users`."""
-    best = plan(instance, gap=optimum_gap(users))
-    return {"lower": best.lower, "upper": best.upper, "fixed_value": instance.best_fixed[1]}
+    """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`."""
+    optimum = plan(instance, gap=optimum_gap(users))
+    return {"lower": optimum.lower, "upper": optimum.upper, "fixed_value": instance.best_fixed[1]}
 
 
-def _play(job: Job, optimum: Record) -> tuple[str, Record | str]:
-    """The key of a run with what it came to, or with a sentence why it could not be done."""
+def _run_job(job: Job, optimum: Record) -> tuple[str, Record | str]:
+    """Key of a run with its record, or with an error message if it failed."""
     try:
         learner = learner_from_dict(job.learner.spec, job.case.instance, job.users, job.seed)
-        _, record = play(learner, job.case.instance, job.users, job.seed, optimum, job.open_users, job.delay)
+        _, record = run_learner(learner, job.case.instance, job.users, job.seed, optimum, job.open_users, job.delay)
     except InputError as error:
         return job.key, f"{job}: {error}"
     return job.key, record
 
 
-def play(
+def run_learner(
     learner: Learner,
     instance: Instance,
     users: int,
@@ -143,7 +167,7 @@ def play(
     delay: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Run, Record]:
-    """A run of a learner, and what it came to."""
+    """Simulate a learner, and return the run and its record."""
     started = time.perf_counter()
     best = Bounds(optimum["lower"], optimum["upper"])
     run = simulate(
@@ -166,7 +190,7 @@ def play(
 
 @contextmanager
 def _pool(backend: str, workers: int | None, scheduler: str | None) -> Iterator[Pool]:
-    """A function that does tasks in parallel and yields what they return, as they finish."""
+    """Function that executes tasks in parallel and yields their results as they finish."""
     if backend == "ray":
         with _ray(workers) as pool:
             yield pool
@@ -177,7 +201,7 @@ def _pool(backend: str, workers: int | None, scheduler: str | None) -> Iterator[
             yield partial(_joblib, options | {"client": client})
         return
     if backend == "loky":
-        options["idle_worker_timeout"] = IDLE
+        options["idle_worker_timeout"] = IDLE_SECONDS
     yield partial(_joblib, options)
 
 
@@ -186,18 +210,18 @@ def _joblib(options: dict[str, Any], tasks: Iterator[Any]) -> Finished:
         with parallel_config(**options):
             yield from Parallel(return_as="generator_unordered")(tasks)
     except BrokenProcessPool as error:
-        raise InputError(_STOPPED) from error
+        raise InputError(_WORKER_KILLED) from error
 
 
 @contextmanager
 def _dask(workers: int | None, scheduler: str | None) -> Iterator[Any]:
-    """A client of the cluster of the scheduler, or of one on this machine."""
+    """Client of the scheduler's cluster, or of a cluster on this machine."""
     try:
         from dask.distributed import Client, LocalCluster
         from distributed.comm import CommClosedError
         from distributed.scheduler import KilledWorker
     except ImportError as error:
-        raise _lacking("dask") from error
+        raise _missing_extra("dask") from error
     with ExitStack() as stack:
         address: Any = scheduler
         if scheduler is None:
@@ -210,19 +234,19 @@ def _dask(workers: int | None, scheduler: str | None) -> Iterator[Any]:
         try:
             yield client
         except (KilledWorker, CommClosedError) as error:
-            raise InputError(f"{_STOPPED} The Dask cluster says: {error}") from error
+            raise InputError(f"{_WORKER_KILLED} Message of the Dask cluster: {error}") from error
 
 
 @contextmanager
 def _ray(workers: int | None) -> Iterator[Pool]:
-    """Tasks on the cluster that the variable RAY_ADDRESS tells of, or on one of this machine.
+    """Pool on the cluster of the environment variable RAY_ADDRESS, or on this machine.
 
-    Ray's own backend for joblib returns everything at the end only, so a kill would lose all of it.
+    Ray's own backend for joblib returns all results at the end, so that a kill would lose them.
     """
     try:
         import ray
     except ImportError as error:
-        raise _lacking("ray") from error
+        raise _missing_extra("ray") from error
 
     def call(task: Any) -> Any:
         function, arguments, options = task
@@ -243,7 +267,7 @@ def _ray(workers: int | None) -> Iterator[Pool]:
         ray.shutdown()
 
 
-def _lacking(package: str) -> MissingExtraError:
+def _missing_extra(package: str) -> MissingExtraError:
     return MissingExtraError(
         f"The backend {package!r} needs a package that is not installed: pip install 'departing-bandits[cluster]'."
     )

@@ -1,4 +1,4 @@
-"""Runs of learners and studies as tables for a person and as plain values for a program."""
+"""Regret of learners and studies for the terminal and as JSON values."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,17 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from departing.formatting import finite_or_none, format_clicks, format_percent, format_significant
+from departing.formatting import MISSING, finite_or_none, format_clicks, format_percent, format_significant
 from departing.model.instance import Floats
-from departing.simulation.regret_curve import Slope
-from departing.studies.results import NOTHING, Curves, Record
+from departing.studies.results import NEGLIGIBLE_REGRET, Curves, Record
 
 
 def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTable]:
-    """For every group of a study a table of what the runs of its learners came to."""
+    """One table per group of a study, with the regret of each learner."""
     groups = [(group, list(members)) for group, members in groupby(rows, key=lambda row: row["group"])]
     for i, (group, members) in enumerate(groups):
-        words = f"{title}: {group}, {members[0]['runs']} runs each"
-        table = RichTable(title=escape(words), title_justify="left", caption_justify="left")
+        heading = f"{title}: {group}, {members[0]['runs']} runs each"
+        table = RichTable(title=escape(heading), title_justify="left", caption_justify="left")
         table.add_column("learner", overflow="fold", min_width=10)
         for name in ("median", "mean", "max", "of fixed\nloss", "slope", "time"):
             table.add_column(name, justify="right", no_wrap=True)
@@ -34,20 +33,20 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
             )
         if i == len(groups) - 1:
             table.caption = (
-                "Regret in clicks at the end of the runs; its mean as a share of what the best fixed category loses; "
-                "its slope on log-log axes over the last two decades of users; the time of a run."
+                "Final regret in clicks; its mean as a share of the loss of the best fixed category; its slope on "
+                "log-log axes over the last two decades of users; the time per run."
             )
         yield table
 
 
 def _slope(value: float | None, stderr: float | None) -> str:
     if value is None:
-        return "–"
+        return MISSING
     return f"{value:.2f}" if stderr is None else f"{value:.2f} ± {stderr:.2f}"
 
 
 def powers_of_ten(users: Floats) -> list[int]:
-    """The checkpoints to show: powers of ten, and the last one.
+    """Indices of the checkpoints to show: powers of ten, and the last one.
 
     >>> powers_of_ten(np.array([1, 2, 10, 20, 100, 150]))
     [0, 2, 4, 5]
@@ -55,32 +54,32 @@ def powers_of_ten(users: Floats) -> list[int]:
     return [i for i, n in enumerate(users.tolist()) if math.log10(n).is_integer() or i == len(users) - 1]
 
 
-def course_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Mean regret of some runs at the powers of ten, as plain values."""
+def regret_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Mean regret of runs at the powers of ten, as JSON values."""
     users = np.array(records[0]["users"])
     regret = None if records[0]["regret"] is None else np.mean([record["regret"] for record in records], axis=0)
     realised = np.mean([record["realised"] for record in records], axis=0)
-    lost = records[0]["optimum"] - records[0]["fixed_value"]
+    fixed_loss = records[0]["optimum"] - records[0]["fixed_value"]
     rows = []
     for i in powers_of_ten(users):
-        counted = float(realised[i] if regret is None else regret[i])
-        whole = lost * float(users[i])
+        reported = float(realised[i] if regret is None else regret[i])
+        total_loss = fixed_loss * float(users[i])
         rows.append(
             {
                 "users": int(users[i]),
                 "regret": None if regret is None else float(regret[i]),
                 "realised": float(realised[i]),
-                "per_user": counted / float(users[i]),
-                "share_of_fixed_loss": counted / whole if whole > NOTHING else None,
+                "per_user": reported / float(users[i]),
+                "share_of_fixed_loss": reported / total_loss if total_loss > NEGLIGIBLE_REGRET else None,
             }
         )
     return rows
 
 
-def course_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
+def regret_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     """Regret at the powers of ten."""
     table = RichTable(title=escape(title), title_justify="left", caption_justify="left")
-    table.caption = "Regret in clicks, expected and realised; as a share of what the best fixed category loses."
+    table.caption = "Expected and realised regret in clicks, and as a share of the loss of the best fixed category."
     for name in ("users", "regret", "realised", "regret per user", "share of fixed loss"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
@@ -94,36 +93,37 @@ def course_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     return table
 
 
-def course_notes(curves: Curves, policy: str | None) -> list[str]:
-    """How regret grows, and what most users get in the end."""
-    steep = curves.slope
+def learning_notes(curves: Curves, policy: str | None) -> list[str]:
+    """Sentences about the growth of regret and the policy at the end."""
+    slope = curves.slope
     notes = []
-    if not math.isnan(steep.value):
-        power = _slope(steep.value, finite_or_none(steep.stderr))
-        notes.append(f"Regret grows like users to the power {power} over the last two decades.")
+    if not math.isnan(slope.value):
+        power = _slope(slope.value, finite_or_none(slope.stderr))
+        notes.append(f"Over the last two decades, regret grows like users to the power {power}.")
     if policy is not None:
-        notes.append(f"In the end most users get: {policy}.")
+        notes.append(f"Policy of most users at the end: {policy}.")
     return notes
 
 
 def optimum_notes(optimum: Record, last: dict[str, Any]) -> list[str]:
-    """A sentence where the best policy is known less closely than a tenth of the regret at the end."""
-    off = (optimum["upper"] - optimum["lower"]) / 2 * last["users"]
-    if off < 0.1 * abs(last["per_user"] * last["users"]) or off < 1:
+    """A sentence if the bounds of the optimum are wider than a tenth of the final regret."""
+    error = (optimum["upper"] - optimum["lower"]) / 2 * last["users"]
+    if error < 0.1 * abs(last["per_user"] * last["users"]) or error < 1:
         return []
-    worth = f"{optimum['lower']:.6g} to {optimum['upper']:.6g}"
-    return [f"The optimum is {worth} clicks per user: regret may be off by {format_clicks(off)}."]
+    bounds = f"{optimum['lower']:.6g} to {optimum['upper']:.6g}"
+    return [
+        f"The optimum is only known to be {bounds} clicks per user; the regret may be off by {format_clicks(error)}."
+    ]
 
 
-def learnt_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
-    """What came of learning, as plain values."""
-    steep: Slope = curves.slope
+def learning_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
+    """Results of a learner as JSON values."""
     return {
         "learner": curves.learner,
         "runs": len(curves.final),
-        "course": list(rows),
-        "slope": finite_or_none(steep.value),
-        "slope_stderr": finite_or_none(steep.stderr),
+        "regret_curve": list(rows),
+        "slope": finite_or_none(curves.slope.value),
+        "slope_stderr": finite_or_none(curves.slope.stderr),
         "policy": policy,
         "seconds": curves.seconds,
     }

@@ -4,8 +4,9 @@ from typing import Any
 
 from rich.console import Group
 
-from departing.cli.tables.evaluation import EvaluationTable, evaluation_values, run_values
+from departing.cli.tables.evaluation import EvaluationTable, evaluation_values
 from departing.cli.tables.fit import gains_table
+from departing.cli.tables.simulation import run_values
 from departing.fitting.type_description import describe_types
 from departing.policy.library import describe
 from departing.quickstart_demo import CONFIDENCE, LEARNING_USERS, LOG_USERS, QuickstartDemo

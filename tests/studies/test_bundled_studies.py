@@ -18,18 +18,18 @@ FOLDER = Path(__file__).parents[2] / "studies"
         ("paper", 2 * 14 * 20),
     ],
 )
-def test_the_studies_of_this_repository_are_right(name, runs):
+def test_bundled_studies_have_the_expected_number_of_runs(name, runs):
     study = load_study(FOLDER / f"{name}.toml")
     assert len({job.key for job in study.jobs}) == runs
 
 
-def test_the_study_of_the_open_problems_has_instances_that_are_worth_it():
+def test_half_of_the_instances_with_sure_departure_reward_planning():
     study = load_study(FOLDER / "open-problems.toml")
     sure = [case.instance for case in study.cases if case.group.endswith("-sure")]
     assert sum(1 - instance.best_fixed[1] / plan(instance).lower >= 0.005 for instance in sure) >= len(sure) / 2
 
 
-def test_every_study_is_looked_at():
+def test_every_study_is_tested():
     assert sorted(path.stem for path in FOLDER.glob("*.toml")) == [
         "all-learners",
         "lattice",

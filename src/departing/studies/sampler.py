@@ -1,4 +1,4 @@
-"""Random instances as data: how to draw them, and which draws to take."""
+"""Random instances of a study, described as data."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +14,19 @@ from departing.planning.plan import plan
 REQUIRED = {"name", "types", "categories"}
 OPTIONAL = {"group", "prior_concentration", "click", "depart", "draws", "first_seed"}
 CONDITION = {"fixed_loss", "fixed_loss_share"}
-MOST_DRAWS, MOST_TRIES = 10**5, 10**4
-FINE = 0.02  # of the loss: the gap of the plans that tell how much a fixed category loses
+MAX_DRAWS = 10**5  # against typing errors; a study of this size takes months
+MAX_TRIES = 10**4  # of rejection sampling: a condition that fails so often is taken to be impossible
+RELATIVE_GAP = 0.02  # of `fixed_loss`: plans this precise decide the condition for all but 2% of the loss
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Instances to draw: a prior from Dirichlet(`concentration`), chances uniform in ranges.
+class InstanceSampler:
+    """Distribution of instances: a prior from Dirichlet(`concentration`), probabilities uniform in ranges.
 
     Of `draws` instances, with seeds from `first_seed`, a share of `fixed_loss_share`, spread evenly, is drawn on the
-    condition that the best fixed category loses at least `fixed_loss` of the optimum.
+    condition that the best fixed category loses at least a fraction `fixed_loss` of the optimum.
     """
 
     types: int
@@ -39,8 +40,8 @@ class Draws:
     fixed_loss_share: float
 
     @classmethod
-    def from_table(cls, table: dict[str, Any], where: str) -> "Draws":
-        """The draws that a table of a study tells of."""
+    def from_table(cls, table: dict[str, Any], where: str) -> "InstanceSampler":
+        """Build a sampler from a table of a study; `where` names the table in errors."""
         check_fields(table, REQUIRED, OPTIONAL | CONDITION, where)
         try:
             return cls(
@@ -49,7 +50,7 @@ class Draws:
                 concentration=check_float("prior_concentration", table.get("prior_concentration", 1.0), 1e-3, 1e6),
                 click=_range("click", table.get("click", [0.1, 0.9])),
                 depart=_range("depart", table.get("depart", 1.0)),
-                draws=check_int("draws", table.get("draws", 1), 1, MOST_DRAWS),
+                draws=check_int("draws", table.get("draws", 1), 1, MAX_DRAWS),
                 first_seed=check_seed(table.get("first_seed", 0)),
                 fixed_loss=check_float("fixed_loss", table.get("fixed_loss", 0.0), 0.0, 1.0),
                 fixed_loss_share=check_float("fixed_loss_share", table.get("fixed_loss_share", 1.0), 0.0, 1.0),
@@ -57,42 +58,43 @@ class Draws:
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
 
-    def drawn(self) -> list[tuple[int, Instance]]:
-        """The instances, each with its seed."""
+    def sample(self) -> list[tuple[int, Instance]]:
+        """Draw all instances, each with its seed."""
         return [(self.first_seed + i, self._draw(i)) for i in range(self.draws)]
 
     def _draw(self, i: int) -> Instance:
-        """Instance number i, which does not depend on how many there are."""
+        """Draw instance `i`, which does not depend on the number of draws."""
         rng = np.random.default_rng([self.first_seed + i, self.types, self.categories])
-        chosen = int((i + 1) * self.fixed_loss_share + 1e-9) > int(i * self.fixed_loss_share + 1e-9)
-        if not chosen or self.fixed_loss == 0:
-            return self._any(rng)
-        for _ in range(MOST_TRIES):
-            instance = self._any(rng)
-            if loses(instance, self.fixed_loss):
+        conditioned = int((i + 1) * self.fixed_loss_share + 1e-9) > int(i * self.fixed_loss_share + 1e-9)
+        if not conditioned or self.fixed_loss == 0:
+            return self._draw_any(rng)
+        for _ in range(MAX_TRIES):
+            instance = self._draw_any(rng)
+            if fixed_loses(instance, self.fixed_loss):
                 return instance
         raise InputError(
-            f"fixed_loss is {self.fixed_loss:g}; in {MOST_TRIES} draws the best fixed category never lost so much."
+            f"fixed_loss is {self.fixed_loss:g}; the best fixed category lost less in all of {MAX_TRIES} draws. "
+            "Choose a smaller value or wider ranges."
         )
 
-    def _any(self, rng: np.random.Generator) -> Instance:
+    def _draw_any(self, rng: np.random.Generator) -> Instance:
         shape = (self.categories, self.types)
         prior = rng.dirichlet(np.full(self.types, self.concentration))
         return Instance(prior / prior.sum(), rng.uniform(*self.click, shape), rng.uniform(*self.depart, shape))
 
 
 def _range(field: str, value: Any) -> Range:
-    """A number, or a least and a largest one."""
+    """Range of probabilities from one number or two."""
     ends = value if isinstance(value, list) else [value, value]
     if len(ends) != 2:
-        raise InputError(f"{field} is {value!r:.80}; expected a chance, or the least and the largest one.")
+        raise InputError(f"{field} is {value!r:.80}; expected a probability, or the ends of a range: [0.1, 0.9].")
     low, high = (check_float(field, end, 0.0, 1.0) for end in ends)
     if low > high:
-        raise InputError(f"{field} is {value!r}; expected the smaller chance first.")
+        raise InputError(f"{field} is {value!r}; expected the smaller probability first.")
     return low, high
 
 
-def loses(instance: Instance, share: float) -> bool:
-    """Whether the best fixed category provably loses at least this share of the optimum."""
+def fixed_loses(instance: Instance, fraction: float) -> bool:
+    """Return True if the best fixed category certainly loses at least this fraction of the optimum."""
     fixed = instance.best_fixed[1]
-    return fixed <= (1 - share) * plan(instance, gap=max(FINE * share * fixed, 1e-9)).lower
+    return fixed <= (1 - fraction) * plan(instance, gap=max(RELATIVE_GAP * fraction * fixed, 1e-9)).lower
