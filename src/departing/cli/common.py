@@ -1,5 +1,6 @@
 """Arguments, progress bars, output and error messages shared by all commands."""
 
+import inspect
 import json
 import os
 import re
@@ -10,9 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import click
 import typer
-from click.core import ParameterSource
+from typer.models import OptionInfo
 
 from departing.model.errors import InputError
 
@@ -52,7 +52,7 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             if sys.stdout is not None:
                 sys.stdout.flush()
         except InputError as error:
-            fail(f"Error: {_with_options(error)}")
+            fail(f"Error: {_with_options(error, command, kwargs)}")
         except BrokenPipeError:  # the reader of our output has closed it
             _discard_output()
         except OSError as error:
@@ -69,15 +69,24 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _with_options(error: InputError) -> str:
-    """Message of an error with the options of the current command in place of the library's parameters."""
-    context = click.get_current_context()
-    options = {param.name: param.opts[0] for param in context.command.params if isinstance(param, click.Option)}
-    message, name = str(error), error.parameter
-    # A learner's own parameter may have the name of an option that is not at fault, so the option must be given.
-    if name in options and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+def _with_options(error: InputError, command: Callable[..., None], given: dict[str, Any]) -> str:
+    """Message of an error with the options of the command in place of the library's parameters."""
+    options, message, name = _options(command), str(error), error.parameter
+    # A learner's own parameter may share the name of an option that is not at fault, so the option must be given.
+    if name in options and given.get(name) != inspect.signature(command).parameters[name].default:
         message = options[name] + message.removeprefix(name)
     return re.sub(r"`(\w+)`", lambda match: options.get(match[1], match[1]), message)
+
+
+def _options(command: Callable[..., None]) -> dict[str, str]:
+    """Options of a command by the names of its parameters."""
+    options = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        for info in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(info, OptionInfo):  # inside Annotated, its first declaration is stored as its default
+                declared = (each for each in (info.default, *(info.param_decls or ())) if isinstance(each, str))
+                options[name] = next(declared, "--" + name.replace("_", "-"))
+    return options
 
 
 def is_interrupt(error: BaseException | None) -> bool:
