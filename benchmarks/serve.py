@@ -23,8 +23,9 @@ import departing as dp
 from benchmarks.common import Row
 from departing.learning.bayes import Bayes
 from departing.model.examples import magazine
-from departing.service.store.base import row_of
+from departing.service.store.base import user_write
 from departing.service.store.connection import SqliteDatabase
+from departing.service.store.training import TrainingStore
 from departing.service.user import User
 from departing.service.workers.trainer import Trainer
 from helpers import postgres
@@ -104,9 +105,9 @@ def while_training(folder: Path) -> Iterator[Row]:
 def train(copy: str) -> None:
     """What a trainer does, again and again."""
     os.nice(19)
-    with closing(SqliteDatabase(Path(copy))) as database:
+    with closing(TrainingStore(copy)) as store:
         while True:
-            trainer = Trainer(database, types=4)
+            trainer = Trainer(store, types=4)
             trainer._trained_at = -1
             trainer.step()
 
@@ -191,7 +192,7 @@ def big_store(path: Path) -> tuple[float, float]:
     def known() -> Iterator[tuple[object, ...]]:
         for i in range(MANY):
             user = User(i, f"user {i}", 0, [i % 9, 2, 0, 0, 1, 3, 0, 0, 0, 1], [], 10)
-            yield row_of(user, "no-click")[1]
+            yield user_write(user, "no-click")[1]
 
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA synchronous = OFF")

@@ -116,9 +116,9 @@ class Load:
 
 
 def check(address, acknowledged):
-    """All that was acknowledged is there, and what is kept of users is what their decisions and answers tell."""
+    """All that was acknowledged is there, and what is kept of users is what their decisions and feedback tell."""
     with closing(connect(address)) as database:
-        query = "SELECT key, event, clicked, answers.departed FROM decisions LEFT JOIN answers USING (event)"
+        query = "SELECT key, event, clicked, feedback.departed FROM decisions LEFT JOIN feedback USING (event)"
         stored = {key or f"e-{event}": told for key, event, *told in database.rows(query)}
         names = database.rows("SELECT name FROM categories")
         ((twice,),) = database.rows("SELECT count(*) - count(DISTINCT name) FROM users")
@@ -127,12 +127,12 @@ def check(address, acknowledged):
         )
         counts, users = histogram(database, len(names))
         counted = dict(database.rows("SELECT name, sum(value) FROM counters GROUP BY name"))
-        ((told, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM answers")
+        ((told, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
         ((gone,),) = database.rows("SELECT count(*) FROM departures")
         ((came,),) = database.rows("SELECT count(*) FROM users")
-    exact = {"arrived": came, "recommended": len(stored), "clicked": clicked, "departed": gone}
+    exact = {"new_users": came, "recommendations": len(stored), "clicks": clicked, "departures": gone}
     assert {name: int(counted.get(name, 0)) for name in exact} == exact
-    assert counted.get("answered", 0) >= told
+    assert counted.get("feedback", 0) >= told
     lost = [event for event, told in acknowledged.items() if event not in stored or not _agree(told, stored[event])]
     assert not lost, f"{len(lost)} of {len(acknowledged)} were lost"
     assert (twice, steps) == (0, [(0,)])
@@ -150,13 +150,14 @@ def _agree(told, stored):
 
 
 def recount(address):
-    """Settled counts of all users by the decisions and answers alone, a slow twin of what is kept of users."""
+    """Settled counts of all users by the decisions and feedback alone, a slow twin of what is kept of users."""
     with closing(connect(address)) as database:
         names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
         gone = {user for (user,) in database.rows("SELECT number FROM departures")}
         steps = {}
         query = (
-            "SELECT number, category, clicked, departed FROM decisions LEFT JOIN answers USING (event) ORDER BY event"
+            "SELECT number, category, clicked, departed "
+            "FROM decisions LEFT JOIN feedback USING (event) ORDER BY event"
         )
         for user, category, clicked, departed in database.rows(query):
             steps.setdefault(user, []).append((category, clicked, departed))

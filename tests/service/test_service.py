@@ -19,15 +19,16 @@ from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
 from departing.service.api.metrics import metrics_text
 from departing.service.api.openapi import openapi
 from departing.service.clock import Clock as Wall
-from departing.service.dashboard import Watch
+from departing.service.dashboard import DashboardReader
 from departing.service.export import write_log
-from departing.service.policy_version import Version, choose
-from departing.service.rollout import NotFoundError, allotments
+from departing.service.policy_version import PolicyVersion
+from departing.service.rollout import NotFoundError, publication
 from departing.service.service import Settings
-from departing.service.store.base import NOTHING, StoreError
+from departing.service.startup import open_service
+from departing.service.store.base import StoreError
 from departing.service.store.connection import connect
-from departing.service.workers.shadow import Shadow, gained
-from departing.service.workers.supervisor import open_service
+from departing.service.store.training import TrainingStore
+from departing.service.workers.shadow import GainRequest, ShadowReporter, estimate_gain
 from departing.service.workers.trainer import Trainer, histogram
 
 NAMES = ["news", "sports", "music"]
@@ -58,7 +59,7 @@ def ask(found, *fields, **more):
 
 
 def rows(found, query):
-    return run(found.store.act(NOTHING, lambda: found.store.rows(query)))
+    return run(found.store.transaction(lambda tx: tx.rows(query)))
 
 
 CALLS = st.lists(
@@ -161,7 +162,7 @@ def check_random_calls(calls, path):
             elif call[0] == "wait":
                 clock.time = max(clock.time, plain.now) + call[1]
                 plain.now = clock.time
-                run(found.settled())
+                run(found.flush())
                 run(found.sweep())
                 plain.sweep(5.0)
             elif call[0] == "jump":
@@ -172,10 +173,10 @@ def check_random_calls(calls, path):
                 found = open_service(path, NAMES, None, Settings(**options), seed=1)
         found.clock = clock
         for name, life in plain.people.items():
-            assert run(found.known(name)).departed == life["gone"], name
+            assert run(found.user_state(name)).departed == life["gone"], name
         clicks = sum(row["clicked"] is True for row in plain.events)
-        run(found.settled())
-        ((stored,),) = rows(found, "SELECT coalesce(sum(clicked), 0) FROM answers")
+        run(found.flush())
+        ((stored,),) = rows(found, "SELECT coalesce(sum(clicked), 0) FROM feedback")
         assert stored == clicks
     finally:
         found.store.close()
@@ -198,49 +199,46 @@ def test_propensities_are_the_shares_with_which_categories_are_shown(address):
 def test_categories_that_a_policy_does_not_know_are_shown_by_the_share_that_explores(address):
     with service(address, instance=magazine(), names=[], explore=0.0) as found:
         run(found.add_category("golf"))
-        version = found.catalogue.versions[0]
-        assert choose(version, np.zeros((4, 4), int), [3], 0.0, found.rng) == (3, 1.0, 3)
+        version = found.rollout.state.versions[0]
+        assert version.choose(np.zeros((4, 4), int), [3], 0.0, found.rng) == (3, 1.0, 3)
         assert ask(found, "ann").category == "music"
-        assert run(found.known("ann")).counts["golf"] == m.OutcomeCounts(0, 0, 0, 0)
+        assert run(found.user_state("ann")).counts["golf"] == m.OutcomeCounts(0, 0, 0, 0)
 
 
 def publish(found, *details):
-    run(found.store.act(NOTHING, lambda: found.catalogue.publish(Version(*details))))
+    run(found.store.transaction(lambda tx: found.rollout.publish(tx, PolicyVersion(*details))))
+
+
+def publish_as_trainer(address, policies, trials, latest):
+    versions = [PolicyVersion(number, 0.0, policy, 3, {}) for number, policy in policies.items()]
+    with closing(TrainingStore(address)) as store:
+        store.publish(lambda first: publication(versions, trials, latest))
 
 
 def test_versions_are_published_switched_and_taken_up(address):
     with service(address, instance=magazine(), names=[], explore=0.0) as found:
-        assert run(found.policy()).source == "the instance"
-        publish(found, 1, 0.0, dp.Fixed(1), 3, {"words": "always sport", "source": "a hand"})
+        assert run(found.policy()).source == "instance"
+        publish(found, 1, 0.0, dp.Fixed(1), 3, {"description": "always sport", "source": "test"})
         assert ask(found, "ann").category == "sport"
-        switched = run(found.switch(0))
+        switched = run(found.pin(0))
         assert (switched.version, switched.pinned) == (0, True)
         assert ask(found, "bob").category == "music"
         assert ask(found, "ann").category == "sport"  # who keeps the version of the first visit
         assert [row.version for row in run(found.policies()).versions] == [1, 0]
-        with pytest.raises(NotFoundError, match="no version 7"):
-            run(found.switch(7))
-        version = Version(2, 0.0, dp.Fixed(2), 3, {"words": "always music"})
-        with closing(connect(address)) as other, other.transaction():
-            other.rows("INSERT INTO policies VALUES (?, ?, ?, ?)", *version.row())
-            for query, values in allotments([], 2):
-                other.rows(query, *values)
+        with pytest.raises(NotFoundError, match="version is 7; no such policy version"):
+            run(found.pin(7))
+        publish_as_trainer(address, {2: dp.Fixed(2)}, [], 2)
         assert run(found.refresh())
         assert not run(found.refresh())
         assert run(found.policy()).version == 0  # it was switched to, until told otherwise
     with service(address, names=[]) as found:
         assert run(found.policy()).version == 0
-        assert run(found.switch(None)).version == 2
+        assert run(found.pin(None)).version == 2
 
 
 def test_so_many_users_try_a_version_whatever_happens_meanwhile(address):
     with service(address, explore=0.0) as found:
-        with closing(connect(address)) as other, other.transaction():
-            for number, policy in ((1, dp.Fixed(1)), (2, dp.Fixed(2))):
-                version = Version(number, 0.0, policy, 3, {})
-                other.rows("INSERT INTO policies VALUES (?, ?, ?, ?)", *version.row())
-            for query, values in allotments([(1, 5)], 2):
-                other.rows(query, *values)
+        publish_as_trainer(address, {1: dp.Fixed(1), 2: dp.Fixed(2)}, [(1, 5)], 2)
         ask(found, "early")
         assert run(found.refresh())
         first = [ask(found, f"a{i}").version for i in range(3)]
@@ -252,7 +250,7 @@ def test_so_many_users_try_a_version_whatever_happens_meanwhile(address):
 def test_one_process_serves_a_file_and_several_a_database(address):
     with service(address, explore=0.0) as found:
         if not found.store.shared:
-            with pytest.raises(dp.InputError, match="served by another process already"):
+            with pytest.raises(dp.InputError, match="already in use by another process"):
                 open_service(address, [], None, Settings())
             return
         with service(address, names=[], explore=0.0) as other:
@@ -262,12 +260,12 @@ def test_one_process_serves_a_file_and_several_a_database(address):
             assert not run(found.feedback([m.Feedback("mine", False)]))[0].accepted
             run(other.add_category("golf"))
             assert ask(found, "ann", ["golf"]).category == "golf"
-            assert run(other.known("ann")).counts["golf"] == m.OutcomeCounts(0, 1, 0, 0)
+            assert run(other.user_state("ann")).counts["golf"] == m.OutcomeCounts(0, 1, 0, 0)
             run(found.retire_category("golf"))
             run(other.refresh())
             assert run(other.categories()).categories[-1].retired
             ask(other, "bob")
-            assert run(found.totals())["recommended"] == 3
+            assert run(found.totals())["recommendations"] == 3
 
 
 def test_what_one_process_published_and_added_another_takes_up_with_its_users(postgres):
@@ -280,16 +278,16 @@ def test_what_one_process_published_and_added_another_takes_up_with_its_users(po
             ask(found, name, [f"new {number}"])
         assert ask(other, "ann").version == 1
         assert ask(other, "bob", event="bob").version == 2
-        assert run(other.known("eve")).history[0].category == "new 3"
+        assert run(other.user_state("eve")).history[0].category == "new 3"
         publish(found, 4, 0.0, dp.Fixed(0), 3, {})
-        assert run(other.switch(4)).version == 4
+        assert run(other.pin(4)).version == 4
 
 
 def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address):
     rng = np.random.default_rng(0)
-    with service(address, explore=0.0) as found, closing(connect(address)) as database:
-        assert database.lead()
-        trainer = Trainer(database, types=1)
+    with service(address, explore=0.0) as found, closing(TrainingStore(address)) as training:
+        assert training.acquire_lock()
+        trainer = Trainer(training, types=1)
         assert trainer.step()  # before anybody comes
         assert not trainer.step()
         assert run(found.refresh())
@@ -304,12 +302,13 @@ def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address)
                 await visit(i)
 
         run(crowd())
-        counts, users = histogram(database, 3)
+        with training.read() as snapshot:
+            counts, users = histogram(snapshot, 3)
         assert users.sum() == 300
         assert (users[:, None, None] * counts).sum() == 300
         assert trainer.step()
         assert trainer.learner.loss is not None
-        again = Trainer(database, types=1)
+        again = Trainer(training, types=1)
         assert again.learner is not None
         assert not again.step()
         assert run(found.refresh())
@@ -320,7 +319,7 @@ def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address)
         assert not again.step()
         assert run(found.refresh())
         assert "sports" not in run(found.policy()).description
-        live = run(Watch(found, learning=True).look())
+        live = run(DashboardReader(found, learning=True).read())
         assert live.learning_curve
         assert live.learning_curve[-1].users == 301
         assert live.tree.category != "sports"
@@ -329,12 +328,12 @@ def test_the_trainer_learns_what_users_like_and_goes_on_after_a_restart(address)
 
 def test_of_several_trainers_one_leads(postgres):
     address = postgres.new()
-    with closing(connect(address)) as one, closing(connect(address)) as other:
-        assert one.lead()
-        assert not other.lead()
+    with closing(TrainingStore(address)) as one, closing(TrainingStore(address)) as other:
+        assert one.acquire_lock()
+        assert not other.acquire_lock()
         one.close()
         deadline = time.monotonic() + 10
-        while not other.lead():
+        while not other.acquire_lock():
             assert time.monotonic() < deadline
 
 
@@ -343,35 +342,35 @@ def test_the_page_the_metrics_and_the_log_tell_the_same(address, tmp_path):
         for i in range(20):
             shown = ask(found, f"u{i}")
             run(found.feedback([m.Feedback(shown.event, i % 2 == 0, i % 4 == 3)]))
-        live = run(Watch(found).look())
+        live = run(DashboardReader(found).read())
         assert (live.users, live.active_users) == (20, 15)
         assert sum(category.departures for category in live.categories) == 5
         assert len(live.recent_events) == 8
         assert sum(moment.users for moment in live.clicks) == 5
         assert live.survival[:3] == [1.0, 1.0, 0.0]
-        assert "departing_clicked_total 10" in metrics_text(run(found.totals()), 0, False)
+        assert "departing_clicks_total 10" in metrics_text(run(found.totals()), 0, False)
         for form in ("jsonl", "parquet"):
-            write_log(address, "no-click", form, tmp_path / f"log.{form}")
+            write_log(found.store.read, "no-click", form, tmp_path / f"log.{form}")
         told = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         assert sum(row["clicked"] for row in told) == 10
         assert sum(row["departed"] for row in told) == 5
         assert dp.read_log(tmp_path / "log.parquet").users == 20
     with service(address, names=[]) as found:
-        assert run(found.totals())["clicked"] == 10
+        assert run(found.totals())["clicks"] == 10
 
 
 def test_shadow_is_remembered_and_turned_off_by_one_call(address):
     with service(address, instance=magazine(), names=[], shadow=True) as found:
         ask(found, "ann", shown="news", propensity=0.5)
         assert ask(found, "bob", shown="music").shadow_category == "music"
-        report = run(Shadow(found).report())
+        report = run(ShadowReporter(found).report())
         assert (report.decisions, report.match_rate) == (2, 0.5)
         assert "200 users" in report.note
         run(found.set_shadow(False))
         ask(found, "carl")
-        assert run(Shadow(found).report()).decisions == 2  # those of the caller only
+        assert run(ShadowReporter(found).report()).decisions == 2  # those of the caller only
     with service(address, names=[], shadow=True) as found:
-        assert not found.catalogue.shadow
+        assert not found.rollout.state.shadow
         assert ask(found, "eve").category == "music"
 
 
@@ -394,13 +393,15 @@ def test_the_gain_over_a_caller_who_shows_anything(address, tmp_path):
             await asyncio.gather(*(visit(f"u{i}") for i in range(1500)))
 
         run(crowd())
-        policy = policy_to_dict(found.catalogue.current.policy)
-        told = gained(address, list(site.categories), "no-click", policy, str(tmp_path))
+        policy = policy_to_dict(found.rollout.state.current.policy)
+        request = GainRequest(str(address), list(site.categories), "no-click", policy, str(tmp_path))
+        told = estimate_gain(request)
         true = dp.plan(site).value - uniform_value(site)
         assert told.gain.users == 1500
         assert told.gain.lower < true < told.gain.upper
         assert told.gain.lower > 0
-        assert "cannot be told" in gained(address, [*site.categories, "golf"], "no-click", policy, str(tmp_path)).note
+        request.categories.append("golf")
+        assert "cannot be estimated" in estimate_gain(request).note
 
 
 def uniform_value(site):
@@ -416,18 +417,18 @@ def test_people_are_forgotten_with_their_earlier_lives(address):
         found.clock.time += 10
         ask(found, "ann", event="second life")
         assert ask(found, "ann", event="first life").event == "first life"  # it is the same person
-        assert run(found.totals())["returned"] == 1
+        assert run(found.totals())["returned_users"] == 1
         run(found.forget("ann"))
         assert rows(found, "SELECT count(*) FROM decisions WHERE key IS NOT NULL") == [(0,)]
         assert rows(found, "SELECT count(*) FROM users WHERE name LIKE 'forgotten %'") == [(2,)]
-        assert found.store.here == 0
+        assert found.store.active_users == 0
 
 
 def test_there_is_room_for_so_many_users(address):
-    with service(address, most_users=2) as found:
+    with service(address, max_users=2) as found:
         ask(found, "ann")
         ask(found, "bob")
-        with pytest.raises(StoreError, match="2 active users, the maximum"):
+        with pytest.raises(StoreError, match="active, which is the limit"):
             ask(found, "carl")
         run(found.depart("ann"))
         assert ask(found, "carl").category in NAMES
@@ -451,7 +452,7 @@ def test_a_store_is_refused_if_it_is_another_one(address, tmp_path):
         open_service(tmp_path / "u.sqlite", NAMES, None, Settings())
     with closing(connect(address)) as database:
         database.rows("UPDATE meta SET value = '99' WHERE key = 'schema'")
-    with pytest.raises(dp.InputError, match="of a later release"):
+    with pytest.raises(dp.InputError, match="written by a later release"):
         open_service(address, [], None, Settings())
 
 
@@ -471,9 +472,9 @@ def test_a_clock_that_is_set_is_not_followed():
 
     assert later(5) == 1005
     assert later(5, 10**6) == 1010
-    assert clock.ahead == 10**6
+    assert clock.adjustment == 10**6
     assert later(5, -(10**6) - 500) == 1015
-    assert clock.ahead == -500
+    assert clock.adjustment == -500
 
 
 def test_keys_have_rights_and_a_rate():

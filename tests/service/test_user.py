@@ -1,4 +1,4 @@
-"""What is known of a user, against a plain list of what happened."""
+"""State of a user, compared with a plain list of events."""
 
 import numpy as np
 import pytest
@@ -6,117 +6,152 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
-from departing.service.user import RefusedError, User, answer, come_back, depart, show
+from departing.service.user import (
+    MAX_OPEN_STEPS,
+    FeedbackRejectedError,
+    RecordedFeedback,
+    RejectionCode,
+    User,
+    add_step,
+    apply_feedback,
+    confirm_stay,
+    depart,
+)
 
 
-def new():
+def new_user():
     return User(0, "ann", 0, [], [])
 
 
-ACTS = st.lists(
+def feedback(user, event, clicked, departed, now=0.0, missing_feedback="no-click", earlier=None):
+    return apply_feedback(user, event, RecordedFeedback(clicked, departed), now, missing_feedback, earlier)
+
+
+CALLS = st.lists(
     st.one_of(
-        st.tuples(st.just("show"), st.integers(0, 2)),
-        st.tuples(st.just("answer"), st.integers(0, 8), st.booleans(), st.sampled_from([None, False, True])),
+        st.tuples(st.just("recommend"), st.integers(0, 2)),
+        st.tuples(st.just("feedback"), st.integers(0, 8), st.booleans(), st.sampled_from([None, False, True])),
     ),
     max_size=25,
 )
 
 
-class Twin:
-    """A user as a plain list of steps: category, clicked, departed as told, and whether they came back after it."""
+class PlainUser:
+    """A user as a list of steps: category, reported outcome, and whether the user returned after it."""
 
     def __init__(self):
         self.steps = []
 
-    def show(self, category):
+    def recommend(self, category):
         for step in self.steps:
-            step["back"] = True
-        self.steps.append({"category": category, "clicked": None, "departed": None, "back": False})
+            step["returned"] = True
+        self.steps.append({"category": category, "clicked": None, "departed": None, "returned": False})
 
-    def refuses(self, event, clicked, departed):
+    def earlier(self, event):
         step = self.steps[event]
-        if step["clicked"] is not None and (step["back"] or step["departed"] is False):
-            return True  # it is settled
-        if step["clicked"] is not None and step["clicked"] != clicked:
-            return True
-        same = step["clicked"] == clicked and departed in (None, step["departed"])
-        return bool(departed) and step["back"] and not same
+        return None if step["clicked"] is None else RecordedFeedback(step["clicked"], step["departed"])
 
-    def answer(self, event, clicked, departed):
+    def rejection(self, event, clicked, departed):
+        """The code with which feedback must be rejected, None if it is accepted."""
+        step = self.steps[event]
+        if step["clicked"] is not None:
+            if step["clicked"] != clicked or (departed is not None and step["departed"] not in (None, departed)):
+                return RejectionCode.CONFLICTING_FEEDBACK
+            if departed is None or step["departed"] == departed:
+                return None
+        return RejectionCode.USER_RETURNED if departed and step["returned"] else None
+
+    def feedback(self, event, clicked, departed):
         step = self.steps[event]
         step["clicked"] = clicked
         step["departed"] = step["departed"] if departed is None else departed
 
-    def counts(self, unanswered):
-        """What they did, if nothing more is heard of them."""
+    def counts(self, missing_feedback):
+        """The counts if the user departs now."""
         counts = np.zeros((3, 4), int)
         for step in self.steps:
-            if step["clicked"] is None and unanswered == "not-seen":
+            if step["clicked"] is None and missing_feedback == "not-seen":
                 continue
-            stayed = step["back"] or step["departed"] is False
+            stayed = step["returned"] or step["departed"] is False
             outcomes = (CLICK, STAY) if stayed else (CLICK_DEPART, DEPART)
             counts[step["category"], outcomes[0] if step["clicked"] else outcomes[1]] += 1
         return counts
 
 
-@given(ACTS, st.sampled_from(["no-click", "not-seen"]))
-def test_counts_are_those_of_a_plain_list(acts, unanswered):
-    user, twin = new(), Twin()
-    for act in acts:
+@given(CALLS, st.sampled_from(["no-click", "not-seen"]))
+def test_counts_and_rejections_equal_those_of_a_plain_list(calls, missing_feedback):
+    user, plain = new_user(), PlainUser()
+    for call in calls:
         if user.departed:
             break
-        if act[0] == "show":
-            come_back(user)
-            show(user, len(twin.steps), act[1], 0.0)
-            twin.show(act[1])
-        elif act[1] < len(twin.steps):
-            if twin.refuses(*act[1:]):
-                with pytest.raises(RefusedError):
-                    answer(user, *act[1:], 0.0, unanswered)
+        if call[0] == "recommend":
+            confirm_stay(user)
+            add_step(user, len(plain.steps), call[1], 0.0)
+            plain.recommend(call[1])
+        elif call[1] < len(plain.steps):
+            code, earlier = plain.rejection(*call[1:]), plain.earlier(call[1])
+            if code is not None:
+                with pytest.raises(FeedbackRejectedError) as error:
+                    feedback(user, *call[1:], 0.0, missing_feedback, earlier)
+                assert error.value.code == code
             else:
-                answer(user, *act[1:], 0.0, unanswered)
-                twin.answer(*act[1:])
+                feedback(user, *call[1:], 0.0, missing_feedback, earlier)
+                plain.feedback(*call[1:])
     if not user.departed:
-        depart(user, unanswered)
-        expected = twin.counts(unanswered)
-    else:
-        expected = twin.counts(unanswered)
-    found = np.zeros((3, 4), int)
-    found.reshape(-1)[: len(user.counts)] = user.counts
-    assert (found == expected).all()
+        depart(user, missing_feedback)
+    counts = np.zeros((3, 4), int)
+    counts.reshape(-1)[: len(user.counts)] = user.counts
+    assert (counts == plain.counts(missing_feedback)).all()
 
 
-def test_who_comes_back_has_stayed():
-    user = new()
-    show(user, 1, 0, 0.0)
-    answer(user, 1, False, None, 1.0)
-    assert user.counts == []  # nobody knows yet whether they stay
-    come_back(user)
+def test_a_user_who_returns_has_stayed():
+    user = new_user()
+    add_step(user, 1, 0, 0.0)
+    feedback(user, 1, False, None)
+    assert user.counts == []  # the user may still depart
+    confirm_stay(user)
     assert user.counts == [0, 1, 0, 0]
 
 
-def test_a_late_answer_puts_right_what_was_taken_for_a_no_click():
-    user = new()
-    show(user, 1, 0, 0.0)
-    come_back(user)
-    show(user, 2, 1, 1.0)
-    assert user.counts_with_open(2, "no-click")[0].tolist() == [0, 1, 0, 0]
-    assert user.counts_with_open(2, "not-seen")[0].tolist() == [0, 0, 0, 0]
-    answer(user, 1, True, None, 2.0)
-    assert user.counts_with_open(2, "no-click")[0].tolist() == [1, 0, 0, 0]
-    with pytest.raises(RefusedError, match="came back"):
-        show_and_leave_earlier(user)
+def test_late_feedback_corrects_a_provisional_no_click():
+    user = new_user()
+    add_step(user, 1, 0, 0.0)
+    confirm_stay(user)
+    add_step(user, 2, 1, 1.0)
+    assert user.current_counts(2, "no-click")[0].tolist() == [0, 1, 0, 0]
+    assert user.current_counts(2, "not-seen")[0].tolist() == [0, 0, 0, 0]
+    feedback(user, 1, True, None)
+    assert user.current_counts(2, "no-click")[0].tolist() == [1, 0, 0, 0]
+    confirm_stay(user)
+    add_step(user, 3, 0, 3.0)
+    with pytest.raises(FeedbackRejectedError, match="The user returned after this event"):
+        feedback(user, 2, False, True)
 
 
-def show_and_leave_earlier(user):
-    come_back(user)
-    show(user, 3, 0, 3.0)
-    answer(user, 2, False, True, 4.0)
-
-
-def test_silence_after_a_click_is_a_departure_after_a_click():
-    user = new()
-    show(user, 1, 0, 0.0)
-    answer(user, 1, True, None, 0.0)
+def test_inactivity_after_a_click_is_a_departure_after_a_click():
+    user = new_user()
+    add_step(user, 1, 0, 0.0)
+    feedback(user, 1, True, None)
     depart(user, "no-click")
     assert user.counts == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(("missing_feedback", "stays"), [("no-click", 1), ("not-seen", 0)])
+def test_the_oldest_open_step_is_closed_beyond_the_limit(missing_feedback, stays):
+    user = new_user()
+    for event in range(MAX_OPEN_STEPS + 1):
+        add_step(user, event, 0, 0.0, missing_feedback)
+    assert len(user.open) == MAX_OPEN_STEPS
+    assert sum(user.counts) == stays
+    with pytest.raises(FeedbackRejectedError) as error:
+        feedback(user, 0, True, None, missing_feedback=missing_feedback)
+    assert error.value.code == "event_closed"
+
+
+def test_a_copy_of_a_user_shares_nothing_that_changes():
+    user = new_user()
+    add_step(user, 1, 0, 0.0)
+    copy = user.copy()
+    feedback(copy, 1, True, True)
+    assert (user.counts, user.departed, user.open[0].clicked) == ([], False, None)
+    assert (copy.counts, copy.departed, copy.open) == ([0, 0, 0, 1], True, [])

@@ -54,8 +54,8 @@ def serve(
     explore: Annotated[
         float, typer.Option(help="Fraction of recommendations drawn uniformly at random.", min=0, max=1)
     ] = 0.01,
-    unanswered: Annotated[
-        str, typer.Option("--missing-feedback", help="Meaning of missing feedback: no-click or not-seen.")
+    missing_feedback: Annotated[
+        str, typer.Option(help="Meaning of missing feedback: no-click or not-seen.")
     ] = "no-click",
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Shadow mode: the caller decides, the policy is only compared.")
@@ -72,19 +72,21 @@ def serve(
     all calls.
     """
     try:
+        from departing.service.server import check_address
+        from departing.service.server import serve as run
         from departing.service.service import Settings
-        from departing.service.user import UNANSWERED
-        from departing.service.workers.supervisor import WORKER, check_place, open_service, supervise
-        from departing.service.workers.supervisor import serve as run
+        from departing.service.startup import open_service
+        from departing.service.user import MISSING_FEEDBACK
+        from departing.service.workers.supervisor import WORKER, supervise
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.columns import as_span
     from departing.service.api.auth import ApiKeys
     from departing.service.store.connection import is_postgres
 
-    if unanswered not in UNANSWERED:
-        accepted = ", ".join(UNANSWERED)
-        raise InputError(f"--missing-feedback is {unanswered!r}; expected one of {accepted}.")
+    if missing_feedback not in MISSING_FEEDBACK:
+        accepted = ", ".join(MISSING_FEEDBACK)
+        raise InputError(f"--missing-feedback is {missing_feedback!r}; expected one of {accepted}.")
     if workers > 1 and not is_postgres(store):
         raise InputError(f"--workers is {workers}; SQLite supports one worker. Use --store postgresql://… for more.")
     model = None if instance is None else load_instance(instance)
@@ -99,8 +101,8 @@ def serve(
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)
     number, _, total = os.environ.get(WORKER, "").partition("/")
     if not total:
-        host = check_place(host, port, keys)
-    settings = Settings(inactivity, explore, unanswered, shadow, most_users=max_users)
+        host = check_address(host, port, keys)
+    settings = Settings(inactivity, explore, missing_feedback, shadow, max_users=max_users)
     if workers > 1 and not total:
         open_service(
             store, names, model, settings, seed
@@ -110,7 +112,7 @@ def serve(
         return
     worker_seed = None if seed is None else seed + int(number or 0)
     service = open_service(store, names, model, settings, worker_seed)
-    if model is None and not learn and service.catalogue.current.about.get("uniform"):
+    if model is None and not learn and service.rollout.state.current.uniform:
         service.store.close()
         raise InputError("The store has no policy to serve; use --instance FILE, or --learn.")
     if not total:

@@ -1,29 +1,29 @@
-"""The time, by a clock that may be set while we run."""
+"""Clock of the service, unaffected by changes of the system time."""
 
 import time
 from collections.abc import Callable
 
 
-def passed() -> float:
-    """Seconds since the machine was started, those in which it slept too where that is known."""
+def _uptime() -> float:
+    """Return seconds since the machine started, suspended time included where the platform reports it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:
-    """The time of day at the start, and then as much later as has passed.
+    """Wall-clock time at the start plus the monotonic time elapsed since.
 
-    A clock that is set meanwhile is not followed, for then people would seem silent who are not.
+    Later changes of the system time are not followed: they would make active users look inactive.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = passed) -> None:
-        self._wall, self._steady = wall, steady
-        self._offset = wall() - steady()
+    def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = _uptime) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._offset = wall() - monotonic()
 
     def __call__(self) -> float:
-        """The time in seconds."""
-        return self._steady() + self._offset
+        """Return the time in seconds since the epoch."""
+        return self._monotonic() + self._offset
 
     @property
-    def ahead(self) -> float:
-        """By how many seconds the machine's clock has been set since the start."""
+    def adjustment(self) -> float:
+        """Seconds by which the system time was changed since the start."""
         return self._wall() - self()

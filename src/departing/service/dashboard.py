@@ -1,8 +1,7 @@
-"""What is going on in a service, for its page: read from the store in a thread, at most once a second."""
+"""Figures of the dashboard, read from a snapshot of the store in a thread, at most once a second."""
 
 import asyncio
 import time
-from contextlib import closing
 from math import sqrt
 
 import msgspec
@@ -10,75 +9,75 @@ import msgspec
 from departing.fitting.type_description import describe_type
 from departing.model.instance import Instance
 from departing.service.api import messages as m
-from departing.service.export import PAST, pasts
+from departing.service.export import history_events
 from departing.service.service import Service
-from departing.service.store.connection import Database, connect
+from departing.service.store import queries
+from departing.service.store.connection import Database
 
-RECENT = 20_000  # users that the statistics are of
-STEPS = 20
-LATEST = 8
-SPANS = 30  # that time is divided into, from when the recent users departed to now
-LEARNED = 300  # versions that the progress is told of
-EVERY = 1.0  # seconds for which an answer is good
+RECENT_USERS = 20_000  # users of the statistics: enough for a standard error below 1 %, read in milliseconds
+MAX_STEPS = 20  # of the survival curve
+RECENT_EVENTS = 8  # rows of the table, as many as fit beside the charts
+TIME_BINS = 30  # of the chart of clicks, from the first departure of a recent user to now
+MAX_LEARNING_POINTS = 300  # versions of the learning curve, about one per pixel
+CACHE_SECONDS = 1.0  # for which figures are reused
 
 
-class Watch:
-    """Looks at a service, and remembers for a second what it saw."""
+class DashboardReader:
+    """Reads the figures of a service, and keeps them for a second."""
 
     def __init__(self, service: Service, learning: bool = False) -> None:
         self._service, self._learning = service, learning
-        self._seen: m.Dashboard | None = None
-        self._at, self._turn = 0.0, asyncio.Lock()
+        self._figures: m.Dashboard | None = None
+        self._read_at, self._lock = 0.0, asyncio.Lock()
 
-    async def look(self) -> m.Dashboard:
-        """What is going on now."""
-        async with self._turn:
-            if self._seen is None or time.monotonic() - self._at > EVERY:
-                published, totals = await self._service.policy(), await self._service.totals()
-                self._seen = await asyncio.to_thread(self._look, published, totals)
-                self._at = time.monotonic()
-        return self._seen
+    async def read(self) -> m.Dashboard:
+        """Return the present figures."""
+        async with self._lock:
+            if self._figures is None or time.monotonic() - self._read_at > CACHE_SECONDS:
+                policy, totals = await self._service.policy(), await self._service.totals()
+                self._figures = await asyncio.to_thread(self._read, policy, totals)
+                self._read_at = time.monotonic()
+        return self._figures
 
-    def _look(self, published: m.PolicyVersionInfo, totals: dict[str, int]) -> m.Dashboard:
-        catalogue = self._service.catalogue
-        current = catalogue.current
-        instance, graph = current.instance, current.about.get("graph")
-        with closing(connect(self._service.store.address)) as database, database.snapshot():
-            names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
-            ((users, gone),) = database.rows("SELECT count(*), coalesce(sum(departed), 0) FROM users")
-            ((newest,),) = database.rows("SELECT coalesce(max(number), 0) FROM users")
-            shown, left = _by_category(database, newest - RECENT, len(names))
+    def _read(self, policy: m.PolicyVersionInfo, totals: dict[str, int]) -> m.Dashboard:
+        state, now = self._service.rollout.state, self._service.now()
+        instance, tree = state.current.instance, state.current.details.get("tree")
+        with self._service.store.read() as snapshot:
+            names = [name for name, _ in snapshot.rows(queries.CATEGORIES)]
+            ((users, departed),) = snapshot.rows(queries.USER_TOTALS)
+            ((latest,),) = snapshot.rows(queries.LATEST_USER)
+            since = latest - RECENT_USERS
+            activity = enumerate(zip(names, _category_activity(snapshot, since, len(names)), strict=True))
             return m.Dashboard(
-                self._service.now(),
+                now,
                 users,
-                users - int(gone),
+                users - int(departed),
                 totals,
-                [m.CategoryActivity(name, a in catalogue.retired, shown[a], left[a]) for a, name in enumerate(names)],
+                [m.CategoryActivity(name, a in state.retired, *counts) for a, (name, counts) in activity],
                 [] if instance is None else _types(instance),
                 self._learning,
-                catalogue.shadow,
-                published,
-                None if graph is None else msgspec.convert(graph, m.Branch),
-                _moments(database, newest - RECENT, self._service.now()),
-                self._learned(),
-                _survival(database, newest - RECENT),
-                pasts(database.rows(f"{PAST} ORDER BY d.event DESC LIMIT ?", LATEST), names),
+                state.shadow,
+                policy,
+                None if tree is None else msgspec.convert(tree, m.Branch),
+                _clicks_over_time(snapshot, since, now),
+                self._learning_curve(),
+                _survival(snapshot, since),
+                history_events(snapshot.rows(queries.LATEST_HISTORY, RECENT_EVENTS), names),
             )
 
-    def _learned(self) -> list[m.LearningPoint]:
-        """What the versions that were thought best were worth, by what was known then."""
-        versions = sorted(self._service.catalogue.versions.known.items())
-        best = [version for _, version in versions if version.about.get("loss") is not None]
+    def _learning_curve(self) -> list[m.LearningPoint]:
+        """Return the bounds and the expected regret of each learned version when it was published."""
+        learned = [
+            (version, version.details)
+            for _, version in sorted(self._service.rollout.state.versions.items())
+            if version.details.get("loss") is not None
+        ]
         return [
             m.LearningPoint(
-                each.number,
-                each.made,
-                each.about.get("arrived", 0),
-                each.about.get("lower"),
-                each.about.get("upper"),
-                each.about["loss"],
+                *(version.number, version.created, details.get("users", 0)),
+                *(details.get("lower"), details.get("upper"), details["loss"]),
             )
-            for each in best[-LEARNED:]
+            for version, details in learned[-MAX_LEARNING_POINTS:]
         ]
 
 
@@ -89,44 +88,37 @@ def _types(instance: Instance) -> list[m.TypeShare]:
     ]
 
 
-def _by_category(database: Database, since: int, n_categories: int) -> tuple[list[int], list[int]]:
-    """How often each category was shown to recent users, and how often they left then."""
-    shown, left = [0] * n_categories, [0] * n_categories
-    query = "SELECT counts, count(*) FROM users WHERE number >= ? GROUP BY counts"
-    for blob, users in database.rows(query, since):
-        for place, times in enumerate(msgspec.msgpack.decode(blob)[: 4 * n_categories]):
-            category, outcome = divmod(place, 4)
-            shown[category] += times * users
-            left[category] += times * users if outcome >= 2 else 0
-    return shown, left
+def _category_activity(snapshot: Database, since: int, n_categories: int) -> list[tuple[int, int]]:
+    """Return how often each category was shown to recent users, and how often they departed right after it."""
+    shown, departures = [0] * n_categories, [0] * n_categories
+    for blob, users in snapshot.rows(queries.RECENT_COUNTS, since):
+        for index, count in enumerate(msgspec.msgpack.decode(blob)[: 4 * n_categories]):
+            category, outcome = divmod(index, 4)
+            shown[category] += count * users
+            departures[category] += count * users if outcome >= 2 else 0
+    return list(zip(shown, departures, strict=True))
 
 
-def _survival(database: Database, since: int) -> list[float]:
-    """The share of recent users, of those who departed, who were still here after so many steps."""
-    query = "SELECT steps, count(*) FROM users WHERE number >= ? AND departed = 1 GROUP BY steps"
-    steps = [0] * (STEPS + 1)
-    for stayed, users in database.rows(query, since):
-        for step in range(min(stayed, STEPS) + 1):
-            steps[step] += users
-    return [count / steps[0] if steps[0] else 1.0 for count in steps]
+def _survival(snapshot: Database, since: int) -> list[float]:
+    """Return the share of departed recent users with at least 0, 1, … steps."""
+    survivors = [0] * (MAX_STEPS + 1)
+    for steps, users in snapshot.rows(queries.RECENT_STEPS, since):
+        for step in range(min(steps, MAX_STEPS) + 1):
+            survivors[step] += users
+    return [count / survivors[0] if survivors[0] else 1.0 for count in survivors]
 
 
-def _moments(database: Database, since: int, now: float) -> list[m.ClicksBin]:
-    """Clicks per user of recent users who departed, by when they did and by version."""
-    recent = "FROM departures p JOIN users u ON u.number = p.number WHERE p.number >= ?"
-    ((first,),) = database.rows(f"SELECT min(p.time) {recent}", since)
+def _clicks_over_time(snapshot: Database, since: int, now: float) -> list[m.ClicksBin]:
+    """Return clicks per user of departed recent users, by time of departure and version."""
+    ((first,),) = snapshot.rows(queries.FIRST_DEPARTURE, since)
     if first is None:
         return []
-    width = max(now - first, 1.0) / SPANS
-    query = (
-        "SELECT CAST(1000 * (p.time - ?) AS BIGINT) / ? AS span, u.version, count(*), sum(u.clicks), "
-        f"sum(u.clicks * u.clicks) {recent} GROUP BY span, u.version ORDER BY span, u.version"
-    )
-    found = database.rows(query, first, int(1000 * width), since)
-    return [_moment(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in found]
+    width = max(now - first, 1.0) / TIME_BINS
+    rows = snapshot.rows(queries.CLICKS_OVER_TIME, first, int(1000 * width), since)
+    return [_clicks_bin(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in rows]
 
 
-def _moment(time: float, version: int, n: int, clicks: int, squares: int) -> m.ClicksBin:
+def _clicks_bin(time: float, version: int, n: int, clicks: int, squares: int) -> m.ClicksBin:
     mean = clicks / n
-    spread = sqrt(max(squares / n - mean**2, 0.0) / max(n - 1, 1))
-    return m.ClicksBin(time, version, n, mean, max(mean - 1.96 * spread, 0.0), mean + 1.96 * spread)
+    stderr = sqrt(max(squares / n - mean**2, 0.0) / max(n - 1, 1))
+    return m.ClicksBin(time, version, n, mean, max(mean - 1.96 * stderr, 0.0), mean + 1.96 * stderr)

@@ -1,162 +1,183 @@
-"""What a service offers: categories, published policies and who gets which, and whether the caller decides."""
+"""Rollout: the categories on offer, the published policy versions, and which version each user gets."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from typing import Any
 
 from departing.model.errors import InputError
-from departing.service.policy_version import Version, Versions
-from departing.service.store.base import Store, Write
-from departing.service.store.schema import SET, UNSET
+from departing.service.policy_version import PolicyVersion
+from departing.service.store import queries
+from departing.service.store.base import Transaction, Write
 
 
 class NotFoundError(InputError):
-    """There is nothing of that name."""
+    """A name or number that does not exist."""
+
+    code = "not_found"
 
 
-class Catalogue:
-    """The same for all processes that serve from a store: each takes up what others changed by `refresh`."""
+@dataclass(frozen=True)
+class RolloutState:
+    """The rollout at one moment; a transaction that fails restores the state before it."""
 
-    def __init__(self, store: Store, most: int, shadow: bool) -> None:
-        self._store, self._most = store, most
-        self.names: list[str] = []
-        self.retired: set[int] = set()
-        self.shown: list[int] = []  # the categories that are not retired
-        self.versions = Versions()
-        self.shadow, self._shadow_unless_told = shadow, shadow
-        self.pinned: int | None = None
-        self.reset()
-        store.undone = self.reset
-
-    def reset(self) -> None:
-        """Read everything anew: what is known here may be of a call that came to nothing."""
-        self._reload()
-        self.versions = self._with_new(Versions())
-
-    def _with_new(self, versions: Versions) -> Versions:
-        """Add what was published meanwhile."""
-        newest = max(versions.known, default=-1)
-        rows = self._store.rows("SELECT * FROM policies WHERE version > ? ORDER BY version", newest)
-        for row in rows:
-            versions.publish(Version.of_row(*row))
-        if rows:
-            self._take_allotments(versions)
-        return versions
-
-    def _reload(self) -> None:
-        """Read what other processes may have changed."""
-        found = self._store.categories()
-        self.names = [name for name, _ in found]
-        self._retire({a for a, (_, retired) in enumerate(found) if retired})
-        kept = self._store.meta()
-        self.shadow = kept.get("shadow", str(int(self._shadow_unless_told))) == "1"
-        self.pinned = int(kept["pinned"]) if "pinned" in kept else None
-
-    def refresh(self) -> bool:
-        """Take up what a trainer has published, and other processes have changed; whether there is a new policy."""
-        before = len(self.versions.known)
-        self._with_new(self.versions)
-        if self._store.shared:
-            self._reload()
-        return len(self.versions.known) > before
-
-    def catch_up(self, version: int, categories: int) -> None:
-        """Take up what another process published or added, if there is something of that which we do not know yet."""
-        if version not in self.versions.known or categories > len(self.names):
-            self.refresh()
-
-    def _take_allotments(self, versions: Versions) -> None:
-        """Begin to give new users what was published: whoever takes it up first says from which user on."""
-        rows = self._store.rows("SELECT version, users FROM allotments ORDER BY place")
-        if not rows or not {number for number, _ in rows} <= set(versions.known):
-            return
-        *parts, (current, _) = rows
-        key = f"first {max(versions.known)}"
-        first = self._store.meta().get(key)
-        if first is None:
-            first = str(self._store.next_number())
-            self._store.write(("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING", (key, first)))
-            if self._store.shared:
-                first = self._store.meta()[key]
-        versions.allot(parts, current, int(first))
-
-    def publish(self, version: Version) -> None:
-        """Publish a version, under the next number, and give it to all new users."""
-        version.number = max(self.versions.known, default=-1) + 1
-        self.versions.publish(version)
-        self.versions.allot([], version.number)
-        self._store.write(
-            ("INSERT INTO policies VALUES (?, ?, ?, ?)", version.row()), *allotments([], version.number)
-        )
-        if version.given:
-            self._store.write((SET, ("instance", json.dumps(version.about["instance"]))))
-
-    def version_of(self, number: int) -> int:
-        """The version of the policy for the user of this number."""
-        return self.pinned if self.pinned in self.versions.known else self.versions.assign(number)
+    names: list[str] = field(default_factory=list)  # of all categories, in the order of counts
+    retired: frozenset[int] = frozenset()
+    available: list[int] = field(default_factory=list)  # categories that are not retired
+    versions: dict[int, PolicyVersion] = field(default_factory=dict)
+    latest: int = -1  # version of new users after the trials
+    trials: tuple[tuple[int, int], ...] = ()  # first user number after the trial, and its version
+    pinned: int | None = None
+    shadow: bool = False  # whether the caller decides
 
     @property
-    def current(self) -> Version:
-        """The version that new users get, but those who are to try others."""
-        return self.versions[self.pinned if self.pinned in self.versions.known else self.versions.current]
+    def current(self) -> PolicyVersion:
+        """The version that new users get, trials apart."""
+        return self.versions[self.pinned if self.pinned in self.versions else self.latest]
 
-    def switch(self, number: int | None) -> None:
-        """Give new users a version of the past, until told otherwise; None for the latest again."""
-        if number is not None and number not in self.versions.known:
-            self.refresh()
-        if number is not None and number not in self.versions.known:
-            raise NotFoundError(f"There is no version {number} of the policy.")
-        self.pinned = number
-        self._store.write((UNSET, ("pinned",)) if number is None else (SET, ("pinned", str(number))))
+    def version_for(self, user_number: int) -> int:
+        """Return the version of a new user: the pinned one, that of a running trial, or the latest."""
+        if self.pinned is not None and self.pinned in self.versions:
+            return self.pinned
+        return next((version for end, version in self.trials if user_number < end), self.latest)
 
-    def set_shadow(self, shadow: bool) -> None:
-        """Let the caller decide, or decide ourselves from now on."""
-        self.shadow = shadow
-        self._store.write((SET, ("shadow", str(int(shadow)))))
 
-    def category(self, name: str) -> int:
-        """The index of a category."""
-        if name not in self.names and self._store.shared:
-            self._reload()
-        if name not in self.names:
-            known = ", ".join(map(repr, self.names[:10]))
-            raise InputError(f"category is {name!r:.60}; known are {known}.")
-        return self.names.index(name)
+class Rollout:
+    """Categories and policy versions, the same for all processes that serve from a store.
 
-    def _retire(self, retired: set[int]) -> None:
-        self.retired = retired
-        self.shown = [a for a in range(len(self.names)) if a not in retired]
+    Each process adopts the changes of others in `refresh`.
+    """
 
-    def add(self, name: str, now: float) -> None:
-        """Add a category, or take one back that was retired."""
-        if self._store.shared:
-            self._reload()
-        if name in self.names and self.names.index(name) not in self.retired:
-            raise InputError(f"name is {name!r:.60}; there is such a category.")
-        if name in self.names:
-            self._retire(self.retired - {self.names.index(name)})
-            self._store.write(("UPDATE categories SET retired = NULL WHERE name = ?", (name,)))
-        elif len(self.names) >= self._most:
-            raise InputError(f"There are {len(self.names)} categories, as many as are allowed.")
+    def __init__(self, max_categories: int, shadow: bool) -> None:
+        self._max_categories, self._default_shadow = max_categories, shadow
+        self.state = RolloutState(shadow=shadow)
+
+    def category(self, tx: Transaction, name: str) -> int:
+        """Return the index of a category."""
+        if name not in self.state.names and tx.shared:
+            self._reload(tx)
+        if name not in self.state.names:
+            known = ", ".join(map(repr, self.state.names[:10])) + (", …" if len(self.state.names) > 10 else "")
+            raise InputError(f"category is {name!r:.60}; expected one of {known}.")
+        return self.state.names.index(name)
+
+    # Changes by other processes
+
+    def refresh(self, tx: Transaction) -> bool:
+        """Adopt the versions that a trainer published and changes of other processes.
+
+        Returns whether there is a new version.
+        """
+        if tx.shared or not self.state.names:
+            self._reload(tx)
+        rows = tx.rows(queries.POLICIES_AFTER, max(self.state.versions, default=-1))
+        if rows:
+            new = [PolicyVersion.from_row(*row) for row in rows]
+            self._change(tx, versions=self.state.versions | {version.number: version for version in new})
+            self._adopt_allocations(tx)
+        return bool(rows)
+
+    def catch_up(self, tx: Transaction, version: int, n_categories: int) -> None:
+        """Refresh if another process published this version or added categories."""
+        if version not in self.state.versions or n_categories > len(self.state.names):
+            self.refresh(tx)
+
+    def _reload(self, tx: Transaction) -> None:
+        rows, settings = tx.rows(queries.CATEGORIES), tx.settings()
+        self._set_categories(tx, [name for name, _ in rows], {a for a, row in enumerate(rows) if row[1] is not None})
+        self._change(
+            tx,
+            shadow=settings["shadow"] == "1" if "shadow" in settings else self._default_shadow,
+            pinned=int(settings["pinned"]) if "pinned" in settings else None,
+        )
+
+    def _adopt_allocations(self, tx: Transaction) -> None:
+        """Start the published allocation of new users; the first process to do so decides from which user on."""
+        rows = tx.rows(queries.ALLOCATIONS)
+        if not rows or not {version for version, _ in rows} <= set(self.state.versions):
+            return
+        *trials, (latest, _) = rows
+        key = f"first {max(self.state.versions)}"
+        first = tx.settings().get(key)
+        if first is None:
+            first = str(tx.next_user_number())
+            tx.write(queries.SET_IF_ABSENT, key, first)
+            if tx.shared:
+                first = tx.settings()[key]
+        ends = accumulate((users for _, users in trials), initial=int(first))
+        next(ends)
+        self._change(tx, trials=tuple(zip(ends, (version for version, _ in trials), strict=True)), latest=latest)
+
+    # Changes
+
+    def _change(self, tx: Transaction, **fields: Any) -> None:
+        tx.on_rollback(partial(setattr, self, "state", self.state))
+        self.state = replace(self.state, **fields)
+
+    def _set_categories(self, tx: Transaction, names: list[str], retired: set[int] | frozenset[int]) -> None:
+        available = [a for a in range(len(names)) if a not in retired]
+        self._change(tx, names=names, retired=frozenset(retired), available=available)
+
+    def publish(self, tx: Transaction, version: PolicyVersion) -> None:
+        """Publish a version under the next number, for all new users."""
+        version.number = max(self.state.versions, default=-1) + 1
+        self._change(tx, versions=self.state.versions | {version.number: version}, latest=version.number, trials=())
+        for query, values in publication([version], [], version.number):
+            tx.write(query, *values)
+        if version.from_instance:
+            tx.write(queries.SET, "instance", json.dumps(version.details["instance"]))
+
+    def pin(self, tx: Transaction, number: int | None) -> None:
+        """Pin a version for new users; None follows the latest version again."""
+        if number is not None and number not in self.state.versions:
+            self.refresh(tx)
+        if number is not None and number not in self.state.versions:
+            raise NotFoundError(f"version is {number}; no such policy version was published.")
+        self._change(tx, pinned=number)
+        if number is None:
+            tx.write(queries.UNSET, "pinned")
         else:
-            self.names.append(name)
-            self._retire(self.retired)
-            self._store.write(category_row(len(self.names) - 1, name, now))
+            tx.write(queries.SET, "pinned", str(number))
 
-    def retire(self, name: str, now: float) -> None:
-        """Show a category no more."""
-        category = self.category(name)
-        if len(self.names) - len(self.retired | {category}) < 1:
-            raise InputError(f"name is {name!r:.60}; it is the last category that is shown.")
-        self._retire(self.retired | {category})
-        self._store.write(("UPDATE categories SET retired = ? WHERE name = ?", (now, name)))
+    def set_shadow(self, tx: Transaction, enabled: bool) -> None:
+        """Turn shadow mode on or off."""
+        self._change(tx, shadow=enabled)
+        tx.write(queries.SET, "shadow", str(int(enabled)))
+
+    def add_category(self, tx: Transaction, name: str, now: float) -> None:
+        """Add a category, or restore a retired one."""
+        if tx.shared:
+            self._reload(tx)
+        names = self.state.names
+        if name not in names:
+            if len(names) >= self._max_categories:
+                raise InputError(
+                    f"name is {name!r:.60}; the limit of {self._max_categories:,} categories is reached."
+                )
+            self._set_categories(tx, [*names, name], self.state.retired)
+            tx.write(queries.ADD_CATEGORY, len(names), name, now)
+        elif names.index(name) in self.state.retired:
+            self._set_categories(tx, names, self.state.retired - {names.index(name)})
+            tx.write(queries.RETIRE_CATEGORY, None, name)
+        else:
+            raise InputError(f"name is {name!r:.60}; this category already exists.")
+
+    def retire_category(self, tx: Transaction, name: str, now: float) -> None:
+        """Retire a category: it is not shown any more."""
+        retired = self.state.retired | {self.category(tx, name)}
+        if len(retired) == len(self.state.names):
+            raise InputError(f"name is {name!r:.60}; the last available category cannot be retired.")
+        self._set_categories(tx, self.state.names, retired)
+        tx.write(queries.RETIRE_CATEGORY, now, name)
 
 
-def category_row(category: int, name: str, now: float) -> Write:
-    """The write of a new category."""
-    return "INSERT INTO categories VALUES (?, ?, ?, NULL)", (category, name, now)
-
-
-def allotments(parts: list[tuple[int, int]], current: int) -> list[Write]:
-    """The writes of what new users get: so many each in turn, then `current` for all."""
-    listed = [*parts, (current, 0)]
-    inserts = [("INSERT INTO allotments VALUES (?, ?, ?)", (i, *part)) for i, part in enumerate(listed)]
-    return [("DELETE FROM allotments", ()), *inserts]
+def publication(versions: Sequence[PolicyVersion], trials: Sequence[tuple[int, int]], latest: int) -> list[Write]:
+    """Return the writes that publish versions: each trial gets its number of new users, then all get `latest`."""
+    allocations = enumerate([*trials, (latest, 0)])
+    return [
+        *((queries.ADD_POLICY, version.row()) for version in versions),
+        (queries.CLEAR_ALLOCATIONS, ()),
+        *((queries.ADD_ALLOCATION, (position, *allocation)) for position, allocation in allocations),
+    ]

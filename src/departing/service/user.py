@@ -1,9 +1,11 @@
-"""A user of a running service: what is known of one, and what becomes of that as they act.
+"""State of one user and the rules by which recommendations and feedback change it.
 
-Nothing here knows of stores, clocks or HTTP: functions take a user and change it. A step is *open* until its outcome
-is known for good: whether there was a click, and whether the user stayed. Whoever comes back has stayed.
+This module knows nothing of stores, clocks or HTTP: functions take a user and change it. A step is *open* until its
+outcome is final: whether the user clicked, and whether the user stayed. A user who requests another recommendation
+has stayed.
 """
 
+from enum import StrEnum
 from math import inf
 
 import msgspec
@@ -13,16 +15,52 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
-MOST_OPEN = 50  # steps of a user that wait for an answer
-UNANSWERED = ("no-click", "not-seen")  # what a recommendation that was never answered means
+# Bounds the state of a user who never sends feedback to about 1 kB; the oldest open step is settled beyond it.
+MAX_OPEN_STEPS = 50
+MISSING_FEEDBACK = ("no-click", "not-seen")  # meanings of a recommendation that never gets feedback
 
 
-class RefusedError(InputError):
-    """Something a client sent that does not go with what is known."""
+class RejectionCode(StrEnum):
+    """Machine-readable reasons for which feedback is rejected."""
+
+    UNKNOWN_EVENT = "unknown_event"
+    CONFLICTING_FEEDBACK = "conflicting_feedback"
+    USER_RETURNED = "user_returned"
+    EVENT_CLOSED = "event_closed"
+
+    @property
+    def reason(self) -> str:
+        """The sentence for people."""
+        return _REASONS[self]
 
 
-class Step(msgspec.Struct, array_like=True):
-    """A recommendation whose outcome is not known for good."""
+_REASONS = {
+    RejectionCode.UNKNOWN_EVENT: "No recommendation has this event ID.",
+    RejectionCode.CONFLICTING_FEEDBACK: "Conflicts with feedback already recorded for this event.",
+    RejectionCode.USER_RETURNED: "The user returned after this event and cannot have departed at it.",
+    RejectionCode.EVENT_CLOSED: "The event was closed because its feedback did not arrive in time.",
+}
+
+
+class FeedbackRejectedError(InputError):
+    """Feedback that contradicts the recorded state."""
+
+    code: RejectionCode
+
+    def __init__(self, code: RejectionCode) -> None:
+        super().__init__(code.reason)
+        self.code = code
+
+
+class RecordedFeedback(msgspec.Struct, frozen=True):
+    """Feedback recorded for an event; `departed` is None while unknown."""
+
+    clicked: bool
+    departed: bool | None
+
+
+class Step(msgspec.Struct, array_like=True, frozen=True):
+    """A recommendation whose outcome is not final."""
 
     event: int
     category: int
@@ -31,7 +69,7 @@ class Step(msgspec.Struct, array_like=True):
 
 
 class User(msgspec.Struct, array_like=True):
-    """What is known of a user: settled `counts`, K × 4 numbers in a row, and the steps that are still open."""
+    """One user: settled `counts` (K × 4 numbers in a row) and open steps."""
 
     number: int
     name: str
@@ -39,18 +77,37 @@ class User(msgspec.Struct, array_like=True):
     counts: list[int]
     open: list[Step]
     steps: int = 0
-    last: int = -1  # the latest event
-    seen: float = 0.0
+    last_event: int = -1
+    last_seen: float = 0.0
     departed: bool = False
-    before: int = -1  # the number under which they were known before they were taken for departed
+    previous: int = -1  # number of the same person before an earlier departure; -1 for none
+
+    def copy(self) -> "User":
+        """Copy the user, so that changes to the copy leave this one alone."""
+        return User(
+            self.number,
+            self.name,
+            self.version,
+            self.counts.copy(),
+            self.open.copy(),
+            self.steps,
+            self.last_event,
+            self.last_seen,
+            self.departed,
+            self.previous,
+        )
 
     @property
-    def categories(self) -> int:
-        """How many categories there must be, by what was shown to them."""
+    def n_categories(self) -> int:
+        """Smallest number of categories that covers everything shown to the user."""
         return max([-(-len(self.counts) // 4), *(step.category + 1 for step in self.open)])
 
-    def counts_with_open(self, n_categories: int, unanswered: str, until: float = inf) -> Integers:
-        """The counts `[K, 4]` to decide by, where open steps count as what they are taken for as yet.
+    def open_step(self, event: int) -> Step | None:
+        """Return the open step of an event, None if the event is settled."""
+        return next((step for step in self.open if step.event == event), None)
+
+    def current_counts(self, n_categories: int, missing_feedback: str, until: float = inf) -> Integers:
+        """Return the counts `[K, 4]` to decide by, in which open steps have their provisional outcome.
 
         Open steps from the event `until` on are left out.
         """
@@ -61,77 +118,107 @@ class User(msgspec.Struct, array_like=True):
                 continue
             if step.clicked:
                 counts[step.category, CLICK] += 1
-            elif step.clicked is not None or unanswered == "no-click":
+            elif step.clicked is not None or missing_feedback == "no-click":
                 counts[step.category, STAY] += 1
         return counts
 
 
-def counts_to_learn_from(user: User, unanswered: str) -> list[int]:
-    """The settled counts, and steps that were not answered before the user came back, for what they are taken for."""
+def training_counts(user: User, missing_feedback: str) -> list[int]:
+    """Return the settled counts plus the steps without feedback before the user's latest one."""
     counts = user.counts
     for step in user.open:
-        if step.clicked is None and step.event != user.last and unanswered == "no-click":
+        if step.clicked is None and step.event != user.last_event and missing_feedback == "no-click":
             if counts is user.counts:
                 counts = list(counts)
             _add(counts, step.category, STAY)
     return counts
 
 
-def come_back(user: User) -> None:
-    """The user asks for something: they stayed after all steps that were answered."""
+def confirm_stay(user: User) -> None:
+    """Settle all steps with feedback: a new request shows that the user stayed."""
     for step in [step for step in user.open if step.clicked is not None]:
         _settle(user, step, CLICK if step.clicked else STAY)
 
 
-def show(user: User, event: int, category: int, now: float, unanswered: str = "no-click") -> None:
-    """The user is recommended something; of very many that were not answered the oldest are closed."""
+def add_step(user: User, event: int, category: int, now: float, missing_feedback: str = "no-click") -> None:
+    """Open a step for a recommendation; beyond `MAX_OPEN_STEPS` the oldest one is closed."""
     user.open.append(Step(event, category))
-    if len(user.open) > MOST_OPEN:
-        if unanswered == "no-click":
+    if len(user.open) > MAX_OPEN_STEPS:
+        if missing_feedback == "no-click":
             _settle(user, user.open[0], STAY)
         else:
             del user.open[0]
     user.steps += 1
-    user.last, user.seen = event, now
+    user.last_event, user.last_seen = event, now
 
 
-def answer(
-    user: User, event: int, clicked: bool, departed: bool | None, now: float, unanswered: str = "no-click"
+def apply_feedback(
+    user: User,
+    event: int,
+    feedback: RecordedFeedback,
+    now: float,
+    missing_feedback: str = "no-click",
+    earlier: RecordedFeedback | None = None,
 ) -> bool:
-    """The user clicked or not, and perhaps departed; whether that is news."""
-    step = next((step for step in user.open if step.event == event), None)
-    if step is None:
-        raise RefusedError("closed")
-    if step.clicked is not None:
-        if step.clicked != clicked or (departed is not None and step.departed not in (None, departed)):
-            raise RefusedError("contradiction")
-        if departed is None or step.departed == departed:
+    """Apply feedback to a user and return whether it adds information.
+
+    `earlier` is the feedback already recorded for the event; it is needed for settled events only.
+
+    Raises
+    ------
+    FeedbackRejectedError
+        If the feedback contradicts what is recorded.
+    """
+    clicked, departed = feedback.clicked, feedback.departed
+    step = user.open_step(event)
+    if step is not None:
+        earlier = None if step.clicked is None else RecordedFeedback(step.clicked, step.departed)
+    if earlier is not None:
+        if earlier.clicked != clicked or (departed is not None and earlier.departed not in (None, departed)):
+            raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
+        if departed is None or earlier.departed == departed:
             return False
-    last = event == user.last
-    if departed and not last:
-        raise RefusedError("came back")
-    step.clicked, step.departed = clicked, departed
-    user.seen = max(user.seen, now)
+    if step is None:
+        _check_settled(user, event, feedback, missing_feedback, earlier)
+        return False
+    is_last = event == user.last_event
+    if departed and not is_last:
+        raise FeedbackRejectedError(RejectionCode.USER_RETURNED)
+    user.open[user.open.index(step)] = step = Step(event, step.category, clicked, departed)
+    user.last_seen = max(user.last_seen, now)
     if departed:
-        depart(user, unanswered)
-    elif not last or departed is False:
+        depart(user, missing_feedback)
+    elif not is_last or departed is False:
         _settle(user, step, CLICK if clicked else STAY)
     return True
 
 
-def depart(user: User, unanswered: str) -> None:
-    """The user has gone for good; steps that were never answered are taken for what `unanswered` says."""
+def _check_settled(
+    user: User, event: int, feedback: RecordedFeedback, missing_feedback: str, earlier: RecordedFeedback | None
+) -> None:
+    """Raise unless feedback for a settled event agrees with the outcome under which it was settled."""
+    departed_here = user.departed and event == user.last_event
+    if earlier is None and (feedback.clicked or missing_feedback != "no-click"):
+        raise FeedbackRejectedError(RejectionCode.EVENT_CLOSED)
+    if feedback.departed and not departed_here:
+        raise FeedbackRejectedError(RejectionCode.USER_RETURNED)
+    if feedback.departed is False and departed_here:
+        raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
+
+
+def depart(user: User, missing_feedback: str) -> None:
+    """Mark the user as departed; open steps without feedback get the outcome that `missing_feedback` says."""
     for step in list(user.open):
-        if step.clicked is not None or unanswered == "no-click":
-            outcomes = (CLICK_DEPART, DEPART) if step.event == user.last else (CLICK, STAY)
+        if step.clicked is not None or missing_feedback == "no-click":
+            outcomes = (CLICK_DEPART, DEPART) if step.event == user.last_event else (CLICK, STAY)
             _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
     user.open.clear()
     user.departed = True
 
 
-def close(user: User, unanswered: str) -> None:
-    """Nobody can come back as this user; what is known by now stays, and nothing says that they left."""
-    user.counts = counts_to_learn_from(user, unanswered)
+def close(user: User, missing_feedback: str) -> None:
+    """End the user's record without a departure: known outcomes stay, the latest open step is dropped."""
+    user.counts = training_counts(user, missing_feedback)
     user.open.clear()
     user.departed = True
 

@@ -1,4 +1,4 @@
-"""The service against its own OpenAPI document: whatever the document allows or forbids, answers are as it says."""
+"""The service against its own OpenAPI document: whatever the document allows or forbids, feedback are as it says."""
 
 import http.client
 import json

@@ -16,8 +16,8 @@ from departing.model.examples import magazine
 from departing.service.api import messages as m
 from departing.service.clock import Clock
 from departing.service.service import Settings
+from departing.service.startup import open_service
 from departing.service.store.connection import connect
-from departing.service.workers.supervisor import open_service
 from helpers import postgres as pg
 from helpers.load import LONG, Load, ask, check, kind, wait_until
 from helpers.servers import Running, children, command_of, serving
@@ -81,7 +81,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, addre
         load.stop()
         server.stop()
     check(address, load.acknowledged)
-    print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} answers acknowledged and all of them kept")
+    print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} feedback acknowledged and all of them kept")
 
 
 def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, postgres):
@@ -100,7 +100,7 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, 
         server.stop()
     check(address, load.acknowledged)
     with closing(connect(address)) as database:
-        assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommended' AND value > 0")) >= 2
+        assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
 
 
 def test_workers_stop_when_who_started_them_is_killed(tmp_path, postgres):
@@ -228,7 +228,7 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
     service.clock = Clock(lambda: wall[0], lambda: steady[0])
 
     async def sweep():
-        await service.settled()
+        await service.flush()
         return await service.sweep()
 
     with closing(service.store):
@@ -236,7 +236,7 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
         for set_by in (YEAR, 0.0, -2 * YEAR, YEAR):
             later(10, set_by)
             assert asyncio.run(sweep()) == 0
-            assert not asyncio.run(service.known("ann")).departed
+            assert not asyncio.run(service.user_state("ann")).departed
         later(10)
         assert asyncio.run(service.feedback([m.Feedback(event, True)]))[0].accepted
         asyncio.run(service.recommend(m.RecommendRequest("bob")))
@@ -244,7 +244,7 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
         assert asyncio.run(sweep()) == 0
         later(2)
         assert asyncio.run(sweep()) == 2  # who were silent for a minute, by all clocks
-        assert asyncio.run(service.known("ann")).departed
+        assert asyncio.run(service.user_state("ann")).departed
     check(tmp_path / "s.sqlite", {event: (True, None)})
 
 

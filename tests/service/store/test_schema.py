@@ -13,10 +13,10 @@ from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service.api import messages as m
 from departing.service.service import Settings
-from departing.service.store import schema
-from departing.service.store.connection import connect
-from departing.service.workers.shadow import Shadow
-from departing.service.workers.supervisor import open_service
+from departing.service.startup import open_service
+from departing.service.store import queries, schema
+from departing.service.store.training import TrainingStore
+from departing.service.workers.shadow import ShadowReporter
 from departing.service.workers.trainer import Trainer
 from helpers.load import check
 
@@ -93,11 +93,11 @@ def run(call):
 def test_a_store_of_an_earlier_release_is_taken_over(old):
     service = open_service(str(old), [], None, Settings(explore=0.0), seed=1)
     with closing(service.store):
-        found = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
+        found = service.store.load_rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
         assert found == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
-        assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
-        assert service.store.here == 2
-        ann, bob = run(service.known("ann")), run(service.known("bob"))
+        assert service.store.load_rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
+        assert service.store.active_users == 2
+        ann, bob = run(service.user_state("ann")), run(service.user_state("bob"))
         assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (
             True,
             m.OutcomeCounts(2, 1, 0, 0),
@@ -105,11 +105,11 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
         )
         assert [past.event for past in bob.history] == ["bob 7", "e-6", "e-5"]
         assert bob.counts["music"] == m.OutcomeCounts(1, 1, 0, 0)
-        assert [row.source for row in run(service.policies()).versions] == ["the best by now", "the instance"]
+        assert [row.source for row in run(service.policies()).versions] == ["learned", "instance"]
         assert run(service.policy()).version == 1
-        assert run(Shadow(service).report()).decisions == 1
-    with closing(connect(old)) as database:
-        assert Trainer(database, types=3)._given() == magazine()
+        assert run(ShadowReporter(service).report()).decisions == 1
+    with closing(TrainingStore(old)) as training:
+        assert Trainer(training, types=3).given_instance() == magazine()
 
 
 def test_it_goes_on_where_it_was(old):
@@ -120,11 +120,11 @@ def test_it_goes_on_where_it_was(old):
         )  # as it was answered then
         assert run(service.feedback([m.Feedback("e-6", True), m.Feedback("bob 7", True, True)]))[0].accepted
         assert not run(service.feedback([m.Feedback("e-5", True)]))[0].accepted
-        assert run(service.known("bob")).departed
+        assert run(service.user_state("bob")).departed
         shown = [run(service.recommend(m.RecommendRequest(name))) for name in ("ann", "eve", "new")]
         assert [row.event for row in shown] == ["e-1000", "e-1001", "e-1002"]
         assert [row.version for row in shown] == [1, 0, 1]
-        assert service.store.here == 3
+        assert service.store.active_users == 3
     told = {
         "ann 1": (True, None),
         "e-2": (True, False),
@@ -134,7 +134,7 @@ def test_it_goes_on_where_it_was(old):
     }
     check(old, told)
     with closing(open_service(str(old), [], None, Settings(), seed=1).store) as store:
-        assert store.meta()["schema"] == str(schema.SCHEMA)
+        assert store.load_rows(queries.SETTING, "schema") == [(str(schema.SCHEMA),)]
 
 
 def test_it_is_unchanged_if_that_fails_in_the_middle(old, monkeypatch):
@@ -147,7 +147,7 @@ def test_it_is_unchanged_if_that_fails_in_the_middle(old, monkeypatch):
         return 0, 0, 0
 
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "_of_state", full)
+        patched.setattr(schema, "_columns_of_state", full)
         with pytest.raises(dp.InputError, match="cannot be opened: database or disk is full"):
             open_service(str(old), [], None, Settings())
     assert dump(old) == before

@@ -12,13 +12,13 @@ import pytest
 import departing as dp
 from departing.model.examples import magazine
 from departing.service.api import messages as m
-from departing.service.policy_version import Version
-from departing.service.rollout import allotments
+from departing.service.policy_version import PolicyVersion
+from departing.service.rollout import publication
 from departing.service.service import Settings
+from departing.service.startup import open_service
 from departing.service.store import postgres as module
-from departing.service.store.base import NOTHING, Prefetch, StoreError
-from departing.service.store.connection import connect
-from departing.service.workers.supervisor import open_service
+from departing.service.store.base import Prefetch, StoreError
+from departing.service.store.training import TrainingStore
 from departing.service.workers.trainer import Trainer
 
 NAMES = ["news", "sports", "music"]
@@ -40,11 +40,10 @@ def run(call):
 
 def publish(address, parts, current):
     """As a trainer does."""
-    with closing(connect(address)) as database, database.transaction():
-        for number in sorted({*(version for version, _ in parts), current}):
-            database.rows("INSERT INTO policies VALUES (?, ?, ?, ?)", *Version(number, 0.0, dp.Fixed(1), 3, {}).row())
-        for query, values in allotments(parts, current):
-            database.rows(query, *values)
+    numbers = sorted({*(version for version, _ in parts), current})
+    versions = [PolicyVersion(number, 0.0, dp.Fixed(1), 3, {}) for number in numbers]
+    with closing(TrainingStore(address)) as store:
+        store.publish(lambda first: publication(versions, parts, current))
 
 
 def test_a_category_that_could_not_be_written_is_not_shown(postgres):
@@ -52,18 +51,18 @@ def test_a_category_that_could_not_be_written_is_not_shown(postgres):
         store = found.store
 
         async def add_and_lose():
-            def lost():
-                found.catalogue.add("golf", 0.0)
+            def lost(tx):
+                found.rollout.add_category(tx, "golf", 0.0)
                 raise psycopg.OperationalError("the connection was lost")
 
             with pytest.raises(StoreError, match="was lost"):
-                await store.act(NOTHING, lost)
+                await store.transaction(lost)
             while store.failure is not None:
                 await asyncio.sleep(0.05)
             return {(await found.recommend(m.RecommendRequest(f"u{i}"))).category for i in range(60)}
 
         assert run(add_and_lose()) == set(NAMES)
-        assert found.catalogue.names == NAMES
+        assert found.rollout.state.names == NAMES
 
 
 def test_what_was_taken_up_in_vain_is_taken_up_again(postgres):
@@ -72,20 +71,21 @@ def test_what_was_taken_up_in_vain_is_taken_up_again(postgres):
         publish(address, [(1, 5)], 2)
 
         async def take_up_in_vain():
-            def in_vain():
-                one.catalogue.refresh()
-                one.store.here += 7
+            def in_vain(tx):
+                one.rollout.refresh(tx)
+                tx.active_change += 7
                 raise ZeroDivisionError
 
             with pytest.raises(ZeroDivisionError):
-                await one.store.act(NOTHING, in_vain)
+                await one.store.transaction(in_vain)
+            assert await one.refresh()
             await other.refresh()
             users = [(each, f"{i} of {each.store.worker}") for i in range(5) for each in (one, other)]
             given = [await each.recommend(m.RecommendRequest(name)) for each, name in users]
             return [row.version for row in given]
 
         assert run(take_up_in_vain()) == [1] * 5 + [2] * 5
-        assert one.store.here == 5
+        assert one.store.active_users == 5
 
 
 def test_events_of_a_user_are_numbered_in_their_order(postgres):
@@ -94,9 +94,9 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
         async def race():
             await other.recommend(m.RecommendRequest("ann"))
             await other.depart("ann")
-            slow = other.store.act(
-                Prefetch(users=("ann",), new=True),
-                lambda: (time.sleep(0.4), other._recommend(m.RecommendRequest("ann"))),
+            slow = other.store.transaction(
+                lambda tx: (time.sleep(0.4), other._recommend(tx, m.RecommendRequest("ann"))),
+                Prefetch(users=("ann",), new_event=True),
             )
             begins_anew = asyncio.create_task(slow)
             await asyncio.sleep(0.15)
@@ -121,7 +121,7 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
 
 
 def test_a_database_that_hangs_is_given_up(postgres, monkeypatch):
-    monkeypatch.setattr(module, "LONGEST", 1.0)
+    monkeypatch.setattr(module, "MAX_STATEMENT_SECONDS", 1.0)
     with services(postgres.new()) as found:
         pid = found.store._database._connection.info.backend_pid
 
@@ -168,7 +168,7 @@ def test_a_database_that_may_only_be_read_is_a_failure(postgres):
 
 
 def test_what_is_told_after_a_departure_must_go_with_it(tmp_path):
-    with services(tmp_path / "s.sqlite", unanswered="not-seen") as found:
+    with services(tmp_path / "s.sqlite", missing_feedback="not-seen") as found:
 
         async def calls():
             first, last = [(await found.recommend(m.RecommendRequest("ann"))).event for _ in range(2)]
@@ -189,7 +189,7 @@ def test_a_departed_user_who_is_renamed_is_not_lost_from_memory_too_soon(tmp_pat
         async def calls():
             await found.recommend(m.RecommendRequest("ann"))
             await found.depart("ann")
-            await found.settled()
+            await found.flush()
             real, store._writer._commit = store._writer._commit, lambda *batch: time.sleep(0.5) or real(*batch)
             forgetting = asyncio.create_task(found.forget("ann"))
             await asyncio.sleep(0.1)
@@ -199,7 +199,7 @@ def test_a_departed_user_who_is_renamed_is_not_lost_from_memory_too_soon(tmp_pat
             return again
 
         run(calls())
-        assert store.user("ann").before == -1
+        assert store.load_user("ann").previous == -1
 
 
 def test_no_name_is_left_in_any_file_while_it_goes_on(tmp_path):
@@ -222,7 +222,7 @@ def test_no_name_is_left_in_any_file_while_it_goes_on(tmp_path):
 def test_a_link_to_a_store_is_the_same_store(tmp_path):
     with services(tmp_path / "s.sqlite"):
         (tmp_path / "link.sqlite").symlink_to(tmp_path / "s.sqlite")
-        with pytest.raises(dp.InputError, match="served by another process already"):
+        with pytest.raises(dp.InputError, match="already in use by another process"):
             open_service(tmp_path / "link.sqlite", NAMES, None, Settings())
 
 
@@ -237,13 +237,13 @@ def test_departed_users_are_not_kept_in_memory(tmp_path):
             assert all(row.accepted for row in await found.feedback(rows))
 
         run(calls())
-        assert not found.store._users
+        assert not found.store._cache.users
 
 
 def test_a_learned_policy_outlives_a_restart_after_a_category_was_retired(address):
     site = magazine()
-    with services(address, instance=site) as found, closing(connect(address)) as database:
-        trainer = Trainer(database, types=2)
+    with services(address, instance=site) as found, closing(TrainingStore(address)) as training:
+        trainer = Trainer(training, types=2)
 
         async def calls():
             for i in range(30):
@@ -268,10 +268,10 @@ def test_a_plan_is_made_anew_without_what_was_retired(address):
 
 
 def test_one_trainer_of_a_file_at_a_time(tmp_path):
-    with services(tmp_path / "s.sqlite"), closing(connect(tmp_path / "s.sqlite")) as one:
-        assert one.lead()
-        assert one.lead()
-        with closing(connect(tmp_path / "s.sqlite")) as other:
-            assert not other.lead()
+    with services(tmp_path / "s.sqlite"), closing(TrainingStore(tmp_path / "s.sqlite")) as one:
+        assert one.acquire_lock()
+        assert one.acquire_lock()
+        with closing(TrainingStore(tmp_path / "s.sqlite")) as other:
+            assert not other.acquire_lock()
             one.close()
-            assert other.lead()
+            assert other.acquire_lock()

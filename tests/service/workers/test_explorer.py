@@ -1,4 +1,4 @@
-"""Exploring: what it says of an instance is what planning, evaluating and beliefs say."""
+"""The explorer: its results equal those of planning, evaluation and beliefs."""
 
 import asyncio
 import io
@@ -20,8 +20,9 @@ from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import rivals
 from departing.policy.library import describe
 from departing.service.api import messages as m
+from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers import explorer as exploring
-from departing.service.workers.explorer import LEAST, WALK, Answer, Explorer, explore
+from departing.service.workers.explorer import MIN_SHARE, PATH_STEPS, Explorer, Response, explore
 from helpers.strategies import ORDINARY, InputError, instances
 
 HARD = {"prior": [0.5, 0.5], "click": [[0.6, 0.3], [0.3, 0.6]], "depart": 0.5}
@@ -31,91 +32,93 @@ def explored(instance, **options):
     return explore(m.ExploreRequest(instance=instance.to_dict(), **options))
 
 
-def overlap(low, high, other_low, other_high, slack):
-    return max(low, other_low) <= min(high, other_high) + slack
+def overlap(lower, upper, other_lower, other_upper, slack):
+    return max(lower, other_lower) <= min(upper, other_upper) + slack
 
 
 @settings(max_examples=30)
 @given(instances(ORDINARY, most=3))
-def test_it_says_what_the_package_says(instance):
-    found = explored(instance)
+def test_bounds_and_baselines_agree_with_the_package(instance):
+    result = explored(instance)
     exact = dp.plan(instance, gap=1e-7 * instance.fixed_values.max(), seconds=5)
-    slack = 1e-12 * found.upper
-    assert overlap(found.lower, found.upper, exact.lower, exact.upper, slack)
-    assert found.upper - found.lower <= 2e-4 * found.upper or not found.converged
-    held = rivals(exact)
-    assert [way.policy for way in found.baselines] == [describe(rival.policy, instance) for rival in held]
-    for way, rival in zip(found.baselines, held, strict=True):
-        width = found.upper - found.lower + way.loss_upper - way.loss_lower
-        assert way.value == pytest.approx(rival.found.value, abs=width + rival.found.gap + slack)
-        assert overlap(way.loss_lower, way.loss_upper, rival.loss.lower, rival.loss.upper, slack)
+    slack = 1e-12 * result.upper
+    assert overlap(result.lower, result.upper, exact.lower, exact.upper, slack)
+    assert result.upper - result.lower <= 2e-4 * result.upper or not result.converged
+    expected = rivals(exact)
+    assert [baseline.policy for baseline in result.baselines] == [
+        describe(rival.policy, instance) for rival in expected
+    ]
+    for baseline, rival in zip(result.baselines, expected, strict=True):
+        width = result.upper - result.lower + baseline.loss_upper - baseline.loss_lower
+        assert baseline.value == pytest.approx(rival.found.value, abs=width + rival.found.gap + slack)
+        assert overlap(baseline.loss_lower, baseline.loss_upper, rival.loss.lower, rival.loss.upper, slack)
 
 
 @settings(max_examples=30)
 @given(instances(most=3))
-def test_ends_of_all_ranges_can_be_explored_and_told(instance):
-    found = explored(instance, seconds=0.02)
-    told = msgspec.json.decode(msgspec.json.encode(found), type=m.ExploreResult)
-    assert told == found
-    assert 0 <= found.lower <= found.upper < np.inf
+def test_extreme_instances_can_be_explored_and_encoded(instance):
+    result = explored(instance, seconds=0.02)
+    decoded = msgspec.json.decode(msgspec.json.encode(result), type=m.ExploreResult)
+    assert decoded == result
+    assert 0 <= result.lower <= result.upper < np.inf
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_walks_follow_the_policy_and_the_belief(seed):
+def test_belief_paths_follow_the_policy_and_the_belief(seed):
     instance = random_instance("specialists", types=3, categories=3, seed=seed)
     plan = dp.plan(instance, 1e-4 * instance.best_fixed[1])
-    found = explored(instance)
+    result = explored(instance)
     for name, outcome in (("stay", STAY), ("click", CLICK)):
         counts, share = np.zeros((3, 4), int), 1.0
-        for place in found.belief_paths[name]:
+        for step in result.belief_paths[name]:
             shown = int(plan.policy.recommend(counts))
-            assert place.category == instance.categories[shown]
-            assert list(place.belief) == list(instance.types)
+            assert step.category == instance.categories[shown]
+            assert list(step.belief) == list(instance.types)
             expected = belief(instance, counts)
-            assert list(place.belief.values()) == pytest.approx(expected)
-            assert place.share == pytest.approx(share)
+            assert list(step.belief.values()) == pytest.approx(expected)
+            assert step.share == pytest.approx(share)
             share *= float(expected @ instance.outcome_probabilities[shown, outcome])
             counts[shown, outcome] += 1
-        assert len(found.belief_paths[name]) == WALK or share < LEAST
+        assert len(result.belief_paths[name]) == PATH_STEPS or share < MIN_SHARE
 
 
-def test_the_graph_splits_users_by_what_they_do():
-    found = explored(magazine())
+def test_the_policy_tree_splits_users_by_outcome():
+    result = explored(magazine())
 
     def check(branch, depth):
         assert sum(branch.belief.values()) == pytest.approx(1)
         assert sum(then.share for then in branch.then) <= branch.share
-        assert depth <= exploring.DEPTH
+        assert depth <= TREE_DEPTH
         for then in branch.then:
             assert then.after in ("click", "stay")
             check(then, depth + 1)
 
-    assert found.tree.share == pytest.approx(1)
-    assert [then.after for then in found.tree.then] == ["click", "stay"]
-    check(found.tree, 1)
+    assert result.tree.share == pytest.approx(1)
+    assert [then.after for then in result.tree.then] == ["click", "stay"]
+    check(result.tree, 1)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_files_come_back_as_they_were(name, tmp_path):
+def test_toml_and_json_documents_round_trip(name, tmp_path):
     instance = EXAMPLES[name]()
-    found = explored(instance)
-    assert found.instance == instance.to_dict()
+    result = explored(instance)
+    assert result.instance == instance.to_dict()
     path = tmp_path / "instance.toml"
-    path.write_text(found.toml, encoding="utf-8")
+    path.write_text(result.toml, encoding="utf-8")
     assert dp.Instance.load(path) == instance
     instance.save(tmp_path / "saved.toml")
-    assert (tmp_path / "saved.toml").read_text(encoding="utf-8") == found.toml
-    again = explore(m.ExploreRequest(toml=found.toml))
-    assert (again.instance, again.description, again.lower) == (found.instance, found.description, found.lower)
+    assert (tmp_path / "saved.toml").read_text(encoding="utf-8") == result.toml
+    again = explore(m.ExploreRequest(toml=result.toml))
+    assert (again.instance, again.description, again.lower) == (result.instance, result.description, result.lower)
     instance.save(tmp_path / "saved.json")
-    assert explore(m.ExploreRequest(instance=json.loads((tmp_path / "saved.json").read_text()))).toml == found.toml
+    assert explore(m.ExploreRequest(instance=json.loads((tmp_path / "saved.json").read_text()))).toml == result.toml
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("request_fields", "message"),
     [
-        ({}, "Give either an instance, or the text of a TOML file."),
-        ({"instance": HARD, "toml": "prior = [1.0]"}, "Give either an instance"),
+        ({}, "Give either `instance` (JSON) or `toml` (the text of a TOML file)."),
+        ({"instance": HARD, "toml": "prior = [1.0]"}, "Give either `instance`"),
         ({"toml": "prior = "}, "The file is not valid TOML"),
         ({"toml": "a = " + 6000 * "["}, "not valid TOML"),
         ({"toml": 'format = "departing-policy"'}, "has format 'departing-policy'"),
@@ -126,18 +129,18 @@ def test_files_come_back_as_they_were(name, tmp_path):
         ({"instance": HARD | {"depart": 0.0}}, "never departs"),
         ({"instance": HARD | {"types": [1, 2]}}, "types is [1, 2]"),
         ({"instance": HARD | {"types": ["a", "b" * 300]}}, "has 300 characters"),
-        ({"instance": {"prior": [1.0], "click": 6 * [[0.5]]}}, "6 categories; the explorer takes up to 5"),
-        ({"instance": {"prior": 8 * [0.125], "click": [8 * [0.5]]}}, "8 types; the explorer takes up to 5"),
+        ({"instance": {"prior": [1.0], "click": 6 * [[0.5]]}}, "6 categories; the explorer accepts at most 5"),
+        ({"instance": {"prior": 8 * [0.125], "click": [8 * [0.5]]}}, "8 types; the explorer accepts at most 5"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(ask, words):
+def test_an_invalid_request_is_rejected_with_one_sentence(request_fields, message):
     with pytest.raises(InputError) as caught:
-        explore(m.ExploreRequest(**ask))
-    assert words in str(caught.value)
+        explore(m.ExploreRequest(**request_fields))
+    assert message in str(caught.value)
     assert str(caught.value).endswith(".")
 
 
-def test_little_time_gives_an_honest_bracket():
+def test_the_bounds_hold_however_little_time_there_is():
     instance = random_instance("sticky", types=4, categories=4, seed=1)
     quick, long = explored(instance, seconds=0.01), explored(instance)
     assert not quick.converged
@@ -146,58 +149,58 @@ def test_little_time_gives_an_honest_bracket():
     assert long.upper - long.lower <= quick.upper - quick.lower
 
 
-def test_the_helper_answers_line_by_line(monkeypatch):
-    asks = [m.ExploreRequest(instance=blog().to_dict()), m.ExploreRequest(), m.ExploreRequest(instance=HARD)]
-    lines, answers = b"".join(msgspec.json.encode(ask) + b"\n" for ask in asks), io.BytesIO()
+def test_the_helper_process_answers_line_by_line(monkeypatch):
+    requests = [m.ExploreRequest(instance=blog().to_dict()), m.ExploreRequest(), m.ExploreRequest(instance=HARD)]
+    lines, output = b"".join(msgspec.json.encode(request) + b"\n" for request in requests), io.BytesIO()
     monkeypatch.setattr(os, "nice", lambda by: by)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(answers))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
     exploring.main()
-    first, second, third = (msgspec.json.decode(line, type=Answer) for line in answers.getvalue().splitlines())
-    assert first.found.description == "sports × 6, then economics"
-    assert second.found is None
-    assert "Give either" in second.problem
-    assert third.found.instance["depart"] == 0.5
+    first, second, third = (msgspec.json.decode(line, type=Response) for line in output.getvalue().splitlines())
+    assert first.result.description == "sports × 6, then economics"
+    assert second.result is None
+    assert "Give either" in second.error
+    assert third.result.instance["depart"] == 0.5
 
 
-def test_a_helper_explores_in_turn_is_made_anew_and_ends():
-    ask = m.ExploreRequest(instance=blog().to_dict())
+def test_requests_are_answered_in_turn_and_a_killed_helper_is_replaced():
+    request = m.ExploreRequest(instance=blog().to_dict())
 
     async def main():
         explorer = Explorer()
-        many = await asyncio.gather(*(explorer.explore(ask) for _ in range(3)))
-        assert {found.description for found in many} == {"sports × 6, then economics"}
+        results = await asyncio.gather(*(explorer.explore(request) for _ in range(3)))
+        assert {result.description for result in results} == {"sports × 6, then economics"}
         with pytest.raises(InputError, match="Give either"):
             await explorer.explore(m.ExploreRequest())
-        waiting = asyncio.create_task(explorer.explore(ask))
+        waiting = asyncio.create_task(explorer.explore(request))
         await asyncio.sleep(0)
-        waiting.cancel()  # nobody waits any more; the next answer is its own nonetheless
+        waiting.cancel()  # the next request still gets its own response
         assert (await explorer.explore(m.ExploreRequest(instance=HARD))).instance["depart"] == 0.5
-        explorer._helper.kill()
-        assert (await explorer.explore(ask)).description == many[0].description
-        helper = explorer._helper.pid
+        explorer.helper.process.kill()
+        assert (await explorer.explore(request)).description == results[0].description
+        pid = explorer.helper.process.pid
         await explorer.close()
         await explorer.close()
         with pytest.raises(ProcessLookupError):
-            os.kill(helper, 0)
+            os.kill(pid, 0)
 
     asyncio.run(main())
 
 
-def test_a_helper_that_cannot_answer_is_given_up(monkeypatch):
-    monkeypatch.setattr(exploring, "HELPER", "import sys; sys.stdin.readline(); sys.exit(1)")
+@pytest.mark.parametrize(
+    ("code", "timeout", "message"),
+    [
+        ("import sys; sys.stdin.readline(); sys.exit(1)", 60.0, "Planning failed for this instance"),
+        ("import time; time.sleep(60)", 0.2, "Planning took too long"),
+    ],
+)
+def test_a_helper_that_does_not_answer_is_an_error(monkeypatch, code, timeout, message):
+    monkeypatch.setattr(exploring, "ARGUMENTS", ("-c", code))
+    monkeypatch.setattr(exploring, "TIMEOUT", timeout)
 
-    async def dies():
-        with pytest.raises(InputError, match="died of this instance"):
+    async def main():
+        with pytest.raises(InputError, match=message):
             await Explorer().explore(m.ExploreRequest(instance=HARD))
 
-    asyncio.run(dies())
-    monkeypatch.setattr(exploring, "HELPER", "import time; time.sleep(60)")
-    monkeypatch.setattr(exploring, "PATIENCE", 0.2)
-
-    async def hangs():
-        with pytest.raises(InputError, match="took too long"):
-            await Explorer().explore(m.ExploreRequest(instance=HARD))
-
-    asyncio.run(hangs())
+    asyncio.run(main())

@@ -27,8 +27,8 @@ class Downloads:
         self._folder = self._folder or own_folder()
         target = Path(self._folder.name) / f"{uuid4().hex}.{form}"
         async with self._lock:
-            await self._service.settled()
-            details = (self._service.store.address, self._service.settings.unanswered, form, target)
+            await self._service.flush()
+            details = (self._service.store.read, self._service.settings.missing_feedback, form, target)
             await asyncio.to_thread(write_log, *details, stopped=self._stopping.is_set)
         asyncio.get_running_loop().call_later(KEEP_SECONDS, lambda: target.unlink(missing_ok=True))
         return target

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping
 
+from departing.service.user import RejectionCode
+
 HELP = {
-    "arrived": "New users.",
-    "recommended": "Recommendations.",
-    "answered": "Accepted feedback.",
-    "clicked": "Clicks.",
-    "departed": "Departures, reported or inferred from inactivity.",
-    "returned": "Users who returned after they counted as departed.",
-    "repeated": "Repeated feedback.",
-    "forgotten": "Anonymised users.",
-    "refused_unknown": "Refused feedback: unknown event.",
-    "refused_contradiction": "Refused feedback: conflicts with feedback recorded before.",
-    "refused_came_back": "Refused feedback: departure of a user who returned.",
-    "refused_closed": "Refused feedback: the event was closed.",
+    "new_users": "New users.",
+    "recommendations": "Recommendations.",
+    "feedback": "Accepted feedback.",
+    "clicks": "Clicks.",
+    "departures": "Departures, reported or inferred from inactivity.",
+    "returned_users": "Users who returned after they counted as departed.",
+    "repeated_feedback": "Repeated feedback.",
+    "forgotten_users": "Anonymised users.",
+    **{f"rejected_feedback_{code}": f"Rejected feedback: {code.reason}" for code in RejectionCode},
 }
 
 

@@ -14,11 +14,11 @@ from departing.service.api.auth import ADMIN, CLIENT, PUBLIC
 from departing.service.api.downloads import Downloads
 from departing.service.api.metrics import metrics_text
 from departing.service.api.pages import page
-from departing.service.dashboard import Watch
-from departing.service.export import TYPES, check_form
+from departing.service.dashboard import DashboardReader
+from departing.service.export import CONTENT_TYPES, check_format
 from departing.service.service import Service
 from departing.service.workers.explorer import Explorer
-from departing.service.workers.shadow import Shadow
+from departing.service.workers.shadow import ShadowReporter
 
 Response = tuple[int, list[tuple[str, str]], bytes | Path]  # status, headers, body
 JSON = "application/json"
@@ -70,7 +70,8 @@ class Endpoints:
 
     def __init__(self, service: Service, ready: Callable[[], bool], learning: bool) -> None:
         self._service, self._ready = service, ready
-        self._dashboard, self._shadow, self._explorer = Watch(service, learning), Shadow(service), Explorer()
+        self._dashboard, self._shadow = DashboardReader(service, learning), ShadowReporter(service)
+        self._explorer = Explorer()
         self._downloads = Downloads(service)
         self._totals: dict[str, int] = {}
 
@@ -85,7 +86,7 @@ class Endpoints:
                   m.Feedback | m.FeedbackBatch, m.FeedbackResult | list[m.FeedbackResult]),
             Route("POST", "/v1/depart", CLIENT, lambda body: s.depart(body.user), "departUser", "users",
                   "Record the departure of a user.", m.DepartRequest, m.Status),
-            Route("GET", "/v1/users/{user}", ADMIN, s.known, "getUser", "users",
+            Route("GET", "/v1/users/{user}", ADMIN, s.user_state, "getUser", "users",
                   "Get the state of a user.", None, m.UserState),
             Route("DELETE", "/v1/users/{user}", ADMIN, s.forget, "forgetUser", "users",
                   "Anonymise a user; the counts stay.", None, m.Status),
@@ -93,7 +94,7 @@ class Endpoints:
                   "Get the policy version of new users.", None, m.PolicyVersionInfo),
             Route("GET", "/v1/policies", ADMIN, lambda _: s.policies(), "listPolicies", "policies",
                   "List all policy versions.", None, m.PolicyList),
-            Route("POST", "/v1/policy", ADMIN, lambda body: s.switch(body.version), "switchPolicy", "policies",
+            Route("POST", "/v1/policy", ADMIN, lambda body: s.pin(body.version), "switchPolicy", "policies",
                   "Pin a policy version for new users, or unpin.", m.PolicySwitch, m.PolicyVersionInfo),
             Route("GET", "/v1/categories", CLIENT, lambda _: s.categories(), "listCategories", "categories",
                   "List all categories.", None, m.CategoryList),
@@ -106,8 +107,9 @@ class Endpoints:
             Route("POST", "/v1/shadow", ADMIN, self._set_shadow, "setShadowMode", "shadow",
                   "Turn shadow mode on or off.", m.ShadowMode, m.ShadowReport),
             Route("GET", "/v1/log", ADMIN, self._log, "getLog", "monitoring",
-                  "Download the decision log.", media=tuple(TYPES.values()), query={"format": tuple(TYPES)}),
-            Route("GET", "/v1/dashboard", ADMIN, lambda _: self._dashboard.look(), "getDashboard", "monitoring",
+                  "Download the decision log.", media=tuple(CONTENT_TYPES.values()),
+                  query={"format": tuple(CONTENT_TYPES)}),
+            Route("GET", "/v1/dashboard", ADMIN, lambda _: self._dashboard.read(), "getDashboard", "monitoring",
                   "Get the figures of the dashboard page.", None, m.Dashboard),
             Route("POST", "/v1/explore", ADMIN, self._explorer.explore, "explore", "monitoring",
                   "Plan for an instance; used by the explorer page.", m.ExploreRequest, m.ExploreResult),
@@ -145,12 +147,12 @@ class Endpoints:
         failing = self._service.store.failure is not None
         if not failing:
             self._totals = await self._service.totals()
-        text = metrics_text(self._totals, self._service.catalogue.current.number, failing)
+        text = metrics_text(self._totals, self._service.rollout.state.current.number, failing)
         return 200, [("content-type", METRICS)], text.encode()
 
     async def _log(self, query: str) -> Response:
-        form = check_form(parse_qs(query).get("format", ["jsonl"])[0])
-        return 200, [("content-type", TYPES[form])], await self._downloads.write(form)
+        log_format = check_format(parse_qs(query).get("format", ["jsonl"])[0])
+        return 200, [("content-type", CONTENT_TYPES[log_format])], await self._downloads.write(log_format)
 
 
 def _page(path: str, name: str) -> Route:

@@ -1,0 +1,1 @@
+"""Durable state of the service, in SQLite or PostgreSQL."""

@@ -1,231 +1,378 @@
-"""What a service asks of its store, whichever database that is in."""
+"""Contract of a store, and the transaction in which a call reads and writes."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from departing.service.store.schema import FORGET_KEYS, INSERT_DECISION, SAVE_ANSWER, SAVE_COUNTER, SAVE_USER
-from departing.service.user import User, counts_to_learn_from
+from departing.service.store import queries
+from departing.service.store.connection import Database, Rows, read_snapshot
+from departing.service.user import RecordedFeedback, User, training_counts
 
 T = TypeVar("T")
 Write = tuple[str, tuple[Any, ...]]
-USER, DECISION, DECISION_OF, ANSWER = (
-    "SELECT state FROM users WHERE name = ?",
-    "SELECT * FROM decisions WHERE event = ?",
-    "SELECT * FROM decisions WHERE key = ?",
-    "SELECT clicked, departed FROM answers WHERE event = ?",
-)
 encode = msgspec.msgpack.Encoder().encode
 decode_user = msgspec.msgpack.Decoder(User).decode
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What was told of an event."""
+class StoreError(Exception):
+    """The store cannot be written at present; everything acknowledged is safe."""
 
-    clicked: bool
-    departed: bool | None
-
-    @classmethod
-    def of_row(cls, row: tuple[Any, ...]) -> "Answer":
-        """An answer as it is stored."""
-        return cls(bool(row[0]), None if row[1] is None else bool(row[1]))
+    code = "store_unavailable"
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What was recommended, to whom."""
+    """A recommendation as it was made; the fields are the columns of the table."""
 
     event: int
-    key: str | None
+    key: str | None  # the event ID that the client chose
     user: int
     time: float
     category: int
-    propensity: float | None  # None where the caller decided and did not say
+    propensity: float | None  # None where the caller decided and did not give it
     version: int
-    ours: int  # the category we would have shown, which differs in shadow mode only
+    policy_category: int  # the policy's own choice; differs from `category` where it explored or the caller decided
     shadow: int = 0  # 1 where the caller decided
 
 
 class Prefetch(msgspec.Struct, frozen=True):
-    """What a call will look at, so that a store may get it for many calls at once."""
+    """The records that a call will read, so that a store can load them for many calls at once."""
 
     users: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # names of events that are told of
-    key: str | None = None  # the id that a client made for a new event
-    new: bool = False  # whether there will be a new event, and perhaps a new user
+    events: tuple[str, ...] = ()  # IDs of events that get feedback
+    key: str | None = None  # the ID that a client chose for a new event
+    new_event: bool = False  # whether the call creates an event, and possibly a user
 
 
-NOTHING = Prefetch()
+NO_PREFETCH = Prefetch()
 
 
-class StoreError(Exception):
-    """Nothing can be written at present; what was acknowledged is safe."""
+class Cache:
+    """Records in memory: committed ones that may not be on disk yet, and ones that were loaded."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, User] = {}
+        self.names: dict[int, str] = {}
+        self.decisions: OrderedDict[int, Decision] = OrderedDict()
+        self.keys: OrderedDict[str, int | None] = OrderedDict()
+        self.feedback: OrderedDict[int, RecordedFeedback | None] = OrderedDict()
+
+    def add_user(self, user: User) -> User:
+        """Keep a user under the present name."""
+        self.users[user.name] = user
+        self.names[user.number] = user.name
+        return user
+
+    def by_number(self, number: int) -> User | None:
+        """Return the user of this number, if in memory."""
+        name = self.names.get(number)
+        return None if name is None else self.users[name]
+
+    def merge(self, tx: "Transaction") -> None:
+        """Take over the records that a transaction wrote."""
+        for name in tx.released_names:
+            self.users.pop(name, None)
+        for user in tx.saved.values():
+            self.add_user(user)
+        for event, key in tx.forgotten_keys:
+            self.decisions.pop(event, None)
+            self.keys.pop(key, None)
+        self.decisions.update(tx.decisions)
+        self.keys.update(tx.keys)
+        self.feedback.update(tx.recorded)
+
+
+class Transaction:
+    """Reads and writes of one call.
+
+    Users that are read are copies, and everything written stays here until the call has returned. If the call raises
+    any exception, the transaction is dropped and nothing of it remains in memory or on disk.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self.shared = store.shared
+        self._users: dict[int, User] = {}
+        self._numbers: dict[str, int | None] = {}
+        self._unsaved: dict[int, User] = {}
+        self._writes: list[Write] = []
+        self._undo: list[Callable[[], None]] = []
+        self.saved: dict[int, User] = {}
+        self.released_names: list[str] = []
+        self.forgotten_keys: list[tuple[int, str]] = []
+        self.decisions: dict[int, Decision] = {}
+        self.keys: dict[str, int] = {}
+        self.recorded: dict[int, RecordedFeedback] = {}
+        self.counters: dict[str, int] = {}
+        self.active_change = 0
+
+    # Reading
+
+    @property
+    def active_users(self) -> int:
+        """Number of users who have not departed, as far as this process knows."""
+        return self._store.active_users + self.active_change
+
+    def user(self, name: str) -> User | None:
+        """Return the user of this name."""
+        if name in self._numbers:
+            number = self._numbers[name]
+            return None if number is None else self._users[number]
+        return self._own(self._store.load_user(name))
+
+    def user_by_number(self, number: int) -> User | None:
+        """Return the user of this number."""
+        return self._users.get(number) or self._own(self._store.load_user_by_number(number))
+
+    def inactive_users(self, before: float, limit: int) -> list[User]:
+        """Return users who have not departed and were last seen before a time."""
+        users = map(self._own, self._store.load_inactive_users(before, limit))
+        return [user for user in users if user is not None]
+
+    def decision(self, event: int) -> Decision | None:
+        """Return the decision of an event."""
+        return self.decisions.get(event) or self._store.load_decision(event)
+
+    def decision_by_key(self, key: str) -> Decision | None:
+        """Return the decision with an event ID that the client chose."""
+        event = self.keys.get(key)
+        return self._store.load_decision_by_key(key) if event is None else self.decisions[event]
+
+    def feedback(self, event: int) -> RecordedFeedback | None:
+        """Return the feedback recorded for an event."""
+        return self.recorded.get(event) or self._store.load_feedback(event)
+
+    def rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query on disk, where SQLite writes with a short delay."""
+        return self._store.load_rows(query, *values)
+
+    def settings(self) -> dict[str, str]:
+        """Return the stored settings by name."""
+        return dict(self.rows(queries.SETTINGS))
+
+    def totals(self) -> Counter[str]:
+        """Return the counters of all processes that ever used the store."""
+        others = self.rows(queries.COUNTERS, self._store.worker)
+        return Counter({name: int(value) for name, value in others}) + self._store.counters
+
+    def _own(self, user: User | None) -> User | None:
+        """Return this transaction's copy of a user."""
+        if user is None:
+            return None
+        if user.number not in self._users:
+            self._users[user.number] = own = user.copy()
+            self._numbers[own.name] = own.number
+        return self._users[user.number]
+
+    # Writing
+
+    def new_event(self) -> int:
+        """Return the number of a new event, larger than all earlier events of the same user."""
+        return self._store.new_event()
+
+    def new_user_number(self) -> int:
+        """Return the number of a new user; numbers increase."""
+        return self._store.new_user_number()
+
+    def next_user_number(self) -> int:
+        """Return a lower bound of the numbers of future users."""
+        return self._store.next_user_number()
+
+    def add_user(self, user: User) -> None:
+        """Add a new, active user."""
+        self._users[user.number] = user
+        self._numbers[user.name] = user.number
+        self.active_change += 1
+        self.save_user(user)
+
+    def save_user(self, user: User) -> None:
+        """Write the user's state as it is at the end of the call."""
+        self._unsaved[user.number] = user
+
+    def rename_user(self, user: User, name: str) -> None:
+        """Give a user another name, so that the old one is free."""
+        self.released_names.append(user.name)
+        self._numbers[user.name], self._numbers[name] = None, user.number
+        user.name = name
+        self.save_user(user)
+
+    def record_decision(self, user: User, decision: Decision) -> None:
+        """Write a decision together with the user's state."""
+        self.decisions[decision.event] = decision
+        if decision.key is not None:
+            self.keys[decision.key] = decision.event
+        self._writes.append((queries.ADD_DECISION, msgspec.structs.astuple(decision)))
+        self.save_user(user)
+
+    def record_feedback(self, user: User, event: int, feedback: RecordedFeedback, now: float) -> None:
+        """Write feedback together with the user's state; a later call may add whether the user departed."""
+        self.recorded[event] = feedback
+        departed = None if feedback.departed is None else int(feedback.departed)
+        self._writes.append((queries.SAVE_FEEDBACK, (event, now, int(feedback.clicked), departed)))
+        self.save_user(user)
+
+    def record_departure(self, user: User, now: float, cause: str) -> None:
+        """Write a departure together with the user's state; `cause` is "reported" or "inactive"."""
+        self.active_change -= 1
+        self._writes.append((queries.ADD_DEPARTURE, (user.number, now, cause)))
+        self.save_user(user)
+
+    def forget_keys(self, user: User) -> None:
+        """Delete the event IDs that a client chose for the events of a user."""
+        self.forgotten_keys += self.rows(queries.KEYS_OF_USER, user.number)
+        self.write(queries.FORGET_KEYS, user.number)
+
+    def write(self, query: str, *values: Any) -> None:
+        """Run a statement when the transaction commits."""
+        self._writes.append((query, values))
+
+    def count(self, counter: str, n: int = 1) -> None:
+        """Increase a counter."""
+        self.counters[counter] = self.counters.get(counter, 0) + n
+
+    # Ending
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Call `undo` if nothing of this transaction is kept."""
+        self._undo.append(undo)
+
+    def rollback(self) -> None:
+        """Undo the registered changes, the latest first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def take_writes(self) -> list[Write]:
+        """Return the writes since the last time, users as they are now."""
+        writes, unsaved, self._writes, self._unsaved = self._writes, self._unsaved, [], {}
+        writes += [user_write(user, self._store.missing_feedback) for user in unsaved.values()]
+        self.saved.update(unsaved)
+        return writes
 
 
 class Store(ABC):
-    """All that a service must not forget."""
+    """Durable state of a service.
+
+    `load_*` methods, numbers and counters serve transactions; everything else reads by `read` and changes by
+    `transaction`.
+    """
 
     address: str | Path
-    name: str  # what people may see of the address
-    worker: str  # under which this process keeps its counters
-    shared: bool  # whether other processes serve from it too
+    name: str  # the address without secrets
+    worker: str  # ID under which this process keeps its counters
+    shared: bool  # whether other processes serve from the store too
 
-    def __init__(self) -> None:
-        self.unanswered = "no-click"
+    def __init__(self, missing_feedback: str = "no-click") -> None:
+        self.missing_feedback = missing_feedback
         self.counters: Counter[str] = Counter()
-        self.failure: str | None = None  # why nothing can be written at present
-        self.here = 0  # users who are, about
-        self.undone: Callable[[], None] = lambda: None  # called when what calls did came to nothing
+        self.failure: str | None = None  # why the store cannot be written at present
+        self.active_users = 0  # approximate where other processes serve too
+        self._cache = Cache()
 
     @abstractmethod
-    async def act(self, need: Prefetch, call: Callable[[], T], durable: bool = True) -> T:
-        """Run a call that reads and writes; what it wrote is on disk when this returns, if it is to be `durable`."""
+    async def transaction(
+        self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
+    ) -> T:
+        """Run a call as one unit: all of its writes are kept or, after any exception, none.
+
+        The unit is a function rather than a context because a store may run several in one database transaction, and
+        run one again after a conflict with another process. With `durable`, everything is on disk when this returns.
+        """
+
+    def read(self) -> AbstractContextManager[Database]:
+        """Open a snapshot of what is on disk, with a connection of its own: for threads and long reads."""
+        return read_snapshot(self.address)
+
+    def recount_active_users(self) -> None:
+        """Count the active users of all processes."""
+        with self.read() as snapshot:
+            ((self.active_users,),) = snapshot.rows(queries.ACTIVE_USERS)
 
     @abstractmethod
-    def user(self, name: str) -> User | None:
-        """The user of this name."""
+    def load_user(self, name: str) -> User | None:
+        """Return the committed state of a user by name, not to be changed."""
 
     @abstractmethod
-    def user_of(self, number: int) -> User | None:
-        """The user of this number."""
+    def load_user_by_number(self, number: int) -> User | None:
+        """Return the committed state of a user by number, not to be changed."""
 
     @abstractmethod
-    def decision(self, event: int) -> Decision | None:
-        """What was recommended at an event."""
+    def load_inactive_users(self, before: float, limit: int) -> list[User]:
+        """Return users who have not departed and were last seen before a time, the longest inactive first."""
 
     @abstractmethod
-    def decision_of(self, key: str) -> Decision | None:
-        """What was recommended under an id that the client made."""
+    def load_decision(self, event: int) -> Decision | None:
+        """Return a committed decision."""
 
     @abstractmethod
-    def answer(self, event: int) -> Answer | None:
-        """What was told of an event."""
+    def load_decision_by_key(self, key: str) -> Decision | None:
+        """Return a committed decision by the event ID that the client chose."""
 
     @abstractmethod
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query finds."""
+    def load_feedback(self, event: int) -> RecordedFeedback | None:
+        """Return committed feedback."""
 
     @abstractmethod
-    def silent(self, before: float, most: int) -> list[User]:
-        """Users who are here and were not seen since."""
+    def load_rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query."""
 
     @abstractmethod
     def new_event(self) -> int:
-        """The number of a new event, larger than all before of the same user."""
+        """Return the number of a new event."""
 
     @abstractmethod
-    def new_number(self) -> int:
-        """The number of a new user."""
+    def new_user_number(self) -> int:
+        """Return the number of a new user."""
 
     @abstractmethod
-    def next_number(self) -> int:
-        """The number that a user who comes now would get, or a larger one."""
-
-    @abstractmethod
-    def write(self, *writes: Write) -> None:
-        """Write something, all or nothing."""
-
-    @abstractmethod
-    def save(self, user: User, *writes: Write) -> None:
-        """Write what became of a user, together with `writes`, all or nothing."""
-
-    @abstractmethod
-    def rename(self, user: User, name: str) -> None:
-        """Give a user another name; `save` writes it."""
-
-    @abstractmethod
-    def decided(self, decision: Decision) -> Write:
-        """The write of a decision."""
-
-    @abstractmethod
-    def answered(self, event: int, answer: Answer, now: float) -> Write:
-        """The write of an answer; what was told before of whether the user departed may be added to."""
+    def next_user_number(self) -> int:
+        """Return a lower bound of the numbers of future users."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is left, and close."""
+        """Write what is pending, and close."""
 
     def trim(self) -> None:
-        """Let go of what need not be kept in memory."""
-
-    def forget_keys(self, number: int) -> None:
-        """Forget the ids that a client made for the events of a user."""
-        self.write((FORGET_KEYS, (number,)))
-
-    def meta(self) -> dict[str, str]:
-        """Small things under their names."""
-        return dict(self.rows("SELECT key, value FROM meta WHERE key <> 'learner'"))
-
-    def categories(self) -> list[tuple[str, bool]]:
-        """Names in order, and whether each is retired."""
-        rows = self.rows("SELECT name, retired FROM categories ORDER BY category")
-        return [(name, retired is not None) for name, retired in rows]
-
-    def totals(self) -> Counter[str]:
-        """The counters of all processes there ever were."""
-        query = "SELECT name, sum(value) FROM counters WHERE worker <> ? GROUP BY name"
-        others = Counter({name: int(value) for name, value in self.rows(query, self.worker)})
-        return others + self.counters
+        """Drop records from memory that need not be kept there."""
 
 
-def row_of(user: User, unanswered: str) -> Write:
-    """The write of a user."""
-    counts = counts_to_learn_from(user, unanswered)
+def user_write(user: User, missing_feedback: str) -> Write:
+    """Return the write of a user."""
+    counts = training_counts(user, missing_feedback)
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
-    state = encode(user)
-    return SAVE_USER, (
-        *(user.number, user.name, state, encode(counts), int(user.departed), user.seen),
+    return queries.SAVE_USER, (
+        *(user.number, user.name, encode(user), encode(counts), int(user.departed), user.last_seen),
         *(user.version, clicks, user.steps),
     )
 
 
-def row_of_decision(decision: Decision) -> Write:
-    """The write of a decision."""
-    return INSERT_DECISION, msgspec.structs.astuple(decision)
+def feedback_of_row(row: tuple[Any, ...]) -> RecordedFeedback:
+    """Return feedback from its columns."""
+    return RecordedFeedback(bool(row[0]), None if row[1] is None else bool(row[1]))
 
 
-def row_of_answer(event: int, answer: Answer, now: float) -> Write:
-    """The write of an answer."""
-    return SAVE_ANSWER, (event, now, int(answer.clicked), None if answer.departed is None else int(answer.departed))
+def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Group bulk writes by statement, with one row per key; other statements keep their place."""
+    groups: dict[str, dict[Any, tuple[Any, ...]]] = {}
+    for query, values in writes:
+        if query not in queries.PG_BULK:
+            yield from ((each, [*rows.values()]) for each, rows in groups.items())
+            groups = {}
+            yield query, [values]
+            continue
+        rows = groups.setdefault(query, {})
+        key = values[:2] if query == queries.SAVE_COUNTER else values[0]
+        if query == queries.SAVE_FEEDBACK and key in rows:  # later feedback can only add the departure
+            values = (*rows[key][:3], values[3])
+        rows[key] = values
+    yield from ((each, [*rows.values()]) for each, rows in groups.items())
 
 
-def grouped(batch: Iterable[Sequence[Write]]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """The same writes with those of one kind together, and of a user only the last; others keep their place."""
-    decisions: list[tuple[Any, ...]] = []
-    counters: list[tuple[Any, ...]] = []
-    answers, users = dict[int, tuple[Any, ...]](), dict[int, tuple[Any, ...]]()
-
-    def so_far() -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-        kinds = {
-            INSERT_DECISION: decisions,
-            SAVE_ANSWER: [*answers.values()],
-            SAVE_USER: [*users.values()],
-            SAVE_COUNTER: counters,
-        }
-        yield from ((query, rows) for query, rows in kinds.items() if rows)
-
-    for writes in batch:
-        for query, values in writes:
-            if query == SAVE_USER:
-                users[values[0]] = values
-            elif query == INSERT_DECISION:
-                decisions.append(values)
-            elif query == SAVE_COUNTER:
-                counters.append(values)
-            elif query == SAVE_ANSWER:
-                answers[values[0]] = (*answers.get(values[0], values)[:3], values[3])
-            else:
-                yield from so_far()
-                decisions, counters, answers, users = [], [], {}, {}
-                yield query, [values]
-    yield from so_far()
-
-
-def event_number(name: str) -> int | None:
-    """The number of an event that the service named; None if a client made the name."""
-    if name.startswith("e-") and name[2:].isdecimal() and len(name) < 20:
-        return int(name[2:])
+def event_number(event: str) -> int | None:
+    """Return the number in an event ID made by the service; None if a client chose the ID."""
+    if event.startswith("e-") and event[2:].isdecimal() and len(event) < 20:
+        return int(event[2:])
     return None

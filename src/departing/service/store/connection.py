@@ -1,7 +1,4 @@
-"""Connections to the database of a store, a SQLite file or PostgreSQL: the little that is asked of both.
-
-Queries are written once, with `?` for values.
-"""
+"""Connections to the database of a store: the few operations that SQLite and PostgreSQL share."""
 
 import os
 import re
@@ -9,7 +6,7 @@ import socket
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -19,8 +16,10 @@ import msgspec
 
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
-from departing.service.store.schema import IN_BULK, SCHEMA, migrate, tables
+from departing.service.store import queries
+from departing.service.store.schema import SCHEMA, migrate, tables
 
+# Durable commits that do not block readers; deleted names are overwritten; a checkpoint every 40 MB.
 PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -29,30 +28,34 @@ PRAGMAS = (
     "cache_size = -64000",
     "wal_autocheckpoint = 10000",
 )
-AT_ONCE = (128, 16)  # rows in one statement
-PATIENCE: dict[str, Any] = {
+# Rows of one SQLite statement. SQLite takes at most 32,766 values, of which 128 users use 1,152.
+BULK_ROWS = (128, 16)
+# A PostgreSQL host that vanished is noticed within about 15 seconds.
+KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 10_000,
 }
-PART = 5000  # rows that are read at a time
-CANNOT = "The store {} cannot be opened: {}."
+STREAM_ROWS = 5000  # rows held in memory while a large result is streamed, about 1 MB
+CANNOT_OPEN = "The store {} cannot be opened: {}."
 Rows = list[tuple[Any, ...]]
 
 
 class UnreachableError(InputError):
     """A database that cannot be opened."""
 
+    code = "store_unavailable"
+
 
 class Database(ABC):
     """A connection, used by one thread at a time."""
 
-    name: str  # what people may see of its address
+    name: str  # the address without secrets
 
     @abstractmethod
     def rows(self, query: str, *values: Any) -> Rows:
-        """What a query finds; nothing for a statement."""
+        """Run a query and return its rows; a statement returns none."""
 
     @abstractmethod
     def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -60,84 +63,87 @@ class Database(ABC):
 
     @abstractmethod
     def stream(self, query: str) -> Iterator[Rows]:
-        """What a query finds, part by part, all as of one moment."""
+        """Run a query and yield its rows in parts, all from one snapshot."""
 
     @abstractmethod
-    def lead(self) -> bool:
-        """Whether this connection is the one that leads: at most one is, until it is closed."""
+    def acquire_trainer_lock(self) -> bool:
+        """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
 
     @abstractmethod
-    def transaction(self) -> Any:
-        """A context in which all is written, or nothing."""
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a context in which either everything is written or nothing."""
 
     @abstractmethod
-    def snapshot(self) -> Any:
-        """A context in which everything is read as of one moment."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Return a context in which all reads see one moment."""
 
     @abstractmethod
     def close(self) -> None:
         """Close the connection."""
 
+    @abstractmethod
+    def _has_tables(self) -> bool: ...
+
     def prepare(self) -> None:
-        """Make the tables of a new database; bring those of an earlier release up to date."""
+        """Create the tables of a new database, or migrate those of an earlier release."""
         with self.transaction():
             if not self._has_tables():
                 for statement in tables(isinstance(self, PostgresDatabase)):
                     self.rows(statement)
-            found = self.rows("SELECT value FROM meta WHERE key = 'schema'")
-            if not found or int(found[0][0]) > SCHEMA:
-                raise InputError(f"The store {self.name} is of a later release; this one knows schema {SCHEMA}.")
-            migrate(self.rows, self.many, int(found[0][0]))
-
-    @abstractmethod
-    def _has_tables(self) -> bool: ...
+            schema = self.rows(queries.SETTING, "schema")
+            if not schema or int(schema[0][0]) > SCHEMA:
+                raise InputError(
+                    f"The store {self.name} was written by a later release; this release supports schema {SCHEMA}. "
+                    "Upgrade departing."
+                )
+            migrate(self.rows, self.many, int(schema[0][0]))
 
 
 class SqliteDatabase(Database):
-    """A connection to a file: write-ahead log, everything on disk when it is committed."""
+    """A connection to a SQLite file."""
 
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
-        self._lead: IO[bytes] | None = None
+        self._trainer_lock: IO[bytes] | None = None
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
         except sqlite3.Error as error:
-            raise UnreachableError(CANNOT.format(self.name, error)) from error
+            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
 
     def rows(self, query: str, *values: Any) -> Rows:
-        """What a query finds; nothing for a statement."""
+        """Run a query and return its rows; a statement returns none."""
         return self._connection.execute(query, values).fetchall()
 
     def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement with each of `rows`, those that come in bulk many at a time.
+        """Run a statement with each of `rows`, bulk statements with many rows at a time.
 
-        Other threads are kept from running far less by a few long statements than by many short ones.
+        A few long statements hold the interpreter lock far less than many short ones.
         """
-        place = 0
-        for size in AT_ONCE if query in IN_BULK else ():
-            while len(rows) - place >= size:
-                values = list(chain.from_iterable(rows[place : place + size]))
-                self._connection.execute(_repeated(query, size), values)
-                place += size
-        self._connection.executemany(query, rows[place:])
+        start = 0
+        for size in BULK_ROWS if query in queries.PG_BULK else ():
+            while len(rows) - start >= size:
+                values = list(chain.from_iterable(rows[start : start + size]))
+                self._connection.execute(_with_rows(query, size), values)
+                start += size
+        self._connection.executemany(query, rows[start:])
 
     def stream(self, query: str) -> Iterator[Rows]:
-        """What a query finds, part by part, all as of one moment."""
-        found = self._connection.execute(query)
-        while part := found.fetchmany(PART):
+        """Run a query and yield its rows in parts, all from one snapshot."""
+        cursor = self._connection.execute(query)
+        while part := cursor.fetchmany(STREAM_ROWS):
             yield part
 
-    def lead(self) -> bool:
-        """Whether this connection holds the lock of the one that trains; tries to get it."""
-        self._lead = self._lead or try_lock(self._path.with_name(self._path.name + ".trainer.lock"))
-        return self._lead is not None
+    def acquire_trainer_lock(self) -> bool:
+        """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
+        self._trainer_lock = self._trainer_lock or try_lock(self._path.with_name(self._path.name + ".trainer.lock"))
+        return self._trainer_lock is not None
 
     @contextmanager
-    def transaction(self, how: str = "IMMEDIATE") -> Iterator[None]:
-        """A context in which all is written, or nothing."""
-        self._connection.execute(f"BEGIN {how}")
+    def transaction(self, mode: str = "IMMEDIATE") -> Iterator[None]:
+        """Return a context in which either everything is written or nothing."""
+        self._connection.execute(f"BEGIN {mode}")
         try:
             yield
             self._connection.execute("COMMIT")
@@ -146,14 +152,14 @@ class SqliteDatabase(Database):
                 self._connection.execute("ROLLBACK")
             raise
 
-    def snapshot(self) -> Any:
-        """A context in which everything is read as of one moment."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Return a context in which all reads see one moment."""
         return self.transaction("DEFERRED")
 
     def copy(self, target: Path) -> None:
-        """Copy the store to another file, while it is in use: all of it or nothing."""
+        """Copy the store to another file while it is in use, completely or not at all."""
         try:
-            self.rows("SELECT value FROM meta WHERE key = 'schema'")
+            self.rows(queries.SETTING, "schema")
             with atomic_write(target) as part, closing(sqlite3.connect(part)) as other:
                 self._connection.backup(other)
         except sqlite3.Error as error:
@@ -162,11 +168,11 @@ class SqliteDatabase(Database):
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-        if self._lead is not None:
-            self._lead.close()
+        if self._trainer_lock is not None:
+            self._trainer_lock.close()
 
     def _has_tables(self) -> bool:
-        return bool(self.rows("SELECT 1 FROM sqlite_schema LIMIT 1"))
+        return bool(self.rows(queries.HAS_TABLES))
 
 
 class PostgresDatabase(Database):
@@ -176,83 +182,83 @@ class PostgresDatabase(Database):
         import psycopg
 
         try:
-            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **PATIENCE)
+            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **KEEPALIVE)
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
             shown = re.sub(r"'[^']*@", "'", " ".join(str(error).split()).rstrip("."))  # a part of a password
-            raise UnreachableError(CANNOT.format("in PostgreSQL", shown)) from error
+            raise UnreachableError(CANNOT_OPEN.format("in PostgreSQL", shown)) from error
         self._psycopg, info = psycopg, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"
 
     def rows(self, query: str, *values: Any) -> Rows:
-        """What a query finds; nothing for a statement."""
-        found = self._connection.execute(_theirs(query), values)
-        return [] if found.description is None else found.fetchall()
+        """Run a query and return its rows; a statement returns none."""
+        cursor = self._connection.execute(_psycopg_text(query), values)
+        return [] if cursor.description is None else cursor.fetchall()
 
-    def several(self, *queries: tuple[str, tuple[Any, ...]]) -> list[Rows]:
-        """What several queries find, for one journey to the database and back."""
+    def several(self, *query_values: tuple[str, tuple[Any, ...]]) -> list[Rows]:
+        """Run several queries in one round trip."""
         with self._connection.pipeline():
-            found = [self._connection.execute(_theirs(query), values) for query, values in queries]
-        return [cursor.fetchall() for cursor in found]
+            cursors = [self._connection.execute(_psycopg_text(query), values) for query, values in query_values]
+        return [cursor.fetchall() for cursor in cursors]
 
     def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement with each of `rows`, those that come in bulk in one go."""
-        if query in IN_BULK:
-            self._connection.execute(IN_BULK[query], (msgspec.json.encode(rows).decode(),))
+        """Run a statement with each of `rows`, bulk statements with all rows at once."""
+        if query in queries.PG_BULK:
+            self._connection.execute(queries.PG_BULK[query], (msgspec.json.encode(rows).decode(),))
         else:
             with self._connection.cursor() as cursor:
-                cursor.executemany(_theirs(query), rows)
+                cursor.executemany(_psycopg_text(query), rows)
 
     def all(self, groups: Iterable[tuple[str, Sequence[tuple[Any, ...]]]]) -> None:
-        """Run statements, each with many rows, for one journey to the database and back."""
-        listed = list(groups)
-        if listed:
+        """Run statements, each with many rows, in one round trip."""
+        groups = list(groups)
+        if groups:
             with self._connection.pipeline():
-                for query, rows in listed:
+                for query, rows in groups:
                     self.many(query, rows)
 
     def stream(self, query: str) -> Iterator[Rows]:
-        """What a query finds, part by part, all as of one moment."""
-        with self._connection.transaction(), self._connection.cursor("part by part") as cursor:
+        """Run a query and yield its rows in parts, all from one snapshot."""
+        with self._connection.transaction(), self._connection.cursor("stream") as cursor:
             cursor.execute(query)
-            while part := cursor.fetchmany(PART):
+            while part := cursor.fetchmany(STREAM_ROWS):
                 yield part
 
-    def lead(self) -> bool:
-        """Whether this connection holds the lock of the one that trains; tries to get it."""
-        return bool(self.rows("SELECT pg_try_advisory_lock(hashtext('departing'), hashtext(current_schema()))")[0][0])
+    def acquire_trainer_lock(self) -> bool:
+        """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
+        return bool(self.rows(queries.PG_TRAINER_LOCK)[0][0])
 
-    def transaction(self) -> Any:
-        """A context in which all is written, or nothing."""
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Return a context in which either everything is written or nothing."""
         return self._connection.transaction()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """A context in which everything is read as of one moment."""
+        """Return a context in which all reads see one moment."""
         with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            self._connection.execute(queries.PG_READ_ONLY_SNAPSHOT)
             yield
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def cut(self) -> None:
-        """End the connection from another thread, whatever is going on with it."""
+    def abort(self) -> None:
+        """Shut the socket down from another thread, whatever the connection is doing."""
         with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
     def _has_tables(self) -> bool:
-        self.rows("SELECT pg_advisory_xact_lock(hashtext('departing tables'))")  # one at a time makes them
-        return self.rows("SELECT to_regclass('meta')")[0][0] is not None
+        self.rows(queries.PG_CREATION_LOCK)  # one process at a time creates them
+        return bool(self.rows(queries.PG_HAS_TABLES))
 
 
 def try_lock(path: Path) -> IO[bytes] | None:
-    """A lock by a file, held until that is closed; None if another process holds it."""
+    """Lock a file until the returned handle is closed; None if another process holds the lock."""
     try:
         import fcntl
     except ImportError as error:
-        raise InputError("Serving from a file needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
+        raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
     lock = path.open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -263,23 +269,30 @@ def try_lock(path: Path) -> IO[bytes] | None:
 
 
 @cache
-def _repeated(query: str, size: int) -> str:
-    """An insertion of one row as one of so many."""
+def _with_rows(query: str, size: int) -> str:
+    """Return an insertion of one row as an insertion of `size` rows."""
     before, row, after = re.fullmatch(r"(.* VALUES )(\([?, ]*\))(.*)", query).groups()  # type: ignore[union-attr]
     return before + ", ".join([row] * size) + after
 
 
 @cache
-def _theirs(query: str) -> str:
-    """A query as psycopg wants it."""
+def _psycopg_text(query: str) -> str:
+    """Return a query with psycopg's placeholders."""
     return query.replace("%", "%%").replace("?", "%s")
 
 
 def is_postgres(address: str | Path) -> bool:
-    """Whether an address is that of a PostgreSQL database; others are files."""
+    """Return whether an address is that of a PostgreSQL database; others are files."""
     return str(address).startswith(("postgresql://", "postgres://"))
 
 
 def connect(address: str | Path) -> Database:
-    """A connection to the database of a store."""
+    """Connect to the database of a store."""
     return PostgresDatabase(str(address)) if is_postgres(address) else SqliteDatabase(Path(address))
+
+
+@contextmanager
+def read_snapshot(address: str | Path) -> Iterator[Database]:
+    """Open a read-only view of a store as of one moment, from any process or thread."""
+    with closing(connect(address)) as database, database.snapshot():
+        yield database

@@ -1,9 +1,9 @@
-"""The store of a service in PostgreSQL, which several processes may serve from at once.
+"""Store in PostgreSQL, from which several processes can serve at once.
 
-A thread takes the calls that have come while it was busy and runs them in one transaction: it gets what they need
-with a few queries, holds the rows of their users, and commits. So of two processes that are told of one user at once,
-one waits for the other, and nothing is acknowledged before it is on disk. Nothing of users is kept in memory in
-between.
+A thread takes all calls that arrived while it was busy and runs them in one database transaction: it loads what they
+need with a few queries, locks the rows of their users, and commits. Two processes with feedback for one user
+therefore wait for each other, and nothing is acknowledged before it is on disk. Nothing about users stays in memory
+between two database transactions.
 """
 
 import asyncio
@@ -18,385 +18,379 @@ from uuid import uuid4
 import psycopg
 
 from departing.model.errors import InputError
+from departing.service.store import queries
 from departing.service.store.base import (
-    ANSWER,
-    DECISION,
-    DECISION_OF,
-    USER,
-    Answer,
+    NO_PREFETCH,
+    Cache,
     Decision,
     Prefetch,
     Store,
     StoreError,
     T,
+    Transaction,
     Write,
     decode_user,
     event_number,
+    feedback_of_row,
     grouped,
-    row_of,
-    row_of_answer,
-    row_of_decision,
 )
-from departing.service.store.connection import CANNOT, PostgresDatabase
-from departing.service.store.schema import SAVE_COUNTER
-from departing.service.user import User
+from departing.service.store.connection import CANNOT_OPEN, PostgresDatabase, Rows
+from departing.service.user import RecordedFeedback, User
 
-MOST = 200  # calls in one transaction
-TRIES = 5  # for a call that is in the way of another process
-LONGEST = 20.0  # seconds that a statement may take
-WAITING = 10_000  # calls that may wait
-AGAIN = 0.5  # seconds after which a lost connection is made anew
-NEW = "SELECT nextval(?) FROM generate_series(1, ?)"
-DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
-KEYED = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
-NUMBERS = "SELECT number, name FROM users WHERE name = ANY(?)"
-HOLD = "SELECT state FROM users WHERE number = ANY(?) ORDER BY number FOR UPDATE"
-ANSWERS = "SELECT event, clicked, departed FROM answers WHERE event = ANY(?)"
-ALIVE = "INSERT INTO meta VALUES ('alive', '') ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-CLOSING = 5.0  # seconds that the last transaction may take
-TIMEOUTS = tuple(
-    f"{name} = {int(1000 * LONGEST)}" for name in ("statement_timeout", "idle_in_transaction_session_timeout")
+MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
+MAX_ATTEMPTS = 5  # for a call that conflicts with another process
+MAX_STATEMENT_SECONDS = 20.0
+MAX_WAITING = 10_000  # calls that wait; beyond it they are refused rather than delayed for seconds
+RECONNECT_DELAY = 0.5  # seconds between attempts to connect again
+CLOSE_SECONDS = 5.0  # for the last transaction
+SESSION = (
+    "enable_seqscan = off",  # tables grow faster than the planner's statistics
+    "jit = off",
+    *(
+        f"{name} = {int(1000 * MAX_STATEMENT_SECONDS)}"
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout")
+    ),
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
-IN_THE_WAY = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+Result = tuple[Any, BaseException | None]
 
 
 class _Job:
-    """A call, and who waits for what it gives."""
+    """A call, and the future of its result."""
 
-    def __init__(self, need: Prefetch, call: Callable[[], Any]) -> None:
-        self.need, self.call, self.loop = need, call, asyncio.get_running_loop()
+    def __init__(self, call: Callable[[Transaction], Any], prefetch: Prefetch) -> None:
+        self.call, self.prefetch, self.loop = call, prefetch, asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
-class _Known:
-    """What is known within one transaction."""
+class _BatchCache(Cache):
+    """Records and writes of one database transaction."""
 
     def __init__(self) -> None:
-        self.users: dict[str, User] = {}
-        self.names: dict[int, str] = {}
-        self.absent: set[str] = set()  # names that nobody has
-        self.decisions: dict[int, Decision] = {}
-        self.keys: dict[str, int | None] = {}
-        self.answers: dict[int, Answer | None] = {}
-        self.writes: list[Sequence[Write]] = []
-        self.numbers: dict[str, list[int]] = {"events": [], "numbers": []}
+        super().__init__()
+        self.absent: set[str] = set()  # names without a user
+        self.writes: list[Write] = []
+        self.new_numbers: dict[str, list[int]] = {"events": [], "numbers": []}
 
-    def keep(self, user: User) -> User:
-        self.users[user.name] = user
-        self.names[user.number] = user.name
-        return user
-
-    def keep_decisions(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add_decisions(self, rows: Rows) -> None:
         for row in rows:
             decision = self.decisions[row[0]] = Decision(*row)
             if decision.key is not None:
                 self.keys[decision.key] = decision.event
 
+    def merge(self, tx: Transaction) -> None:
+        super().merge(tx)
+        self.absent.update(tx.released_names)
+        for event in tx.decisions:
+            self.feedback.setdefault(event, None)
+
 
 class PostgresStore(Store):
-    """A database, the tables of which are made if there are none."""
+    """A PostgreSQL database, in which the tables are created if there are none."""
 
     shared = True
+    _cache: _BatchCache
 
-    def __init__(self, address: str) -> None:
-        super().__init__()
+    def __init__(self, address: str, missing_feedback: str = "no-click") -> None:
+        super().__init__(missing_feedback)
         self.address, self.worker = address, uuid4().hex
-        self._database = _opened(address)
+        self._database = _connect(address)
         self.name = self._database.name
         try:
             self._database.prepare()
+            ((self.active_users,),) = self._database.rows(queries.ACTIVE_USERS)
         except (psycopg.Error, InputError) as error:
             self._database.close()
             known = isinstance(error, InputError)
-            raise error if known else InputError(CANNOT.format(self.name, error)) from error
-        self._known = _Known()
-        self._stale = False  # whether what is kept in memory may be of a transaction that came to nothing
-        self._since: float | None = None  # when the present transaction began
+            raise error if known else InputError(CANNOT_OPEN.format(self.name, error)) from error
+        self._cache = _BatchCache()
+        self._open: Transaction | None = None  # the call that is running
+        self._flushed = False  # whether writes of that call were sent to the database
+        self._written_counters: dict[str, int] = {}
+        self._since: float | None = None  # when the present database transaction began
         self._jobs: list[_Job] = []
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
-        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     # Calls
 
-    async def act(self, need: Prefetch, call: Callable[[], T], durable: bool = True) -> T:
-        """Run a call within a transaction; it is committed when this returns."""
-        job = _Job(need, call)
+    async def transaction(
+        self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
+    ) -> T:
+        """Run a call as one unit, together with others in one database transaction; it is committed on return."""
+        job = _Job(call, prefetch)
         with self._wake:
             if self.failure is not None:
                 raise StoreError(self.failure)
-            if len(self._jobs) >= WAITING:
-                raise StoreError(f"There are {WAITING:,} calls waiting for the store already.")
+            if len(self._jobs) >= MAX_WAITING:
+                raise StoreError(f"{MAX_WAITING:,} calls are already waiting for the store. Try again later.")
             self._jobs.append(job)
             self._wake.notify()
-        found: T = await job.future
-        return found
+        result: T = await job.future
+        return result
 
     def _run(self) -> None:
         while True:
             with self._wake:
                 while not self._jobs and not self._closing and self.failure is None:
                     self._wake.wait()
-                jobs, self._jobs = self._jobs[:MOST], self._jobs[MOST:]
+                jobs, self._jobs = self._jobs[:MAX_BATCH], self._jobs[MAX_BATCH:]
                 if self._closing and not jobs:
                     return
             if self.failure is None:
-                self._together(jobs)
+                self._run_batch(jobs)
                 continue
-            _refuse(jobs, StoreError(self.failure))
+            _fail(jobs, StoreError(self.failure))
             if not jobs:
-                self._connect()
+                self._reconnect()
 
     def _watch(self) -> None:
-        """Cut a connection on which nothing comes back, so that nobody waits for ever."""
+        """Abort a connection that does not respond, so that no call waits forever."""
         while not self._closing or self._thread.is_alive():
-            since = self._since
-            if since is not None and time.monotonic() - since > (CLOSING if self._closing else 1.5 * LONGEST):
-                self.failure = "The store cannot be reached: it does not answer."
-                self._database.cut()
+            since, limit = self._since, CLOSE_SECONDS if self._closing else 1.5 * MAX_STATEMENT_SECONDS
+            if since is not None and time.monotonic() - since > limit:
+                self.failure = "The store cannot be reached: it does not respond."
+                self._database.abort()
             time.sleep(1.0)
 
-    def _connect(self) -> None:
-        """Make a lost connection anew, if something can be written with it; or else wait a little."""
+    def _reconnect(self) -> None:
+        """Connect again, and wait a little if the database cannot be written yet."""
         with suppress(Exception):
             self._database.close()
         try:
             self._since = time.monotonic()
-            self._database = _opened(str(self.address))
-            self._database.rows(ALIVE)
+            self._database = _connect(str(self.address))
+            self._database.rows(queries.PG_WRITE_CHECK)
             self._since = self.failure = None
         except (InputError, psycopg.Error) as error:
             self._since, self.failure = None, str(error).strip()
-            time.sleep(AGAIN)
+            time.sleep(RECONNECT_DELAY)
 
-    def _together(self, jobs: list[_Job], tries: int = TRIES) -> None:
-        """Run calls in one transaction; one by one if they cannot be together."""
-        before, here, self._since = Counter(self.counters), self.here, time.monotonic()
+    def _run_batch(self, jobs: list[_Job], attempts: int = MAX_ATTEMPTS) -> None:
+        """Run calls in one database transaction; one by one if they cannot share it."""
+        self._since, active_before = time.monotonic(), self.active_users
+        transactions: list[Transaction] = []
+        counters: Counter[str] = Counter()
         try:
             with self._database.transaction():
-                if self._stale:
-                    self.undone()
-                self._prefetch([job.need for job in jobs])
-                done = [_run(job.call) for job in jobs]
-                self._count(before)
-                self._write_out()
+                self._prefetch([job.prefetch for job in jobs])
+                results = [self._run_call(job, transactions, counters) for job in jobs]
+                written = self._write_counters(counters)
+                self._flush()
         except Exception as error:
-            self._since, self._known, self._stale, self.here = None, _Known(), True, here
-            for name in [name for name in self.counters if not name.startswith("problems")]:
-                self.counters[name] = before[name]
-            self._apart(jobs, error, tries)
+            for tx in reversed(transactions):
+                tx.rollback()
+            self._since, self._cache, self.active_users = None, _BatchCache(), active_before
+            self._after_failure(jobs, error, attempts)
         else:
-            self._since, self._known, self._stale = None, _Known(), False
-            _tell(jobs, done)
+            self._since, self._cache = None, _BatchCache()
+            self.counters.update(counters)
+            self._written_counters.update(written)
+            _deliver(jobs, results)
 
-    def _apart(self, jobs: list[_Job], error: Exception, tries: int) -> None:
-        lost = isinstance(error, LOST)
-        if lost and not isinstance(error, IN_THE_WAY):
+    def _run_call(self, job: _Job, transactions: list[Transaction], counters: Counter[str]) -> Result:
+        """Run one call; if it raises, nothing of it is kept."""
+        tx = self._open = Transaction(self)
+        self._flushed = False
+        transactions.append(tx)
+        try:
+            result = job.call(tx)
+            writes = tx.take_writes()
+        except psycopg.Error:
+            raise
+        except Exception as error:
+            if self._flushed:  # the database has some of it: roll back, and run the other calls without this one
+                raise
+            tx.rollback()
+            return None, error
+        finally:
+            self._open = None
+        self._cache.writes += writes
+        self._cache.merge(tx)
+        self.active_users += tx.active_change
+        counters.update(tx.counters)
+        return result, None
+
+    def _after_failure(self, jobs: list[_Job], error: Exception, attempts: int) -> None:
+        if isinstance(error, LOST) and not isinstance(error, CONFLICTS):
             sentence = str(error).strip().splitlines() or ["the connection was lost"]
             self.failure = f"The store cannot be reached: {sentence[0].rstrip('.')}."
-            _refuse(jobs, StoreError(self.failure))
+            _fail(jobs, StoreError(self.failure))
         elif len(jobs) > 1:
             for job in jobs:
                 if self.failure is None:
-                    self._together([job])
+                    self._run_batch([job])
                 else:
-                    _refuse([job], StoreError(self.failure))
-        elif isinstance(error, IN_THE_WAY) and tries > 1:
-            self._together(jobs, tries - 1)
+                    _fail([job], StoreError(self.failure))
+        elif isinstance(error, CONFLICTS) and attempts > 1:
+            self._run_batch(jobs, attempts - 1)
         elif isinstance(error, psycopg.DataError):  # such as a name with a NUL in it
-            _refuse(jobs, InputError(f"The request is not as it should be: {str(error).rstrip('.')}."))
+            _fail(jobs, InputError(f"Invalid request: {str(error).rstrip('.')}."))
         else:
-            _refuse(jobs, error)
+            _fail(jobs, error)
 
-    def _prefetch(self, needs: Sequence[Prefetch]) -> None:
-        """Get what calls need, and hold the rows of their users, in the order of their numbers."""
-        known = self._known
-        names = [name for need in needs for name in need.users]
-        told = [event for need in needs for event in need.told]
-        events = [number for number in map(event_number, told) if number is not None]
-        others = [event for event in told if event_number(event) is None]
-        keys = [need.key for need in needs if need.key is not None]
-        if not names and not told:
+    def _prefetch(self, prefetches: Sequence[Prefetch]) -> None:
+        """Load what calls need, and lock the rows of their users in the order of their numbers."""
+        cache = self._cache
+        names = [name for each in prefetches for name in each.users]
+        events = [event for each in prefetches for event in each.events]
+        numbers = [number for number in map(event_number, events) if number is not None]
+        keys = [event for event in events if event_number(event) is None]
+        new_keys = [each.key for each in prefetches if each.key is not None]
+        if not names and not events:
             return
-        queries = (DECISIONS, (events,)), (KEYED, (others,)), (NUMBERS, (names,))
-        numbered, named, numbers = self._database.several(*queries)
-        known.keep_decisions([*numbered, *named])
-        known.absent = set(names) - {name for _, name in numbers}
-        held = [number for number, _ in numbers] + [decision.user for decision in known.decisions.values()]
-        new_events = sum(need.new for need in needs)
-        new_numbers = len(known.absent & {name for need in needs if need.new for name in need.users})
-        states, keyed, answers, *given = self._database.several(
-            (HOLD, (held,)),
-            (KEYED, (keys,)),
-            (ANSWERS, (list(known.decisions),)),
-            (NEW, ("events", new_events)),
-            (NEW, ("numbers", new_numbers)),
+        by_number, by_key, users = self._database.several(
+            (queries.PG_DECISIONS, (numbers,)),
+            (queries.PG_DECISIONS_BY_KEY, (keys,)),
+            (queries.PG_USER_NUMBERS, (names,)),
+        )
+        cache.add_decisions([*by_number, *by_key])
+        cache.absent = set(names) - {name for _, name in users}
+        locked = [number for number, _ in users] + [decision.user for decision in cache.decisions.values()]
+        new_events = sum(each.new_event for each in prefetches)
+        new_users = len(cache.absent & {name for each in prefetches if each.new_event for name in each.users})
+        states, existing, feedback, *new_numbers = self._database.several(
+            (queries.PG_LOCK_USERS, (locked,)),
+            (queries.PG_DECISIONS_BY_KEY, (new_keys,)),
+            (queries.PG_FEEDBACK, (list(cache.decisions),)),
+            (queries.PG_NEXT, ("events", new_events)),
+            (queries.PG_NEXT, ("numbers", new_users)),
         )
         for (state,) in states:
-            known.keep(decode_user(state))
-        known.keys.update(dict.fromkeys(keys))
-        known.keep_decisions(keyed)
-        known.answers.update(dict.fromkeys(known.decisions))
-        known.answers.update({row[0]: Answer.of_row(row[1:]) for row in answers})
-        for name, rows in zip(known.numbers, given, strict=True):
-            known.numbers[name] = [number for (number,) in rows][::-1]
+            cache.add_user(decode_user(state))
+        cache.keys.update(dict.fromkeys(new_keys))
+        cache.add_decisions(existing)
+        cache.feedback.update(dict.fromkeys(cache.decisions))
+        cache.feedback.update({row[0]: feedback_of_row(row[1:]) for row in feedback})
+        for name, rows in zip(cache.new_numbers, new_numbers, strict=True):
+            cache.new_numbers[name] = [number for (number,) in rows][::-1]
 
-    def _count(self, before: Counter[str]) -> None:
-        """Write what was counted with what it counts."""
-        changed = [(name, value) for name, value in list(self.counters.items()) if value != before[name]]
-        self.write(*((SAVE_COUNTER, (self.worker, *each)) for each in changed))
+    def _write_counters(self, counters: Counter[str]) -> dict[str, int]:
+        """Write the counters that changed, together with what they count; return them."""
+        values = {name: self.counters[name] + counters[name] for name in {*counters, *self.counters}}
+        changed = {name: value for name, value in values.items() if value != self._written_counters.get(name, 0)}
+        self._cache.writes += [(queries.SAVE_COUNTER, (self.worker, *each)) for each in changed.items()]
+        return changed
 
-    def _write_out(self) -> None:
-        writes, self._known.writes = self._known.writes, []
+    def _flush(self) -> None:
+        """Send all writes so far to the database, those of the running call included."""
+        writes, self._cache.writes = self._cache.writes, []
+        if self._open is not None:
+            own = self._open.take_writes()
+            self._flushed = self._flushed or bool(own)
+            writes += own
         self._database.all(grouped(writes))
 
-    # Reading
+    # Loading
 
-    def user(self, name: str) -> User | None:
-        """The user of this name, held until the transaction ends."""
-        found = self._known.users.get(name)
-        if found is None and name not in self._known.absent:
-            rows = self.rows(f"{USER} FOR UPDATE", name)
-            found = self._held(rows)
-        return found
+    def load_user(self, name: str) -> User | None:
+        """Return the state of a user by name, locked until the transaction ends."""
+        user = self._cache.users.get(name)
+        if user is None and name not in self._cache.absent:
+            user = self._locked(self.load_rows(queries.USER_BY_NAME + queries.FOR_UPDATE, name))
+        return user
 
-    def user_of(self, number: int) -> User | None:
-        """The user of this number, held until the transaction ends."""
-        name = self._known.names.get(number)
-        if name is not None:
-            return self._known.users[name]
-        return self._held(self.rows("SELECT state FROM users WHERE number = ? FOR UPDATE", number))
+    def load_user_by_number(self, number: int) -> User | None:
+        """Return the state of a user by number, locked until the transaction ends."""
+        return self._cache.by_number(number) or self._locked(
+            self.load_rows(queries.USER_BY_NUMBER + queries.FOR_UPDATE, number)
+        )
 
-    def _held(self, rows: list[tuple[Any, ...]]) -> User | None:
-        """A user who was not held from the beginning; events that were numbered before may be too early for them."""
-        self._known.numbers["events"] = []
-        return self._known.keep(decode_user(rows[0][0])) if rows else None
+    def _locked(self, rows: Rows) -> User | None:
+        """Keep a user whose row was not locked from the beginning; event numbers drawn before may be too small."""
+        self._cache.new_numbers["events"] = []
+        return self._cache.add_user(decode_user(rows[0][0])) if rows else None
 
-    def decision(self, event: int) -> Decision | None:
-        """What was recommended at an event."""
-        if event not in self._known.decisions:
-            self._known.keep_decisions(self.rows(DECISION, event))
-        return self._known.decisions.get(event)
+    def load_inactive_users(self, before: float, limit: int) -> list[User]:
+        """Return users who have not departed and were last seen before a time, except those locked by others."""
+        rows = self.load_rows(queries.INACTIVE_USERS + queries.SKIP_LOCKED, before, limit)
+        return [self._cache.add_user(decode_user(state)) for (state,) in rows]
 
-    def decision_of(self, key: str) -> Decision | None:
-        """What was recommended under an id that the client made."""
-        if key not in self._known.keys:
-            self._known.keys[key] = None
-            self._known.keep_decisions(self.rows(DECISION_OF, key))
-        event = self._known.keys[key]
-        return None if event is None else self._known.decisions[event]
+    def load_decision(self, event: int) -> Decision | None:
+        """Return a committed decision."""
+        if event not in self._cache.decisions:
+            self._cache.add_decisions(self.load_rows(queries.DECISION, event))
+        return self._cache.decisions.get(event)
 
-    def answer(self, event: int) -> Answer | None:
-        """What was told of an event."""
-        if event not in self._known.answers:
-            rows = self.rows(ANSWER, event)
-            self._known.answers[event] = Answer.of_row(rows[0]) if rows else None
-        return self._known.answers[event]
+    def load_decision_by_key(self, key: str) -> Decision | None:
+        """Return a committed decision by the event ID that the client chose."""
+        if key not in self._cache.keys:
+            self._cache.keys[key] = None
+            self._cache.add_decisions(self.load_rows(queries.DECISION_BY_KEY, key))
+        event = self._cache.keys[key]
+        return None if event is None else self._cache.decisions[event]
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query finds, with all that was written before."""
-        self._write_out()
+    def load_feedback(self, event: int) -> RecordedFeedback | None:
+        """Return committed feedback."""
+        if event not in self._cache.feedback:
+            rows = self.load_rows(queries.FEEDBACK, event)
+            self._cache.feedback[event] = feedback_of_row(rows[0]) if rows else None
+        return self._cache.feedback[event]
+
+    def load_rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query, with everything written before in the transaction."""
+        self._flush()
         return self._database.rows(query, *values)
 
-    def silent(self, before: float, most: int) -> list[User]:
-        """Users who are here and were not seen since, but those whom another process holds."""
-        query = "SELECT state FROM users WHERE departed = 0 AND seen < ? ORDER BY seen LIMIT ? FOR UPDATE SKIP LOCKED"
-        return [self._known.keep(decode_user(state)) for (state,) in self.rows(query, before, most)]
-
-    # Writing
+    # Numbers
 
     def new_event(self) -> int:
-        """The number of a new event."""
-        return self._new("events")
+        """Return the number of a new event."""
+        return self._new_number("events")
 
-    def new_number(self) -> int:
-        """The number of a new user."""
-        return self._new("numbers")
+    def new_user_number(self) -> int:
+        """Return the number of a new user."""
+        return self._new_number("numbers")
 
-    def _new(self, sequence: str) -> int:
-        given = self._known.numbers[sequence]
-        return int(given.pop() if given else self._database.rows(NEW, sequence, 1)[0][0])
+    def _new_number(self, sequence: str) -> int:
+        numbers = self._cache.new_numbers[sequence]
+        return int(numbers.pop() if numbers else self._database.rows(queries.PG_NEXT, sequence, 1)[0][0])
 
-    def next_number(self) -> int:
-        """The number that a user who comes now would get, or a larger one."""
-        return int(self._database.rows("SELECT last_value + CAST(is_called AS int) FROM numbers")[0][0])
-
-    def write(self, *writes: Write) -> None:
-        """Write something, when the transaction ends."""
-        self._known.writes.append(writes)
-
-    def save(self, user: User, *writes: Write) -> None:
-        """Write what became of a user, together with `writes`."""
-        self._known.keep(user)
-        self.write(*writes, row_of(user, self.unanswered))
-
-    def decided(self, decision: Decision) -> Write:
-        """The write of a decision."""
-        self._known.decisions[decision.event] = decision
-        self._known.answers[decision.event] = None
-        if decision.key is not None:
-            self._known.keys[decision.key] = decision.event
-        return row_of_decision(decision)
-
-    def answered(self, event: int, answer: Answer, now: float) -> Write:
-        """The write of an answer."""
-        self._known.answers[event] = answer
-        return row_of_answer(event, answer, now)
-
-    def rename(self, user: User, name: str) -> None:
-        """Give a user another name; `save` writes it."""
-        self._known.users.pop(user.name, None)
-        self._known.absent.add(user.name)
-        user.name = name
+    def next_user_number(self) -> int:
+        """Return a lower bound of the numbers of future users."""
+        return int(self._database.rows(queries.PG_NEXT_USER_NUMBER)[0][0])
 
     def close(self) -> None:
-        """Finish what is under way, and close the connection."""
+        """Finish the calls that wait, and close the connection."""
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join(3 * CLOSING)
+        self._thread.join(3 * CLOSE_SECONDS)
         self._database.close()
 
 
-def _opened(address: str) -> PostgresDatabase:
-    """A connection for short transactions: tables grow faster than what is known of them to plan queries by."""
+def _connect(address: str) -> PostgresDatabase:
+    """Connect with settings for short transactions."""
     database = PostgresDatabase(address)
-    for setting in ("enable_seqscan = off", "jit = off", *TIMEOUTS):
+    for setting in SESSION:
         database.rows(f"SET {setting}")
     return database
 
 
-def _run(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What a call gives, or the sentence with which it was refused."""
-    try:
-        return call(), None
-    except (InputError, StoreError) as error:
-        return None, error
+def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
+    """Let calls raise an error."""
+    _deliver(jobs, [(None, error)] * len(jobs))
 
 
-def _refuse(jobs: Sequence[_Job], error: Exception) -> None:
-    """Tell that calls came to nothing."""
-    _tell(jobs, [(None, error)] * len(jobs))
+def _deliver(jobs: Sequence[_Job], results: Sequence[Result]) -> None:
+    """Hand results to those who wait, once per event loop."""
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+    for job, (result, error) in zip(jobs, results, strict=True):
+        waiting.setdefault(job.loop, []).append((job.future, result, error))
+    for loop, resolved in waiting.items():
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_resolve, resolved)
 
 
-def _tell(jobs: Sequence[_Job], done: Sequence[tuple[Any, Exception | None]]) -> None:
-    """Tell those who wait, each loop once."""
-    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, Exception | None]]] = {}
-    for job, (found, error) in zip(jobs, done, strict=True):
-        waiting.setdefault(job.loop, []).append((job.future, found, error))
-    for loop, told in waiting.items():
-        with suppress(RuntimeError):  # nobody is there any more
-            loop.call_soon_threadsafe(_resolve, told)
-
-
-def _resolve(told: Sequence[tuple["asyncio.Future[Any]", Any, Exception | None]]) -> None:
-    for future, found, error in told:
+def _resolve(resolved: Sequence[tuple["asyncio.Future[Any]", Any, BaseException | None]]) -> None:
+    for future, result, error in resolved:
         if future.done():
             continue
         if error is None:
-            future.set_result(found)
+            future.set_result(result)
         else:
             future.set_exception(error)

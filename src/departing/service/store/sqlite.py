@@ -1,7 +1,7 @@
-"""The store of a service in one SQLite file: durable, and never waited for but where that is promised.
+"""Store in one SQLite file.
 
-Writes go to a thread that commits many at a time (group commit). What was written and may not be on disk yet is kept
-in memory, so that reading sees it.
+A thread commits the writes of many transactions at a time (group commit). Records that may not be on disk yet are
+kept in memory, so that transactions see them.
 """
 
 import asyncio
@@ -14,41 +14,36 @@ from pathlib import Path
 from typing import IO, Any
 
 from departing.model.errors import InputError
+from departing.service.store import queries
 from departing.service.store.base import (
-    ANSWER,
-    DECISION,
-    DECISION_OF,
-    USER,
-    Answer,
+    NO_PREFETCH,
     Decision,
     Prefetch,
     Store,
     StoreError,
     T,
+    Transaction,
     Write,
     decode_user,
+    feedback_of_row,
     grouped,
-    row_of,
-    row_of_answer,
-    row_of_decision,
 )
-from departing.service.store.connection import CANNOT, SqliteDatabase, try_lock
-from departing.service.store.schema import FORGET_KEYS, SAVE_COUNTER, SET
-from departing.service.user import User
+from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, try_lock
+from departing.service.user import RecordedFeedback, User
 
-RESERVED = 100_000  # numbers of events that are reserved at a time
-RECENT = 100_000  # answers and keys that are kept in memory
-LINGER = 0.03  # seconds that writes are gathered for which nobody waits
-AGAIN = 1.0  # seconds after which what could not be written is tried again
+RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
+MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
+COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
+RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
 
 
 class SqliteStore(Store):
-    """The file `path`, which is made if there is none."""
+    """The file `path`, which is created if it does not exist."""
 
     worker, shared = "one", False
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
+    def __init__(self, path: Path, missing_feedback: str = "no-click") -> None:
+        super().__init__(missing_feedback)
         path = path.resolve()
         self.address, self.name = path, str(path)
         self._lock = _locked(path)
@@ -58,26 +53,20 @@ class SqliteStore(Store):
         except (sqlite3.Error, InputError) as error:
             self._lock.close()
             known = isinstance(error, InputError)
-            raise error if known else InputError(CANNOT.format(repr(str(path)), error)) from error
-        self._users: dict[str, User] = {}  # those met since the start; departed ones are let go once they are on disk
-        self._names: dict[int, str] = {}
-        self._leaving: OrderedDict[int, tuple[int, User]] = OrderedDict()  # who departed, and which write tells so
-        self._pending: list[Write] | None = None  # what a call wrote so far
-        self._answers: OrderedDict[int, Answer] = OrderedDict()
-        self._decisions: OrderedDict[int, Decision] = OrderedDict()
-        self._keys: OrderedDict[str, int] = OrderedDict()
-        self.counters = Counter(dict(self.rows("SELECT name, value FROM counters")))
-        self._next_number = int(self.rows("SELECT coalesce(max(number), -1) + 1 FROM users")[0][0])
-        ((used,),) = self.rows("SELECT coalesce(max(event), 0) + 1 FROM decisions")
-        self._next_event: int = max(used, int(self.meta().get("mark", "0")))
+            raise error if known else InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
+        self._departed: OrderedDict[int, tuple[int, User]] = OrderedDict()  # cached until that commit is on disk
+        self.counters = Counter(dict(self.load_rows(queries.OWN_COUNTERS)))
+        ((self.active_users,),) = self.load_rows(queries.ACTIVE_USERS)
+        self._next_user = int(self.load_rows(queries.NEXT_USER_NUMBER)[0][0])
+        numbers = self.load_rows(queries.NEXT_EVENT) + self.load_rows(queries.SETTING, "mark")
+        self._next_event = self._reserved = max(int(number) for (number,) in numbers)
         self._writer = _Writer(path, self)
-        self._mark = self._next_event
-        self._reserve()
+        self._reserve_events()
         try:
-            self.settle()
+            asyncio.run(self._writer.flushed())
         except StoreError as error:
             self.close()
-            raise InputError(CANNOT.format(repr(str(path)), str(error).rstrip("."))) from error
+            raise InputError(CANNOT_OPEN.format(repr(str(path)), str(error).rstrip("."))) from error
 
     def _prepare(self) -> None:
         try:
@@ -86,198 +75,153 @@ class SqliteStore(Store):
             self._reader.close()
             raise
 
-    def _reserve(self) -> None:
-        """Write up to where events may be numbered, so that no number is given twice, even after a crash."""
-        if self._next_event + RESERVED // 2 > self._mark:
-            self._mark = self._next_event + RESERVED
-            self.write((SET, ("mark", str(self._mark))))
-
-    async def act(self, need: Prefetch, call: Callable[[], T], durable: bool = True) -> T:
-        """Run a call now; what it wrote is on disk when this returns, if it is to be `durable`."""
+    async def transaction(
+        self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
+    ) -> T:
+        """Run a call as one unit; with `durable`, everything is on disk when this returns."""
         if self.failure is not None:
             raise StoreError(self.failure)
-        self._pending = []
+        tx = Transaction(self)
         try:
-            done = call()
-        finally:
-            writes, self._pending = self._pending, None
-            if writes:
-                self._writer.put(writes, self.counters)
+            result = call(tx)
+            writes = tx.take_writes()
+        except BaseException:
+            tx.rollback()
+            raise
+        self._commit(tx, writes)
         if durable:
-            await self.flushed()
-        return done
+            await self._writer.flushed()
+        return result
 
-    # Reading
+    def _commit(self, tx: Transaction, writes: list[Write]) -> None:
+        """Make a transaction visible to others, and hand its writes to the writer."""
+        self.active_users += tx.active_change
+        for name, n in tx.counters.items():
+            self.counters[name] += n
+        if not writes:
+            return
+        position = self._writer.put(writes, self.counters)
+        cache = self._cache
+        cache.merge(tx)
+        for user in tx.saved.values():
+            self._departed.pop(user.number, None)
+            if user.departed:
+                self._departed[user.number] = position, user
+        for records in (cache.decisions, cache.keys, cache.feedback):
+            while len(records) > MAX_CACHED:
+                records.popitem(last=False)
 
-    def user(self, name: str) -> User | None:
-        """The user of this name."""
-        found = self._users.get(name)
-        if found is None:
-            rows = self.rows(USER, name)
-            if rows:
-                found = decode_user(rows[0][0])
-                if self._names.get(found.number, name) != name:  # it was renamed, which is not on disk yet
-                    found = None
-                elif not found.departed:
-                    self._keep(found)
-        return found
+    # Loading
 
-    def user_of(self, number: int) -> User | None:
-        """The user of this number."""
-        name = self._names.get(number)
-        if name is None:
-            rows = self.rows("SELECT name FROM users WHERE number = ?", number)
-            name = rows[0][0] if rows else None
-        return None if name is None else self.user(name)
+    def load_user(self, name: str) -> User | None:
+        """Return the committed state of a user by name, not to be changed."""
+        return self._cache.users.get(name) or self._loaded(name, self.load_rows(queries.USER_BY_NAME, name))
 
-    def decision(self, event: int) -> Decision | None:
-        """What was recommended at an event."""
-        found = self._decisions.get(event)
-        if found is None:
-            rows = self.rows(DECISION, event)
-            found = Decision(*rows[0]) if rows else None
-        return found
+    def _loaded(self, name: str, rows: Rows) -> User | None:
+        user = decode_user(rows[0][0]) if rows else None
+        if user is None or self._cache.names.get(user.number, name) != name:  # a new name is not on disk yet
+            return None
+        return user if user.departed else self._cache.add_user(user)
 
-    def decision_of(self, key: str) -> Decision | None:
-        """What was recommended under an id that the client made."""
-        event = self._keys.get(key)
+    def load_user_by_number(self, number: int) -> User | None:
+        """Return the committed state of a user by number, not to be changed."""
+        user = self._cache.by_number(number)
+        if user is None:
+            rows = self.load_rows(queries.USER_BY_NUMBER, number)
+            user = decode_user(rows[0][0]) if rows else None
+        return user
+
+    def load_inactive_users(self, before: float, limit: int) -> list[User]:
+        """Return users who have not departed and were last seen before a time, the longest inactive first."""
+        on_disk = (decode_user(state) for (state,) in self.load_rows(queries.INACTIVE_USERS, before, limit))
+        users = (self._cache.by_number(user.number) or user for user in on_disk)
+        return [user for user in users if not user.departed and user.last_seen < before]
+
+    def load_decision(self, event: int) -> Decision | None:
+        """Return a committed decision."""
+        return self._cache.decisions.get(event) or _decision(self.load_rows(queries.DECISION, event))
+
+    def load_decision_by_key(self, key: str) -> Decision | None:
+        """Return a committed decision by the event ID that the client chose."""
+        event = self._cache.keys.get(key)
         if event is not None:
-            return self.decision(event)
-        rows = self.rows(DECISION_OF, key)
-        return Decision(*rows[0]) if rows else None
+            return self.load_decision(event)
+        return _decision(self.load_rows(queries.DECISION_BY_KEY, key))
 
-    def answer(self, event: int) -> Answer | None:
-        """What was told of an event."""
-        found = self._answers.get(event)
-        if found is None:
-            rows = self.rows(ANSWER, event)
-            found = Answer.of_row(rows[0]) if rows else None
-        return found
+    def load_feedback(self, event: int) -> RecordedFeedback | None:
+        """Return committed feedback."""
+        feedback = self._cache.feedback.get(event)
+        if feedback is None:
+            rows = self.load_rows(queries.FEEDBACK, event)
+            feedback = feedback_of_row(rows[0]) if rows else None
+        return feedback
 
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query finds on disk."""
+    def load_rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query on disk."""
         return self._reader.rows(query, *values)
 
-    def silent(self, before: float, most: int) -> list[User]:
-        """Users who are here and were not seen since."""
-        query = "SELECT number FROM users WHERE departed = 0 AND seen < ? ORDER BY seen LIMIT ?"
-        found = (self.user_of(number) for (number,) in self.rows(query, before, most))
-        return [user for user in found if user is not None and not user.departed and user.seen < before]
-
     def trim(self) -> None:
-        """Let go of departed users who are on disk."""
-        done = self._writer.done
-        for number, (place, user) in list(self._leaving.items()):
-            if place > done:
+        """Drop departed users whose departure is on disk."""
+        for number, (position, user) in list(self._departed.items()):
+            if position > self._writer.done:
                 break
-            del self._leaving[number]
-            if self._users.get(user.name) is user:
-                del self._users[user.name]
-                self._names.pop(user.number, None)
+            del self._departed[number]
+            if self._cache.users.get(user.name) is user:
+                del self._cache.users[user.name]
+                self._cache.names.pop(number, None)
 
-    # Writing
+    # Numbers
 
     def new_event(self) -> int:
-        """The number of a new event."""
+        """Return the number of a new event."""
         self._next_event += 1
-        self._reserve()
+        self._reserve_events()
         return self._next_event - 1
 
-    def new_number(self) -> int:
-        """The number of a new user."""
-        self._next_number += 1
-        return self._next_number - 1
+    def _reserve_events(self) -> None:
+        """Write up to where events may be numbered, so that no number is used twice, even after a crash."""
+        if self._next_event + RESERVED_EVENTS // 2 > self._reserved:
+            self._reserved = self._next_event + RESERVED_EVENTS
+            self._writer.put([(queries.SET, ("mark", str(self._reserved)))], self.counters)
 
-    def next_number(self) -> int:
-        """The number that the next user will get."""
-        return self._next_number
+    def new_user_number(self) -> int:
+        """Return the number of a new user."""
+        self._next_user += 1
+        return self._next_user - 1
 
-    def save(self, user: User, *writes: Write) -> None:
-        """Write what became of a user, together with `writes`, all or nothing."""
-        self._keep(user)
-        place = self._put([*writes, row_of(user, self.unanswered)])
-        self._leaving.pop(user.number, None)
-        if user.departed:
-            self._leaving[user.number] = place, user
-
-    def write(self, *writes: Write) -> None:
-        """Write something else, all or nothing."""
-        self._put(list(writes))
-
-    def _put(self, writes: list[Write]) -> int:
-        """Have something written, all of a call together; the place of that among all that is written."""
-        if self._pending is None:
-            return self._writer.put(writes, self.counters)
-        self._pending += writes
-        return self._writer.next
-
-    def forget_keys(self, number: int) -> None:
-        """Forget the ids that a client made for the events of a user."""
-        for event, key in self.rows("SELECT event, key FROM decisions WHERE number = ? AND key IS NOT NULL", number):
-            self._decisions.pop(event, None)
-            self._keys.pop(key, None)
-        super().forget_keys(number)
-
-    def decided(self, decision: Decision) -> Write:
-        """The write of a decision."""
-        _note(self._decisions, decision.event, decision)
-        if decision.key is not None:
-            _note(self._keys, decision.key, decision.event)
-        return row_of_decision(decision)
-
-    def answered(self, event: int, answer: Answer, now: float) -> Write:
-        """The write of an answer."""
-        _note(self._answers, event, answer)
-        return row_of_answer(event, answer, now)
-
-    def rename(self, user: User, name: str) -> None:
-        """Give a user another name; `save` writes it."""
-        self._users.pop(user.name, None)
-        user.name = name
-
-    def _keep(self, user: User) -> None:
-        self._users[user.name] = user
-        self._names[user.number] = user.name
-
-    async def flushed(self) -> None:
-        """Wait until all that was written so far is on disk."""
-        await self._writer.flushed()
-
-    def settle(self) -> None:
-        """The same where nothing else is going on."""
-        asyncio.run(self.flushed())
+    def next_user_number(self) -> int:
+        """Return the number of the next user."""
+        return self._next_user
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write what is pending, and close the file."""
         if self.failure is None:
-            self.write((SET, ("mark", str(self._next_event))))
+            self._writer.put([(queries.SET, ("mark", str(self._next_event)))], self.counters)
         self._writer.close()
         self.failure = None
         self._reader.close()
         self._lock.close()
 
 
+def _decision(rows: Rows) -> Decision | None:
+    return Decision(*rows[0]) if rows else None
+
+
 def _locked(path: Path) -> IO[bytes]:
-    """The lock of a store, which is held as long as it is open."""
+    """Lock a store for as long as it is open."""
     try:
         lock = try_lock(path.with_name(path.name + ".lock"))
     except OSError as error:
-        raise InputError(CANNOT.format(repr(str(path)), error.strerror)) from error
+        raise InputError(CANNOT_OPEN.format(repr(str(path)), error.strerror)) from error
     if lock is None:
-        raise InputError(f"The store {str(path)!r} is served by another process already.")
+        raise InputError(f"The store {str(path)!r} is already in use by another process.")
     return lock
 
 
-def _note(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    kept[key] = value
-    if len(kept) > RECENT:
-        kept.popitem(last=False)
-
-
 class _Writer:
-    """Commits what is put, in order, as much at a time as has come while the last commit was under way.
+    """Thread that commits writes in order, each time all that have arrived during the last commit.
 
-    What cannot be written, as on a full disk, is kept and tried again; until then `act` refuses everything.
+    Writes that fail, as on a full disk, are kept and tried again; until then `transaction` raises `StoreError`.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
@@ -286,15 +230,15 @@ class _Writer:
         self._counters: dict[str, int] = {}
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._busy, self._idle = False, False
-        self._put = self.done = 0  # how many were put, and are on disk
-        self.scrub = False  # whether names are in the write-ahead log that nobody should know any more
+        self._put = self.done = 0  # numbers of write lists handed over, and committed
+        self._scrub = False  # whether the write-ahead log holds names that were forgotten
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
     def put(self, writes: list[Write], counters: Counter[str]) -> int:
-        """Put something to be written, and the counters that go with it; its place among all that was put."""
+        """Hand over writes and the counters that go with them; return their position in the order of commits."""
         with self._wake:
             self._batch.append(writes)
             self._counters = dict(counters)
@@ -303,12 +247,8 @@ class _Writer:
                 self._wake.notify()
             return self._put
 
-    @property
-    def next(self) -> int:
-        """The place of what is put next."""
-        return self._put + 1
-
     async def flushed(self) -> None:
+        """Wait until everything handed over so far is on disk."""
         loop = asyncio.get_running_loop()
         with self._wake:
             if self._store.failure is not None:
@@ -321,6 +261,7 @@ class _Writer:
         await future
 
     def close(self) -> None:
+        """Commit what is left, and stop the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -331,11 +272,11 @@ class _Writer:
             with self._wake:
                 while not self._batch and not self._futures and not self._closing:
                     self._idle = True
-                    if not self._wake.wait(AGAIN if self.scrub else None):
+                    if not self._wake.wait(RETRY_DELAY if self._scrub else None):
                         break
                 self._idle = False
-                if not self._futures and not self._closing:  # nobody waits: more may come meanwhile
-                    self._wake.wait(LINGER)
+                if not self._futures and not self._closing:
+                    self._wake.wait(COMMIT_DELAY)
                 batch, self._batch, counters = self._batch, [], self._counters
                 futures, self._futures = self._futures, []
                 self._busy = True
@@ -353,28 +294,28 @@ class _Writer:
             _resolve(futures, failure)
             if failure is not None:
                 with self._wake:
-                    if self._closing or (self._wake.wait(AGAIN) and self._closing):
+                    if self._closing or (self._wake.wait(RETRY_DELAY) and self._closing):
                         break
         self._database.close()
 
     def _commit(self, batch: list[list[Write]], counters: dict[str, int]) -> str | None:
-        """Commit all of it or nothing; why it failed, if it did."""
+        """Commit everything or nothing; return why it failed, None if it did not."""
         try:
             with self._database.transaction():
-                for query, rows in grouped(batch):
+                for query, rows in grouped(write for writes in batch for write in writes):
                     self._database.many(query, rows)
-                    self.scrub = self.scrub or query == FORGET_KEYS
-                self._database.many(SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
-            if self.scrub:
-                ((busy, *_),) = self._database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
-                self.scrub = bool(busy)
-        except Exception as error:  # whatever it is, nobody must wait for ever
+                    self._scrub = self._scrub or query == queries.FORGET_KEYS
+                self._database.many(queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
+            if self._scrub:
+                ((busy, *_),) = self._database.rows(queries.TRUNCATE_WAL)
+                self._scrub = bool(busy)
+        except Exception as error:  # of any kind: callers wait for the result
             return f"The store cannot be written: {error}."
         return None
 
 
 def _resolve(futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]], failure: str | None) -> None:
-    def tell() -> None:
+    def deliver() -> None:
         for _, future in futures:
             if not future.done():
                 if failure is None:
@@ -383,5 +324,5 @@ def _resolve(futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]
                     future.set_exception(StoreError(failure))
 
     if futures:
-        with suppress(RuntimeError):  # nobody is there any more
-            futures[0][0].call_soon_threadsafe(tell)
+        with suppress(RuntimeError):  # the loop is closed
+            futures[0][0].call_soon_threadsafe(deliver)

@@ -1,17 +1,16 @@
-"""Shadow mode: how often the caller decides as we would have, and what we would have gained.
+"""Shadow mode: how often the caller's decisions match the policy's, and the policy's estimated gain.
 
-The gain takes a fit of the log, which a process of its own makes: nobody waits for it.
+The gain takes a fit of the log, which a process of its own computes while the service keeps serving.
 """
 
 import asyncio
-import json
 import os
-import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from functools import partial
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,102 +24,117 @@ from departing.policy.library import policy_from_dict
 from departing.service.api import messages as m
 from departing.service.export import write_log
 from departing.service.service import Service
-from departing.service.store.connection import connect
+from departing.service.store import queries
+from departing.service.store.connection import read_snapshot
+from departing.service.workers.process import Helper, answer_requests
 
-ENOUGH = 200  # users of the caller who departed, before anything is said of a gain
-MORE = 1.2  # times as many, before it is worked out anew
-TYPES, TIMES = range(1, 4), 40  # of the fit
-COUNTS = "SELECT count(*), count(*) FILTER (WHERE category = ours) FROM decisions WHERE shadow = 1"
-GONE = "SELECT count(*) FROM departures WHERE number IN (SELECT number FROM decisions WHERE shadow = 1)"
-UNDER_WAY = "What we would have gained is being worked out; ask again in a minute."
+MIN_DEPARTED = 200  # departed users of the caller; with fewer the interval of the gain says nothing
+GROWTH = 1.2  # factor by which their number grows before the gain is estimated again
+TYPES, RESAMPLES = range(1, 4), 40  # of the fit: an estimate within a minute
+ESTIMATING = "The gain is being estimated; try again in a minute."
 
 
-class Told(msgspec.Struct):
-    """What the process that works out a gain says."""
+class GainRequest(msgspec.Struct):
+    """What the process that estimates a gain needs; `folder` is for the exported log."""
+
+    store: str
+    categories: list[str]
+    missing_feedback: str
+    policy: dict[str, Any]
+    folder: str
+
+
+class GainEstimate(msgspec.Struct):
+    """An estimated gain, or a note why there is none."""
 
     gain: m.Gain | None = None
     note: str = ""
 
 
-class Shadow:
-    """Reports on what the caller decided."""
+class ShadowReporter:
+    """Reports on the decisions of the caller."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._told, self._at = Told(), 0.0  # of how many users it was
+        self._estimate, self._departed = GainEstimate(), 0  # and the departed users it is based on
         self._task: asyncio.Task[None] | None = None
 
     async def report(self) -> m.ShadowReport:
-        """How the caller's decisions compare with ours."""
-        await self._service.settled()
-        n, matches, gone = await asyncio.to_thread(self._counts)
-        note = self._told.note
-        if gone < ENOUGH:
-            note = f"What we would have gained is told when {ENOUGH} users of the caller have departed; {gone} have."
+        """Compare the caller's decisions with the policy's."""
+        await self._service.flush()
+        n, matches, departed = await asyncio.to_thread(self._counts)
+        note = self._estimate.note
+        if departed < MIN_DEPARTED:
+            note = f"The gain is estimated once {MIN_DEPARTED} users of the caller have departed; so far {departed}."
         elif self._task is not None and not self._task.done():
-            note = UNDER_WAY
-        elif gone >= MORE * self._at:
-            self._at, note = gone, UNDER_WAY
-            self._task = asyncio.create_task(self._work_out())
+            note = ESTIMATING
+        elif departed >= GROWTH * self._departed:
+            self._departed, note = departed, ESTIMATING
+            self._task = asyncio.create_task(self._update())
         rate = matches / n if n else None
-        return m.ShadowReport(self._service.catalogue.shadow, n, matches, rate, self._told.gain, note)
+        return m.ShadowReport(self._service.rollout.state.shadow, n, matches, rate, self._estimate.gain, note)
 
     def _counts(self) -> tuple[int, int, int]:
-        with closing(connect(self._service.store.address)) as database:
-            ((n, matches),), ((gone,),) = database.rows(COUNTS), database.rows(GONE)
-        return n, matches, gone
+        with self._service.store.read() as snapshot:
+            ((n, matches),) = snapshot.rows(queries.SHADOW_MATCHES)
+            ((departed,),) = snapshot.rows(queries.SHADOW_DEPARTURES)
+        return n, matches, departed
 
-    async def _work_out(self) -> None:
-        service, version = self._service, self._service.catalogue.current
-        ask = {
-            "store": str(service.store.address),
-            "names": service.catalogue.names,
-            "unanswered": service.settings.unanswered,
-            "policy": policy_to_dict(version.policy),
-        }
+    async def _update(self) -> None:
+        service, state = self._service, self._service.rollout.state
+        helper = Helper(("-m", __name__))
         with tempfile.TemporaryDirectory(prefix="departing-") as folder:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "departing.service.workers.shadow"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            request = GainRequest(
+                str(service.store.address),
+                state.names,
+                service.settings.missing_feedback,
+                policy_to_dict(state.current.policy),
+                folder,
             )
             try:
-                text, _ = await process.communicate(json.dumps(ask | {"folder": folder}).encode())
-                self._told = msgspec.json.decode(text, type=Told)
+                response = await helper.request(msgspec.json.encode(request))
+                self._estimate = msgspec.json.decode(response, type=GainEstimate)
             except msgspec.DecodeError:
-                self._told = Told(note="What we would have gained could not be worked out; the log says why.")
-            except asyncio.CancelledError:
-                process.kill()
-                await process.wait()
-                raise
+                self._estimate = GainEstimate(note="The gain could not be estimated; see the log of the service.")
+            finally:
+                await helper.close()
 
     async def close(self) -> None:
-        """Give up what is being worked out."""
+        """Cancel the estimation."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-def gained(store: str, names: list[str], unanswered: str, policy: dict[str, object], folder: str) -> Told:
-    """What a policy would have gained with the users for whom the caller decided; `folder` is for the log."""
-    target = Path(folder) / "log.parquet"
-    write_log(store, unanswered, "parquet", target, shadow=True)
+def estimate_gain(request: GainRequest) -> GainEstimate:
+    """Estimate the gain of a policy over the caller, from the users for whom the caller decided."""
+    target = Path(request.folder) / "log.parquet"
+    write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", target, shadow=True)
     try:
-        log = read_log(target, categories=names)
-        ours = off_policy_value(log, policy_from_dict(policy, "the policy"), types=TYPES, bootstrap=TIMES)
+        log = read_log(target, categories=request.categories)
+        value = off_policy_value(
+            log, policy_from_dict(request.policy, "the policy"), types=TYPES, bootstrap=RESAMPLES
+        )
     except InputError as error:
-        return Told(note=f"What we would have gained cannot be told: {error}")
-    checked = ours.fit.check()
-    if checked.truncated:
-        return Told(note="Too many users of the caller are still here to tell what they bring.")
+        return GainEstimate(note=f"The gain cannot be estimated: {error}")
+    check = value.fit.check()
+    if check.truncated:
+        return GainEstimate(note="The gain cannot be estimated: too many users of the caller are still active.")
     clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
     variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
-    gain, spread = ours.best.value - checked.clicks_per_user, 1.96 * sqrt(ours.best.stderr**2 + variance)
-    told = m.Gain(ours.best.value, checked.clicks_per_user, gain, gain - spread, gain + spread, log.users)
-    return Told(told, " ".join(ours.warnings))
+    gain, margin = value.best.value - check.clicks_per_user, 1.96 * sqrt(value.best.stderr**2 + variance)
+    estimate = m.Gain(value.best.value, check.clicks_per_user, gain, gain - margin, gain + margin, log.users)
+    return GainEstimate(estimate, " ".join(value.warnings))
+
+
+def main() -> None:
+    """Estimate the gain of each request on standard input."""
+    os.nice(10)  # the service has priority
+    decode = msgspec.json.Decoder(GainRequest).decode
+    answer_requests(
+        lambda line: msgspec.json.encode(estimate_gain(decode(line))), sys.stdin.buffer, sys.stdout.buffer
+    )
 
 
 if __name__ == "__main__":
-    os.nice(10)
-    sys.stdout.buffer.write(msgspec.json.encode(gained(**json.load(sys.stdin))))
+    main()

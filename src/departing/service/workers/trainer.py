@@ -1,12 +1,11 @@
-"""The trainer: a process of its own that takes what users did from the store, plans, and publishes policies."""
+"""Trainer: a process that learns from the users' counts in the store, plans, and publishes policy versions."""
 
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,71 +19,70 @@ from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
-from departing.service.policy_version import Version, told_of
-from departing.service.rollout import allotments
-from departing.service.store.connection import Database, connect
-from departing.service.store.schema import SET
+from departing.service.event_log import event_line
+from departing.service.policy_version import EXPLORATION, LEARNED, PolicyVersion, policy_details
+from departing.service.rollout import publication
+from departing.service.store import queries
+from departing.service.store.base import Write
+from departing.service.store.connection import Database
+from departing.service.store.training import TrainingStore
 from departing.simulation.sample_log import sample_log
 
-T = TypeVar("T")
-WAIT = 1.0  # seconds between two tries to be the one that trains
-PAUSE = 0.2  # seconds between two looks at the store
-DISTINCT = 20_000  # different counts that inference looks at; with more it looks at a sample of the users
-NODES = 1_000_000  # counts that are followed to tell what a policy is worth
-TRUST = 1000  # users that an instance is worth with which the service was begun
+LOCK_SECONDS = 1.0  # between attempts to become the trainer
+MIN_PAUSE = 0.2  # seconds between looks at the store
+IDLE_FACTOR = 20  # a look that finds nothing to do is followed by a pause of so many times its duration: 5 % load
+MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
+MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashboard; takes about a second
+PRIOR_USERS = 1000  # users whose evidence the given instance is worth; a trade-off between trust in it and learning
 
 
 class ServedBayes(Bayes):
-    """The Bayes learner, told of histories by a store instead of step by step."""
+    """The Bayes learner with evidence from a store instead of single steps."""
 
-    told: MixtureLikelihood | None = None
+    stored: MixtureLikelihood | None = None
 
     def evidence(self) -> MixtureLikelihood | None:
-        """What the store tells that users did."""
-        return self.told
+        """Return the evidence in the store."""
+        return self.stored
 
     def block(
-        self, arrived: int, told: MixtureLikelihood | None, allowed: tuple[int, ...] | None = None
+        self, arrived: int, stored: MixtureLikelihood | None, allowed: tuple[int, ...] | None = None
     ) -> list[tuple[Policy, int]]:
-        """What the next users get, given how many came, what they did, and which categories may be shown."""
-        self.arrived, self.told, self.allowed = arrived, told, allowed
+        """Return the policies of the next users and how many get each.
+
+        `arrived` users have come so far; `allowed` are the categories that may be shown.
+        """
+        self.arrived, self.stored, self.allowed = arrived, stored, allowed
         if allowed is not None:
             self._tried = [policy for policy in self._tried if set(policy.phase_categories.tolist()) <= set(allowed)]
         return self._block()
 
 
-def histogram(database: Database, n_categories: int) -> tuple[Integers, Integers]:
-    """Distinct settled counts `[n, K, 4]` of users, and how many have each."""
-    rows = database.rows("SELECT counts, count(*) FROM users GROUP BY counts")
-    if len(rows) > DISTINCT:
-        share = len(rows) // DISTINCT + 1
-        query = "SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 GROUP BY counts"
-        rows = database.rows(query, share, share)
+def histogram(snapshot: Database, n_categories: int) -> tuple[Integers, Integers]:
+    """Return distinct settled counts `[n, K, 4]` of users, and the number of users `[n]` with each."""
+    rows = snapshot.rows(queries.COUNTS)
+    if len(rows) > MAX_HISTORIES:
+        every = len(rows) // MAX_HISTORIES + 1
+        rows = snapshot.rows(queries.SAMPLED_COUNTS, every, every)
     counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
     for i, (blob, n) in enumerate(rows):
         known = msgspec.msgpack.decode(blob, type=list[int])
         counts[i, : len(known)] = known
         users[i] = n
-    some = counts.any(axis=1)
-    return counts[some].reshape(-1, n_categories, 4), users[some]
+    observed = counts.any(axis=1)
+    return counts[observed].reshape(-1, n_categories, 4), users[observed]
 
 
-def _imagined(instance: Instance, n_categories: int) -> tuple[Integers, Integers]:
-    """Histories of users of an instance, so that it counts as much as so many users."""
-    seen = sample_log(instance, TRUST, seed=0, days=10_000).histories
-    counts = np.zeros((len(seen.counts), n_categories, 4), np.int64)
-    counts[:, : instance.n_categories] = seen.counts
-    return counts, seen.multiplicity
+def _prior_histories(instance: Instance, n_categories: int) -> tuple[Integers, Integers]:
+    """Sample histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit."""
+    sample = sample_log(instance, PRIOR_USERS, seed=0, days=10_000).histories
+    counts = np.zeros((len(sample.counts), n_categories, 4), np.int64)
+    counts[:, : instance.n_categories] = sample.counts
+    return counts, sample.multiplicity
 
 
-def _together(
-    counts: Integers, users: Integers, more_counts: Integers, more_users: Integers
-) -> tuple[Integers, Integers]:
-    return np.concatenate([counts, more_counts]), np.concatenate([users, more_users])
-
-
-def _in_order(instance: Instance, names: Sequence[str]) -> Instance:
-    """The instance with names, and types in the order of what they like best, so that each keeps its place."""
+def _ordered(instance: Instance, names: Sequence[str]) -> Instance:
+    """Name the categories, and order types by their favourite category, so that each type keeps its position."""
     order = np.lexsort((-instance.prior, instance.click.argmax(axis=0)))
     click, depart, on_click = (
         field[:, order] for field in (instance.click, instance.depart, instance.depart_on_click)
@@ -93,116 +91,104 @@ def _in_order(instance: Instance, names: Sequence[str]) -> Instance:
 
 
 class Trainer:
-    """Looks at the store now and then, and publishes what is best by now."""
+    """Publishes new policy versions when enough users have come or the categories have changed."""
 
-    def __init__(self, database: Database, types: int, seed: int = 0, growth: float = 0.1) -> None:
-        self.types, self.seed, self.growth, self.database = types, seed, growth, database
+    def __init__(self, store: TrainingStore, types: int, seed: int = 0, growth: float = 0.1) -> None:
+        self.types, self.seed, self.growth, self.store = types, seed, growth, store
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
-        self._allowed = self._kept("allowed", tuple)
+        self._allowed = store.setting("allowed", tuple)
 
-    def _given(self) -> Instance | None:
-        """The instance that the service was begun with."""
-        return self._kept("instance", lambda document: Instance.from_dict(document, "the instance"))
-
-    def _kept(self, key: str, made: Callable[[Any], T]) -> T | None:
-        """What is kept in the store under a name."""
-        rows = self.database.rows("SELECT value FROM meta WHERE key = ?", key)
-        return made(json.loads(rows[0][0])) if rows else None
+    def given_instance(self) -> Instance | None:
+        """Return the instance with which the service was started."""
+        return self.store.setting("instance", lambda document: Instance.from_dict(document, "the instance"))
 
     def _resume(self) -> ServedBayes | None:
-        """The learner of an earlier process, if it thought of as many types."""
-        learner = self._kept("learner", lambda state: ServedBayes.from_state(alive(state)))
+        """Return the learner of an earlier process, if it has as many types."""
+        learner = self.store.setting("learner", lambda state: ServedBayes.from_state(alive(state)))
         assert learner is None or isinstance(learner, ServedBayes)
         return learner if learner is not None and learner.n_types == self.types else None
 
     def step(self) -> bool:
-        """Train if enough users have come since the last time; whether a policy was published."""
-        with self.database.snapshot():
-            rows = self.database.rows("SELECT name, retired FROM categories ORDER BY category")
-            names, allowed = [name for name, _ in rows], tuple(a for a, (_, gone) in enumerate(rows) if gone is None)
-            ((arrived,),) = self.database.rows("SELECT count(*) FROM users")
+        """Train if enough users have come since the last time; return whether versions were published."""
+        with self.store.read() as snapshot:
+            rows = snapshot.rows(queries.CATEGORIES)
+            names = [name for name, _ in rows]
+            allowed = tuple(a for a, (_, retired) in enumerate(rows) if retired is None)
+            ((arrived,),) = snapshot.rows(queries.USER_COUNT)
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
                 return False
-            counts, users = histogram(self.database, len(names))
-            given = self._given()
+            counts, users = histogram(snapshot, len(names))
+            given = self.given_instance()
         if not len(users) and (self._trained_at >= 0 or given is not None):
             return False
         if given is not None and given.n_categories <= len(names):
-            counts, users = _together(counts, users, *_imagined(given, len(names)))
-        learner = self._learner(len(names))
+            prior_counts, prior_users = _prior_histories(given, len(names))
+            counts, users = np.concatenate([counts, prior_counts]), np.concatenate([users, prior_users])
+        learner = self.learner
+        if learner is None or learner.n_categories != len(names):
+            learner = self.learner = ServedBayes(self.types, len(names), self.seed, growth=self.growth)
         evidence = MixtureLikelihood.from_counts(counts, users, self.types) if len(users) else None
-        parts = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
+        trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
         self._trained_at, self._allowed = arrived, allowed
-        self._publish(names, parts, learner)
+        self._publish(names, trials, learner)
         return True
 
-    def _learner(self, n_categories: int) -> ServedBayes:
-        if self.learner is None or self.learner.n_categories != n_categories:
-            self.learner = ServedBayes(self.types, n_categories, self.seed, growth=self.growth)
-        return self.learner
-
-    def _publish(self, names: Sequence[str], parts: list[tuple[Policy, int]], learner: ServedBayes) -> None:
-        named = _in_order(learner.instance(), names)
-        best = planned(named, learner.allowed)
-        largest = max(range(len(parts)), key=lambda i: parts[i][1])
-        made = [self._version(policy, named, best, learner) for policy, _ in parts]
-        made[largest].about |= {"source": "the best by now", "loss": learner.loss}
+    def _publish(self, names: Sequence[str], trials: list[tuple[Policy, int]], learner: ServedBayes) -> None:
+        """Publish the policies of the next users; the one with most users is for all after them."""
+        instance = _ordered(learner.instance(), names)
+        best = planned(instance, learner.allowed)
+        versions = [self._version(policy, instance, best, learner) for policy, _ in trials]
+        largest = max(range(len(trials)), key=lambda i: trials[i][1])
+        versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
         state = json.dumps(plain(learner.state()))
-        database = self.database
-        with database.transaction():
-            ((latest,),) = database.rows("SELECT coalesce(max(version), -1) FROM policies")
-            for number, version in enumerate(made, latest + 1):
+
+        def writes(first: int) -> list[Write]:
+            for number, version in enumerate(versions, first):
                 version.number = number
-            allotted = [(version.number, users) for version, (_, users) in zip(made, parts, strict=True)]
-            database.many("INSERT INTO policies VALUES (?, ?, ?, ?)", [version.row() for version in made])
-            database.rows("DELETE FROM meta WHERE key LIKE ?", "first %")
-            for query, values in allotments(allotted, made[largest].number):
-                database.rows(query, *values)
-            database.rows(SET, "learner", state)
-            database.rows(SET, "allowed", json.dumps(self._allowed))
+            allocations = [(version.number, users) for version, (_, users) in zip(versions, trials, strict=True)]
+            return [
+                *publication(versions, allocations, versions[largest].number),
+                (queries.UNSET_LIKE, ("first %",)),
+                (queries.SET, ("learner", state)),
+                (queries.SET, ("allowed", json.dumps(self._allowed))),
+            ]
 
-    def _version(self, policy: Policy, named: Instance, best: Plan, learner: ServedBayes) -> Version:
-        worth = evaluate(named, policy, 1e-3, NODES)
-        about = told_of(policy, named) | {
-            "lower": worth.lower,
+        self.store.publish(writes)
+
+    def _version(self, policy: Policy, instance: Instance, best: Plan, learner: ServedBayes) -> PolicyVersion:
+        value = evaluate(instance, policy, 1e-3, MAX_NODES)
+        details = policy_details(policy, instance) | {
+            "lower": value.lower,
             "upper": best.upper,
-            "source": "tried to find out",
-            "arrived": learner.arrived,
+            "source": EXPLORATION,
+            "users": learner.arrived,
         }
-        return Version(-1, time.time(), policy, named.n_categories, about)
+        return PolicyVersion(-1, time.time(), policy, instance.n_categories, details)
 
 
-def main(types: str, seed: str, server: str) -> None:
-    """Train until the server, our parent, is gone; of several trainers of a store one does, the others wait."""
-    os.nice(19)  # recommending goes first
+def main(types: str, seed: str, parent: str) -> None:
+    """Train until the parent process has ended; of several trainers of a store one trains and the others wait."""
+    os.nice(19)  # the service has priority
     try:
-        _train(int(types), int(seed), int(server), os.environ["DEPARTING_STORE"])
-    except (InputError, OSError, RuntimeError) as error:
-        _end(error)
+        _train(int(types), int(seed), int(parent), os.environ["DEPARTING_STORE"])
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
+        expected = isinstance(error, InputError | OSError | RuntimeError)
+        if not expected and type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
             raise
-        _end(error)
-
-
-def _end(error: Exception) -> None:
-    """Tell why training has ended, in a line; it is begun again."""
-    sys.exit(
-        json.dumps({"time": round(time.time(), 3), "event": "trainer ends", "error": " ".join(str(error).split())})
-    )
+        sys.exit(event_line("trainer_failed", error=" ".join(str(error).split())))  # it is restarted
 
 
 def _train(types: int, seed: int, parent: int, address: str) -> None:
-    with closing(connect(address)) as database:
-        while os.getppid() == parent and not database.lead():
-            time.sleep(WAIT)
-        trainer = Trainer(database, types, seed)
+    with closing(TrainingStore(address)) as store:
+        while os.getppid() == parent and not store.acquire_lock():
+            time.sleep(LOCK_SECONDS)
+        trainer = Trainer(store, types, seed)
         while os.getppid() == parent:
-            began = time.monotonic()
+            started = time.monotonic()
             if not trainer.step():
-                time.sleep(max(PAUSE, 20 * (time.monotonic() - began)))
+                time.sleep(max(MIN_PAUSE, IDLE_FACTOR * (time.monotonic() - started)))
 
 
 if __name__ == "__main__":
