@@ -60,7 +60,7 @@ def test_the_same_ask_gives_the_same_answer(server):
     other = json.dumps({"user": "eve", "event": "mine-1"}).encode()
     status, text = raw(server, "/v1/recommend", other)
     assert status == 422
-    assert b"used for another user" in text
+    assert b"already used for another user" in text
 
 
 def test_many_threads_answer_one_event_and_one_wins(server):
@@ -89,18 +89,18 @@ def test_many_threads_answer_one_event_and_one_wins(server):
         ("POST", "/v1/recommend", b"[]", 422, "Expected `object`"),
         ("POST", "/v1/recommend", b'{"user": ""}', 422, "length >= 1"),
         ("POST", "/v1/recommend", b'{"user": "a", "x": 1}', 422, "unknown field `x`"),
-        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "category is 'golf'; known are"),
-        ("POST", "/v1/recommend", b'{"user": "a", "event": "e-7"}', 422, "made by the service"),
+        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "category is 'golf'; expected one of"),
+        ("POST", "/v1/recommend", b'{"user": "a", "event": "e-7"}', 422, "reserved for the service"),
         ("POST", "/v1/recommend", b'{"user": "' + b"x" * 300 + b'"}', 422, "length <= 200"),
         ("POST", "/v1/feedback", b'{"event": "e-1"}', 422, "missing required field `clicked`"),
         ("POST", "/v1/feedback", b'{"event": "e-1", "clicked": 1}', 422, "Expected `bool`"),
         ("POST", "/v1/feedback", b"[" + b" " * (1 << 20) + b"]", 413, "larger than"),
-        ("POST", "/v1/policy", b'{"version": 99}', 404, "no version 99"),
-        ("POST", "/v1/categories", b'{"name": "news"}', 422, "there is such a category"),
-        ("GET", "/v1/users/nobody", None, 404, "no user 'nobody'"),
-        ("GET", "/v1/users/%00%27%3B--", None, 404, "no user"),
+        ("POST", "/v1/policy", b'{"version": 99}', 404, "no such policy version"),
+        ("POST", "/v1/categories", b'{"name": "news"}', 422, "already exists"),
+        ("GET", "/v1/users/nobody", None, 404, "user is 'nobody'"),
+        ("GET", "/v1/users/%00%27%3B--", None, 404, "no such user"),
         ("DELETE", "/v1/recommend", None, 405, "does not accept DELETE"),
-        ("GET", "/v1/log?format=xlsx", None, 422, "allowed are jsonl, parquet"),
+        ("GET", "/v1/log?format=xlsx", None, 422, "expected one of jsonl, parquet"),
         ("GET", "/elsewhere", None, 404, "no path /elsewhere"),
     ],
 )
@@ -120,7 +120,7 @@ def test_categories_come_and_go_while_it_runs(tmp_path):
         client.call("POST", "/v1/categories", {"name": "news"})
         for name in ("sports", "music", "golf"):
             client.call("POST", "/v1/categories/retire", {"name": name})
-        with pytest.raises(dp.InputError, match="the last category"):
+        with pytest.raises(dp.InputError, match="the last available category"):
             client.call("POST", "/v1/categories/retire", {"name": "news"})
 
 
@@ -132,7 +132,7 @@ def test_people_are_forgotten_and_their_counts_stay(tmp_path):
             client.recommend("secret name 2")  # and never an answer
         assert client.forget("secret name")
         assert client.forget("secret name 2")
-        with pytest.raises(dp.InputError, match="There is no user"):
+        with pytest.raises(dp.InputError, match="no such user"):
             client.user("secret name")
         server.stop()
         found, kept = recount(server.store)
@@ -197,7 +197,7 @@ def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
         wait_until(lambda: client.user("ann")["departed"])
         client.recommend("ann")  # a new life
         assert not client.user("ann")["departed"]
-        assert b"departing_returned_total 1" in raw(server, "/metrics")[1]
+        assert b"departing_returned_users_total 1" in raw(server, "/metrics")[1]
 
 
 def test_keys_are_needed_where_there_are_keys(tmp_path):
@@ -229,7 +229,7 @@ def test_pages_of_strangers_are_refused(server, headers, status):
 
 
 def test_others_are_not_served_without_a_key(tmp_path):
-    with pytest.raises(AssertionError, match="without a key only this machine is served"):
+    with pytest.raises(AssertionError, match="without an API key only"):
         serving(tmp_path, "--learn", "--host", "0.0.0.0", *CATEGORIES).__enter__()
 
 
