@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import departing as dp
-from departing.fitting.goodness_of_fit import COUNT_GROUPS, STEP_GROUPS, Cell, _chi_squared_test, check_forecasts
+from departing.fitting.goodness_of_fit import COUNT_LABELS, STEP_GROUPS, Cell, _chi_squared_test, check_forecasts
 
 SITE = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.6], [0.7, 0.4]], 0.02, categories=["news", "film"])
 
@@ -37,7 +37,7 @@ def by_hand(instance, part):
         clicked, departed = outcome in (0, 3), outcome >= 2
         group = int(np.searchsorted(STEP_GROUPS, step + 1, side="right") - 1)
         clicks, no_clicks = mine[:, [0, 3]].sum(), mine[:, [1, 2]].sum()
-        before = min(clicks, COUNT_GROUPS - 1), min(no_clicks, COUNT_GROUPS - 1)
+        before = min(clicks, len(COUNT_LABELS) - 1), min(no_clicks, len(COUNT_LABELS) - 1)
         responses = [("click", clicked, click + last)]
         if not pending:
             responses += [("depart_on_click", departed, last / (click + last))] if clicked else []

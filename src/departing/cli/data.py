@@ -96,7 +96,6 @@ def fit(
     """Find the types of users in an event log, what makes each leave, and what the best policy would gain."""
     from departing.cli.tables import fit as report
     from departing.fitting.fit import fit as estimate
-    from departing.fitting.plot import draw_fit
     from departing.model.files import DOCUMENT_SUFFIXES, check_writable
     from departing.model.validation import check_int
     from departing.offpolicy.gains import policy_gains
@@ -124,7 +123,7 @@ def fit(
     if save is not None:
         found.instance.save(save)
     if picture is not None:
-        figures.save(draw_fit(found, checked), picture, 130)
+        found.plot(picture, check=checked)
     if not as_json:
         _print_fit(read, found, checked)
     worth = None

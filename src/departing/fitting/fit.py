@@ -70,8 +70,6 @@ class Fit:
     ----------
     instance : Instance
         Estimate, types in order of decreasing share.
-    log_likelihood : float
-        Log-likelihood of the histories, in nats.
     criteria : tuple of SelectionCriteria
         One entry for each number of types that was tried.
     warnings : tuple of str
@@ -91,7 +89,6 @@ class Fit:
     """
 
     instance: Instance
-    log_likelihood: float
     criteria: tuple[SelectionCriteria, ...]
     warnings: tuple[str, ...]
     identified: Parameters
@@ -100,6 +97,11 @@ class Fit:
     logits: Floats
     covariance: Floats
     pseudocount: float
+
+    @cached_property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of the histories, in nats."""
+        return self.likelihood.log_likelihood(self.logits)
 
     @cached_property
     def stderr(self) -> Parameters:
@@ -213,9 +215,9 @@ class Fit:
 
     def describe(self) -> str:
         """Describe the fit in one sentence."""
-        shares, users = ", ".join(f"{share:.0%}" for share in self.instance.prior), self.histories.users
+        shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
         noun = "type" if self.instance.n_types == 1 else "types"
-        return f"{self.instance.n_types} {noun} of users ({shares}), estimated from {users:,} users."
+        return f"{self.instance.n_types} {noun} of users ({shares}), estimated from {self.histories.users:,} users."
 
     def summary(self) -> str:
         """Overview in several lines: types, criteria for the number of types, warnings.
@@ -251,19 +253,13 @@ class Fit:
             Result of `check()`; adds the survival curve, observed and expected.
         """
         from departing.fitting.plot import draw_fit
-        from departing.plotting.figures import save
 
-        figure = draw_fit(self, check)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return draw_fit(self, check, path)
 
     def __repr__(self) -> str:
-        inst = self.instance
-        shares = ", ".join(f"{share:.0%}" for share in inst.prior)
-        return (
-            f"<Fit of {self.histories.users} users: {inst.n_types} types ({shares}), {inst.n_categories} categories>"
-        )
+        shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
+        types = f"{self.instance.n_types} types ({shares}), {self.instance.n_categories} categories"
+        return f"<Fit of {self.histories.users} users: {types}>"
 
 
 def fit(
@@ -343,7 +339,16 @@ def fit(
         if progress is not None:
             progress(done + 1, len(candidates))
     chosen = min(criteria, key=lambda row: row.bic if criterion == "bic" else -row.held_out).types
-    return _fit(histories, optima[chosen], tuple(criteria), notes, pseudocount)
+    likelihood, parameters = optima[chosen].likelihood, sort_types(optima[chosen].parameters)
+    logits = likelihood.to_logits(parameters)
+    curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
+    covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T
+    instance = Instance(**vars(parameters), categories=histories.categories)
+    identified, warnings = assess_identifiability(instance, optima[chosen], logits, covariance)
+    warnings = (*notes, *warnings)
+    return Fit(
+        instance, tuple(criteria), warnings, identified, histories, likelihood, logits, covariance, pseudocount
+    )
 
 
 def _candidate_types(types: int | Iterable[int], histories: Histories) -> list[int]:
@@ -437,32 +442,3 @@ def _criteria(optimum: Optimum, held_out: Integers, pseudocount: float) -> Selec
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     bic = float(d * np.log(likelihood.users.sum()) - 2 * value)
     return SelectionCriteria(likelihood.n_types, d, value, bic, held_out_mean)
-
-
-def _fit(
-    histories: Histories,
-    optimum: Optimum,
-    criteria: tuple[SelectionCriteria, ...],
-    notes: list[str],
-    pseudocount: float,
-) -> Fit:
-    """Fit at an optimum, its types sorted."""
-    likelihood, parameters = optimum.likelihood, sort_types(optimum.parameters)
-    logits = likelihood.to_logits(parameters)
-    curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
-    covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T
-    names = {"categories": histories.categories} if histories.categories is not None else {}
-    instance = Instance(**vars(parameters), **names)
-    identifiability = assess_identifiability(instance, optimum, logits, covariance)
-    return Fit(
-        instance,
-        likelihood.log_likelihood(logits),
-        criteria,
-        (*notes, *identifiability.warnings),
-        identifiability.identified,
-        histories,
-        likelihood,
-        logits,
-        covariance,
-        pseudocount,
-    )

@@ -7,6 +7,7 @@ mean 0 and a known variance.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from typing import Protocol, runtime_checkable
 
@@ -20,7 +21,7 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, 
 RESPONSES = ("click", "depart", "depart_on_click")
 # Cells trade resolution against power: early steps, with most of the data, one by one; later ones in wider groups.
 STEP_GROUPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # first step of each group
-COUNT_GROUPS = 4  # previous clicks or no-clicks: 0, 1, 2, 3 or more
+COUNT_LABELS = ("0 {}s", "1 {}", "2 {}s", "3 or more {}s")  # groups of previous clicks and no-clicks
 MIN_EXPECTED = 5.0  # expected successes and failures per cell (Cochran's rule for chi-squared tests)
 SIGNIFICANCE = 0.01  # p-value above which there is no evidence of misfit; low, since every log is checked
 # Share of users active after the longest history above which clicks per user depend on unobserved steps.
@@ -146,52 +147,42 @@ class FitCheck:
     __str__ = summary
 
 
-class _CellSums:
-    """Sums over steps by cell, `[responses, cells, (steps, observed, expected, variance)]`."""
-
-    def __init__(self, cells: int) -> None:
-        self.values = np.zeros((len(RESPONSES), cells, 4))
-
-    def add(self, response: int, cell: Integers, observed: npt.NDArray[np.bool_], prob: Floats) -> None:
-        for column, value in enumerate((np.ones(len(cell)), observed, prob, prob * (1 - prob))):
-            np.add.at(self.values[response, :, column], cell, value)
-
-    def cells(self, groups: list[str]) -> tuple[Cell, ...]:
-        """Cells that are not empty; `groups` describes them."""
-        return tuple(
-            Cell(response, group, int(n), int(observed), expected, variance)
-            for response, values in zip(RESPONSES, self.values, strict=True)
-            for group, (n, observed, expected, variance) in zip(groups, values.tolist(), strict=True)
-            if n and (expected or observed)
-        )
-
-
 def check_forecasts(instance: Instance, episodes: Iterable[EpisodeChunk]) -> FitCheck:
     """Compare the steps of a log with their forecasts by `instance`."""
-    k, n_groups = instance.n_categories, len(STEP_GROUPS)
-    by_step, by_counts = _CellSums(n_groups * k), _CellSums(COUNT_GROUPS * COUNT_GROUPS * k)
-    totals = [np.zeros((0, 5)), *(_add_chunk(instance, chunk, by_step, by_counts) for chunk in episodes)]
+    labels = _cell_labels(instance.categories)
+    sums = np.zeros((len(RESPONSES), len(labels), 4))
+    totals = [np.zeros((0, 5)), *(_add_chunk(instance, chunk, sums) for chunk in episodes)]
     total = np.zeros((max(map(len, totals)), 5))
     for part in totals:
         total[: len(part)] += part
     shown, clicks, *_ = total.T
     survival, expected = np.cumprod(1 - total[:, 3:] / np.maximum(total[:, 2:3], 1.0), axis=0).T
-    step_cells = by_step.cells(
-        [f"{_steps_label(g)} of {name!r}" for g in range(n_groups) for name in instance.categories]
-    )
-    previous = [
-        f"{_count_label(c, 'click')} and {_count_label(s, 'no-click')}"
-        for c in range(COUNT_GROUPS)
-        for s in range(COUNT_GROUPS)
-    ]
-    count_cells = by_counts.cells([f"{name!r} after {label}" for label in previous for name in instance.categories])
-    p_value = min(1.0, 2 * min(_chi_squared_test(step_cells), _chi_squared_test(count_cells)))
-    return FitCheck(
-        step_cells, count_cells, p_value, np.append(1.0, survival), np.append(1.0, expected), clicks / shown
+    n = len(STEP_GROUPS) * instance.n_categories
+    by_step, by_counts = _cells(sums[:, :n], labels[:n]), _cells(sums[:, n:], labels[n:])
+    p_value = min(1.0, 2 * min(_chi_squared_test(by_step), _chi_squared_test(by_counts)))
+    return FitCheck(by_step, by_counts, p_value, np.append(1.0, survival), np.append(1.0, expected), clicks / shown)
+
+
+def _cell_labels(categories: Iterable[str]) -> list[str]:
+    """Descriptions of the cells by step and category, then of those by previous clicks, no-clicks and category."""
+    steps = [f"step {a}" if b == a + 1 else f"steps {a} to {b - 1}" for a, b in pairwise(STEP_GROUPS.tolist())]
+    steps.append(f"step {STEP_GROUPS[-1]} and later")
+    previous = [f"{c.format('click')} and {s.format('no-click')}" for c in COUNT_LABELS for s in COUNT_LABELS]
+    labels = [f"{step} of {name!r}" for step in steps for name in categories]
+    return labels + [f"{name!r} after {counts}" for counts in previous for name in categories]
+
+
+def _cells(sums: Floats, labels: list[str]) -> tuple[Cell, ...]:
+    """Cells that are not empty, from `sums[responses, cells, (steps, observed, expected, variance)]`."""
+    return tuple(
+        Cell(response, label, int(n), int(observed), expected, variance)
+        for response, rows in zip(RESPONSES, sums.tolist(), strict=True)
+        for label, (n, observed, expected, variance) in zip(labels, rows, strict=True)
+        if n and (expected or observed)
     )
 
 
-def _add_chunk(instance: Instance, chunk: EpisodeChunk, by_step: _CellSums, by_counts: _CellSums) -> Floats:
+def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
     """Add the steps of some users to the cells, all first steps, then all second steps, and so on.
 
     Returns totals by step, `[n, (steps, clicks, steps with known departure, departures, expected departures)]`.
@@ -204,7 +195,7 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, by_step: _CellSums, by_c
     order = np.argsort(chunk.step, kind="stable")
     bounds = np.searchsorted(chunk.step[order], np.arange(int(chunk.step.max()) + 2 if len(index) else 0))
     totals = np.zeros((max(len(bounds) - 1, 0), 5))
-    for step, (first, last) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
+    for step, (first, last) in enumerate(pairwise(bounds.tolist())):
         rows = order[first:last]
         user, category, outcome = index[rows], chunk.category[rows], chunk.outcome[rows]
         belief = posterior(weights[user], instance.prior)
@@ -215,14 +206,12 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, by_step: _CellSums, by_c
         depart_on_click = prob[:, CLICK_DEPART] / np.maximum(click, 1e-300)
         known = ~chunk.pending[rows]
         step_group = np.searchsorted(STEP_GROUPS, step + 1, side="right") - 1
-        counts = np.minimum(previous[user], COUNT_GROUPS - 1)
-        for sums, cell in (
-            (by_step, step_group * k + category),
-            (by_counts, (counts[:, 0] * COUNT_GROUPS + counts[:, 1]) * k + category),
-        ):
-            sums.add(0, cell, clicked, click)
+        counts = np.minimum(previous[user], len(COUNT_LABELS) - 1)
+        count_group = len(STEP_GROUPS) + counts[:, 0] * len(COUNT_LABELS) + counts[:, 1]
+        for cell in (step_group * k + category, count_group * k + category):
+            _add(sums[0], cell, clicked, click)
             for response, among, forecast in ((1, ~clicked & known, depart), (2, clicked & known, depart_on_click)):
-                sums.add(response, cell[among], departed[among], forecast[among])
+                _add(sums[response], cell[among], departed[among], forecast[among])
         expected = np.where(clicked, depart_on_click, depart)
         totals[step] = len(rows), clicked.sum(), known.sum(), departed[known].sum(), expected[known].sum()
         weights[user] += log_prob[4 * category + outcome]
@@ -231,22 +220,15 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, by_step: _CellSums, by_c
     return totals
 
 
+def _add(sums: Floats, cell: Integers, observed: npt.NDArray[np.bool_], prob: Floats) -> None:
+    """Add steps, observed and expected responses and their variance to `sums[cells, 4]`."""
+    for column, value in enumerate((np.ones(len(cell)), observed, prob, prob * (1 - prob))):
+        np.add.at(sums[:, column], cell, value)
+
+
 def _chi_squared_test(cells: Iterable[Cell]) -> float:
     """p-value of the sum of squared z-scores of the cells that are large enough."""
     from scipy.special import chdtrc  # 0.1 s to import
 
     scores = [cell.z for cell in cells if cell.testable]
     return float(chdtrc(len(scores), sum(z * z for z in scores))) if scores else 1.0
-
-
-def _steps_label(group: int) -> str:
-    first = int(STEP_GROUPS[group])
-    if group + 1 == len(STEP_GROUPS):
-        return f"step {first} and later"
-    last = int(STEP_GROUPS[group + 1]) - 1
-    return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
-def _count_label(n: int, noun: str) -> str:
-    number = f"{n} or more" if n == COUNT_GROUPS - 1 else str(n)
-    return f"{number} {noun}{'' if n == 1 else 's'}"

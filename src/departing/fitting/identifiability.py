@@ -1,6 +1,5 @@
 """Identifiability of an estimate: parameters and types that the histories do not determine."""
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -23,18 +22,13 @@ SAME_TYPE_STDERRS = 3.0
 MIN_LONG_SHARE = 0.01  # share of users with 2 M - 1 steps below which types rest on a handful of users
 
 
-@dataclass(frozen=True)
-class Identifiability:
-    """Booleans for prior, click, depart and depart_on_click, and sentences about those that are False."""
-
-    identified: Parameters
-    warnings: tuple[str, ...]
-
-
 def assess_identifiability(
     instance: Instance, optimum: Optimum, logits: Floats, covariance: Floats
-) -> Identifiability:
-    """Find the parameters of `instance`, at `logits[d]` with `covariance[d, d]`, that are not identifiable."""
+) -> tuple[Parameters, tuple[str, ...]]:
+    """Find the parameters of `instance`, at `logits[d]` with `covariance[d, d]`, that are not identifiable.
+
+    Returns booleans in the shape of the parameters, and sentences about those that are False.
+    """
     likelihood = optimum.likelihood
     prob = likelihood.response_probabilities(logits)
     variance = np.diag(covariance)
@@ -69,7 +63,7 @@ def assess_identifiability(
             shares[:] = False
     if (np.sqrt(variance[prob.size :]) > MAX_LOGIT_STDERR).any():
         shares[:] = False
-    return Identifiability(likelihood.parameters(shares, responses, True, True), tuple(warnings))
+    return likelihood.parameters(shares, responses, True, True), tuple(warnings)
 
 
 def _expected_responses(likelihood: MixtureLikelihood, logits: Floats) -> Floats:

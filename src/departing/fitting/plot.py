@@ -1,5 +1,7 @@
 """Plot of a fit: click and departure probabilities by type, and observed against fitted survival."""
 
+import os
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -9,13 +11,13 @@ from matplotlib.ticker import MaxNLocator
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.model.instance import Floats
-from departing.plotting.figures import BLUE, INK, ORANGE, shorten, tidy
+from departing.plotting.figures import BLUE, INK, ORANGE, save, shorten, tidy
 
 MAX_CATEGORIES = 30  # rows of a heat map that stay readable on one page
 
 
-def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
-    """Heat maps of click and departure probabilities; with a `check`, observed against fitted survival as well."""
+def draw_fit(fit: Fit, check: FitCheck | None = None, path: str | os.PathLike[str] | None = None) -> Figure:
+    """Draw heat maps of click and departure probabilities and, with a `check`, observed and expected survival."""
     instance = fit.instance
     rows = min(instance.n_categories, MAX_CATEGORIES)
     maps = (("click", "click probability", BLUE), ("departure_probabilities", "departure probability", ORANGE))
@@ -26,6 +28,8 @@ def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
         _heat_map(axes, getattr(instance, field)[:rows], fit, title, colour)
     if check is not None:
         _survival(panels[-1], check)
+    if path is not None:
+        save(figure, path)
     return figure
 
 

@@ -162,12 +162,8 @@ class OffPolicyValue:
             File to write, ending in .svg, .png or .pdf.
         """
         from departing.offpolicy.plot import draw_off_policy_value
-        from departing.plotting.figures import save
 
-        figure = draw_off_policy_value(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return draw_off_policy_value(self, path)
 
 
 def off_policy_value(
