@@ -1,4 +1,4 @@
-"""The commands visits, fit and value, as a user calls them."""
+"""The commands sample-log, fit and ope, called as a user does."""
 
 import json
 
@@ -12,19 +12,19 @@ from helpers.commands import call, told, values
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
     path = tmp_path_factory.mktemp("site") / "events.parquet"
-    said = told("sample-log", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
-    assert "of 20,000 users" in said
+    text = told("sample-log", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
+    assert "of 20,000 users" in text
     return path
 
 
-def test_fit_tells_types_errors_and_gains(log, tmp_path):
+def test_fit_prints_types_standard_errors_and_gains(log, tmp_path):
     printed = told(
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
-        "-o", tmp_path / "found.toml", "--picture", tmp_path / "fit.svg",
+        "-o", tmp_path / "fitted.toml", "--plot", tmp_path / "fit.svg",
     )  # fmt: skip
-    for words in ("How many types?", "love news", "±", "no evidence of misfit", "policy of the log", "found.toml"):
+    for words in ("Number of types", "love news", "±", "no evidence of misfit", "policy of the log", "fitted.toml"):
         assert words in printed
-    found = dp.Instance.load(tmp_path / "found.toml")
+    found = dp.Instance.load(tmp_path / "fitted.toml")
     assert found.categories == ("music", "news", "sport")
     assert found.n_types == 3
     assert (tmp_path / "fit.svg").read_text().startswith("<?xml")
@@ -46,7 +46,7 @@ def test_fit_as_json(log, tmp_path):
     assert all(a < b for row, other in zip(low, high, strict=True) for a, b in zip(row, other, strict=True))
 
 
-def test_csv_with_other_names_and_a_flag_of_departures(tmp_path):
+def test_csv_with_other_column_names_and_departures(tmp_path):
     path = tmp_path / "clicks.csv"
     rows = ["who,when,what,hit,left"]
     for user in range(60):
@@ -62,7 +62,7 @@ def test_csv_with_other_names_and_a_flag_of_departures(tmp_path):
     assert "perhaps" in (tmp_path / "bad.csv").read_text()
 
 
-def test_visits_as_json(tmp_path):
+def test_sample_log_as_json(tmp_path):
     found = values("sample-log", "blog", "--users", "100", "-o", tmp_path / "a.csv")
     assert found["users"] == 100
     assert len((tmp_path / "a.csv").read_text().splitlines()) == found["events"] + 1
@@ -72,22 +72,22 @@ def test_visits_as_json(tmp_path):
     ("arguments", "sentence"),
     [
         (["--types", "0"], "Error: --types is '0'; expected numbers from 1 to 64"),
-        (["--types", "3-1"], "types is '3-1'"),
-        (["--types", "many"], "types is 'many'; expected numbers from 1 to 64"),
-        (["--bootstrap", "3"], "Error: --bootstrap is 3; expected at least 20 draws, or 0"),
+        (["--types", "3-1"], "--types is '3-1'"),
+        (["--types", "many"], "--types is 'many'; expected numbers from 1 to 64"),
+        (["--bootstrap", "3"], "Error: --bootstrap is 3; expected an integer ≥ 20"),
         (["--inactive-after", "300 days"], "the log must be longer than --inactive-after"),
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
         (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a span such as '30 days'"),
-        (["--criterion", "best"], "criterion is 'best'; expected one of bic, held-out"),
-        (["-o", "found.txt"], "allowed endings"),
-        (["--picture", "found.txt"], "allowed endings"),
-        (["--sure"], "but users stayed after"),
+        (["--criterion", "best"], "--criterion is 'best'; expected one of bic, held-out"),
+        (["-o", "fitted.txt"], "allowed endings"),
+        (["--plot", "fitted.txt"], "allowed endings"),
+        (["--sure-departure"], "but users stayed after"),
         (["--categories", "news,news"], "--categories has the name 'news' twice"),
         (["--memory-limit", "1 kB"], "--memory-limit is '1 kB'; expected a size from '100 MB'"),
     ],
 )
-def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, monkeypatch):
+def test_invalid_input_of_fit_prints_one_message(log, arguments, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = call("fit", log, "--types", "1", "--inactive-after", "14 days", *arguments)
     assert done.exit_code == 2
@@ -96,7 +96,7 @@ def test_bad_input_gets_one_clear_sentence(log, arguments, sentence, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_does_not_tell_who_departed(log):
+def test_log_without_departures_requires_an_inactivity_period(log):
     done = call("fit", log)
     assert done.exit_code == 2
     assert (
@@ -104,7 +104,7 @@ def test_a_log_that_does_not_tell_who_departed(log):
     )
 
 
-def test_categories_that_are_not_named_still_tell_who_was_there(log):
+def test_unselected_categories_still_show_that_users_were_active(log):
     found = values(
         "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
     )
@@ -114,7 +114,7 @@ def test_categories_that_are_not_named_still_tell_who_was_there(log):
     assert found["instance"]["categories"] == ["news", "sport"]
 
 
-def test_value_tells_what_policies_would_have_earned(log, tmp_path):
+def test_ope_estimates_the_value_of_policies(log, tmp_path):
     chosen = ["fixed:news", "greedy", tmp_path / "walk.toml"]
     dp.Walk([1], then=0).save(tmp_path / "walk.toml")
     options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
@@ -147,11 +147,11 @@ def test_value_tells_what_policies_would_have_earned(log, tmp_path):
         (["fixed:film"], "film"),
         (["nonsense"], "There is no policy 'nonsense'"),
         (["greedy", "--confidence", "2"], "--confidence is 2"),
-        (["greedy", "--bootstrap", "1"], "--bootstrap is 1; expected"),
+        (["greedy", "--bootstrap", "1"], "--bootstrap is 1; expected an integer ≥ 20"),
         (["greedy", "--propensity", "chance"], "There is no column 'chance'"),
     ],
 )
-def test_bad_input_of_value_gets_one_clear_sentence(log, arguments, sentence):
+def test_invalid_input_of_ope_prints_one_message(log, arguments, sentence):
     done = call("ope", log, "--types", "1", "--inactive-after", "14 days", *arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr

@@ -11,33 +11,33 @@ def release(tmp_path_factory):
     return write(tmp_path_factory.mktemp("ml") / "ml", *draw(1), "latest")
 
 
-def test_types_are_made_told_and_saved(release, tmp_path):
-    saved, picture = tmp_path / "a.toml", tmp_path / "a.png"
+def test_types_are_built_printed_and_saved(release, tmp_path):
+    saved, plot = tmp_path / "a.toml", tmp_path / "a.png"
     options = ["--genres", "Action, Drama", "--types", 2, "--depart", "0.5,0.4", "--seed", 3]
-    text = told("movielens", release, *options, "-o", saved, "--picture", picture)
+    text = told("movielens", release, *options, "-o", saved, "--plot", plot)
     assert "ratings by 30 users" in text
     assert "│ Comedy" in text
-    assert "of users (type 1): click most on" in text
+    assert "of users: clicks most on" in text
     assert "left out who lack a rating in some genre" in text
     assert "best for every type" in text
     assert f"Saved to {saved}" in text.replace("\n", " ")
-    assert picture.stat().st_size > 10_000
+    assert plot.stat().st_size > 10_000
     found = dp.Instance.load(saved)
     assert (found.categories, found.n_types) == (("Action", "Drama"), 2)
     assert found.depart.tolist() == [[0.5, 0.5], [0.4, 0.4]]
     again = values("movielens", zipped(release, tmp_path / "ml.zip"), *options)
     assert dp.Instance(**again["instance"]) == found
     assert again["users"] + sum(again["dropped"].values()) == 30
-    assert sum(again["favourites"].values()) == pytest.approx(1)
+    assert sum(again["best_genre_shares"].values()) == pytest.approx(1)
     assert (
         values("movielens", release, *options, "--click", "paper")["instance"]["click"] != again["instance"]["click"]
     )
 
 
-def test_a_replay_is_made_and_the_other_commands_take_it(release, tmp_path):
+def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
     saved = tmp_path / "replay.json"
-    text = told("movielens", release, "--replay", "-o", saved, "--picture", tmp_path / "a.svg")
-    assert "Every user is a type of its own; best to show is" in text
+    text = told("movielens", release, "--replay", "-o", saved, "--plot", tmp_path / "a.svg")
+    assert "Every user is a type. Best genre:" in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
     assert "instance" not in values("movielens", release, "--replay")
     users = dp.Instance.load(saved).n_types
@@ -50,16 +50,16 @@ def test_a_replay_is_made_and_the_other_commands_take_it(release, tmp_path):
     ("arguments", "words"),
     [
         (["--genres", "Dramma"], "There is no genre 'Dramma'; perhaps 'Drama' is meant."),
-        (["--types", 0], "types is 0"),
-        (["--types", 2, "--replay"], "--types and --replay do not go together"),
-        (["--seed", 2, "--replay"], "--seed and --replay do not go together"),
-        (["--depart", "often"], "depart is 'often'; expected a chance"),
+        (["--types", 0], "--types is 0"),
+        (["--types", 2, "--replay"], "--replay and --types cannot be combined"),
+        (["--seed", 2, "--replay"], "--replay and --seed cannot be combined"),
+        (["--depart", "often"], "--depart is 'often'; expected a probability"),
         (["--depart", "0.5,0.5"], "depart has shape (2,)"),
         (["-o", "a.csv"], "allowed endings are .toml, .json"),
-        (["--picture", "a.gif"], "allowed endings are .svg, .png, .pdf"),
+        (["--plot", "a.gif"], "allowed endings are .svg, .png, .pdf"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(release, arguments, words):
+def test_invalid_input_prints_one_message(release, arguments, words):
     done = call("movielens", release, *arguments)
     assert done.exit_code == 2
     assert words in done.stderr

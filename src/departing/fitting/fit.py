@@ -323,7 +323,7 @@ def fit(
         raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log returns.")
     candidates = _candidate_types(types, histories)
     if criterion not in CRITERIA:
-        raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.")
+        raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.", "criterion")
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), 6])
     known = histories.confirmed
@@ -357,7 +357,7 @@ def _candidate_types(types: int | Iterable[int], histories: Histories) -> list[i
     if not distinct:
         if histories.pending.any():
             raise InputError(
-                "No step has a known outcome, so there is nothing to fit; the log must be longer than inactive_after."
+                "No step has a known outcome, so nothing can be fitted; the log must be longer than `inactive_after`."
             )
         raise InputError("histories contain no user with a step; there is nothing to fit.")
     given = list(types) if isinstance(types, Iterable) else [types]
@@ -382,7 +382,9 @@ def _free_departures(
     if depart_on_click is not None and depart_on_click != 0:
         raise InputError(f"depart_on_click is {depart_on_click!r}; expected 0 (never) or None (estimated).")
     if depart == 1 and stays:
-        raise InputError(f"depart is 1, but users stayed after {stays:,} no-clicks; use depart=None to estimate it.")
+        raise InputError(
+            f"depart is 1, but users stayed after {stays:,} no-clicks; omit it for an estimate.", "depart"
+        )
     if depart_on_click == 0 and click_departs:
         raise InputError(
             f"depart_on_click is 0, but {click_departs} users departed after a click; use None to estimate it."

@@ -1,11 +1,13 @@
-"""A fit as tables, pictures and plain values: types, what they like and what makes them leave, and what to do."""
+"""Fits for the terminal and as JSON values."""
 
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.data.log import Log
 from departing.data.quality import LogReport
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
@@ -13,14 +15,23 @@ from departing.fitting.type_description import describe_types
 from departing.formatting import finite_or_none, format_clicks_per_user
 from departing.offpolicy.gains import PolicyGains, PolicyValue
 
-SHOWN = 30  # categories in a table or picture
-FEWEST = 20  # draws of a bootstrap that make an interval
+MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
+
+
+def print_fit(console: Console, log: Log, fit: Fit, check: FitCheck) -> None:
+    """Print the report of the log, the selection of the number of types, the types, and warnings."""
+    print(log.report)
+    if len(fit.criteria) > 1:
+        console.print(criteria_table(fit))
+    print("\n".join(describe_types(fit.instance)))
+    console.print(type_table(fit))
+    print("\n".join([*fit.warnings, str(check)]), flush=True)
 
 
 def criteria_table(fit: Fit) -> RichTable:
-    """The numbers of types that were tried."""
-    table = RichTable(title="How many types?", title_justify="left")
-    for name in ("types", "parameters", "log-likelihood", "BIC", "held out, a user"):
+    """Selection criteria for each number of types."""
+    table = RichTable(title="Number of types", title_justify="left")
+    for name in ("types", "parameters", "log-likelihood", "BIC", "held-out log-likelihood per user"):
         table.add_column(name, justify="right")
     for row in fit.criteria:
         mark = "bold" if row.types == fit.instance.n_types else None
@@ -32,24 +43,24 @@ def criteria_table(fit: Fit) -> RichTable:
 
 
 def type_table(fit: Fit) -> RichTable:
-    """For every category the chances of all types, each with its standard error, or a question mark where unknown."""
-    instance, errors, sure = fit.instance, fit.stderr, fit.identified
-    table = RichTable(title="Chances and their standard errors", title_justify="left")
+    """Probabilities of every category and type with standard errors; a question mark if not identifiable."""
+    instance, errors, identified = fit.instance, fit.stderr, fit.identified
+    table = RichTable(title="Probabilities ± standard errors", title_justify="left")
     table.add_column("category", overflow="fold")
     table.add_column("", no_wrap=True)
     for x, name in enumerate(instance.types):
         table.add_column(f"{escape(name)}\n{_with_error(instance.prior[x], errors.prior[x])}", justify="right")
     fields = ["click", "depart", *(["depart_on_click"] if len(fit.likelihood.depart_on_click_categories) else [])]
-    for a, name in enumerate(instance.categories[:SHOWN]):
+    for a, name in enumerate(instance.categories[:MAX_CATEGORIES]):
         for i, field in enumerate(fields):
-            values, error, known = (getattr(part, field)[a] for part in (instance, errors, sure))
+            values, stderr, known = (getattr(part, field)[a] for part in (instance, errors, identified))
             row = [
                 _with_error(*pair) if is_known else f"{pair[0]:.3f} ?"
-                for *pair, is_known in zip(values, error, known, strict=True)
+                for *pair, is_known in zip(values, stderr, known, strict=True)
             ]
             table.add_row(escape(name) if i == 0 else "", field, *row, end_section=field == fields[-1])
-    if instance.n_categories > SHOWN:
-        table.caption = f"{instance.n_categories - SHOWN} more categories are not shown."
+    if instance.n_categories > MAX_CATEGORIES:
+        table.caption = f"{instance.n_categories - MAX_CATEGORIES} more categories are not shown."
     return table
 
 
@@ -78,13 +89,13 @@ def _interval(value: PolicyValue) -> str:
 
 
 def log_values(report: LogReport) -> dict[str, Any]:
-    """The report of a log as plain values."""
+    """The report of a log as JSON values."""
     irregular = [vars(each) | {"examples": list(each.examples)} for each in report.irregularities]
     return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
 
 
-def fit_values(fit: Fit, check: FitCheck | None, gains: PolicyGains | None) -> dict[str, Any]:
-    """All of it as plain values."""
+def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str, Any]:
+    """A fit, its check and the gains of the optimal policy as JSON values."""
     fields = ("prior", "click", "depart", "depart_on_click")
     low, high = fit.intervals()
     values: dict[str, Any] = {
@@ -99,11 +110,13 @@ def fit_values(fit: Fit, check: FitCheck | None, gains: PolicyGains | None) -> d
         "log_likelihood": fit.log_likelihood,
         "criteria": [{name: finite_or_none(value) for name, value in vars(row).items()} for row in fit.criteria],
         "warnings": list(fit.warnings),
+        "check": {
+            "p_value": check.p_value,
+            "worst": [vars(cell) | {"z": cell.z} for cell in check.worst(10)],
+            "clicks_per_user": check.clicks_per_user,
+            "truncated": check.truncated,
+        },
     }
-    if check is not None:
-        worst = [vars(cell) | {"z": cell.z} for cell in check.worst(10)]
-        values["check"] = {"p_value": check.p_value, "worst": worst, "clicks_per_user": check.clicks_per_user}
-        values["check"]["truncated"] = check.truncated
     if gains is not None:
         values["optimal_policy"] = gains.plan.words()
         for name, rows in (("values", gains.values), ("gains", gains.gains)):

@@ -1,61 +1,58 @@
-"""What MovieLens ratings tell: genres, types in words, and pictures of both products."""
+"""Instances made from MovieLens ratings, for the terminal and as JSON values."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.data.movielens import MovieLens, SemiSynthetic
+from departing.formatting import format_percent
 
 
-def genre_table(read: MovieLens, made: SemiSynthetic) -> RichTable:
-    """All genres of the release; of the chosen ones the mean chance of a click of the users kept."""
-    chances = _chances(made)
-    table = RichTable(title=f"{len(read):,} ratings by {len(read.ids):,} users", title_justify="left")
+def genre_table(ratings: MovieLens, data: SemiSynthetic) -> RichTable:
+    """All genres of the release; for the chosen ones, the mean click probability of the users kept."""
+    instance = data.instance
+    means = dict(zip(instance.categories, (instance.click @ instance.prior).tolist(), strict=True))
+    table = RichTable(title=f"{len(ratings):,} ratings by {len(ratings.ids):,} users", title_justify="left")
     table.add_column("genre", overflow="fold")
-    for name in ("films", "ratings", "mean stars", "click, mean of users"):
+    for name in ("films", "ratings", "mean stars", "mean click probability"):
         table.add_column(name, justify="right", no_wrap=True)
-    for genre in read.genres:
-        chance = chances.get(genre.name)
-        clicked = "" if chance is None else f"{chance:.3f}"
-        table.add_row(escape(genre.name), f"{genre.films:,}", f"{genre.ratings:,}", f"{genre.stars:.2f}", clicked)
+    for genre in ratings.genres:
+        mean = f"{means[genre.name]:.3f}" if genre.name in means else ""
+        table.add_row(escape(genre.name), f"{genre.films:,}", f"{genre.ratings:,}", f"{genre.stars:.2f}", mean)
     return table
 
 
-def _chances(made: SemiSynthetic) -> dict[str, float]:
-    means = made.instance.click @ made.instance.prior
-    return dict(zip(made.instance.categories, means.tolist(), strict=True))
+def movielens_notes(data: SemiSynthetic, replay: bool) -> list[str]:
+    """Sentences about excluded users, the types or best genres, and dominance."""
+    if not replay:
+        return [data.dropped, *_type_descriptions(data), data.dominance]
+    shares = sorted(data.best_genre_shares.items(), key=lambda item: -item[1])
+    best = ", ".join(f"{name} for {format_percent(share)}" for name, share in shares)
+    return [data.dropped, f"Every user is a type. Best genre: {best} of users."]
 
 
-def type_words(made: SemiSynthetic) -> Iterator[str]:
-    """A sentence for every type: its share, its favourite genre and the one it likes least."""
-    instance = made.instance
-    for x in range(instance.n_types):
+def _type_descriptions(data: SemiSynthetic) -> list[str]:
+    """One sentence per type: its share, and the genres it clicks most and least."""
+    instance = data.instance
+    sentences = []
+    for x, name in enumerate(instance.types):
         click = instance.click[:, x]
         best, worst = int(click.argmax()), int(click.argmin())
-        words = f"click most on {instance.categories[best]} ({click[best]:.2f})"
+        sentence = f"clicks most on {instance.categories[best]} ({click[best]:.2f})"
         if best != worst:
-            words += f", least on {instance.categories[worst]} ({click[worst]:.2f})"
-        yield f"{instance.prior[x]:.0%} of users ({instance.types[x]}): {words}."
+            sentence += f", least on {instance.categories[worst]} ({click[worst]:.2f})"
+        sentences.append(f"{name}, {format_percent(float(instance.prior[x]))} of users: {sentence}.")
+    return sentences
 
 
-def notes(made: SemiSynthetic, replay: bool) -> list[str]:
-    """Who was left out, the types or favourites, and whether a genre is best for everybody."""
-    if not replay:
-        return [made.dropped, *type_words(made), made.dominance]
-    shares = sorted(made.best_genre_shares.items(), key=lambda one: -one[1])
-    best = ", ".join(f"{name} for {share:.0%}" for name, share in shares)
-    return [made.dropped, f"Every user is a type of its own; best to show is {best}."]
-
-
-def movielens_values(read: MovieLens, made: SemiSynthetic, replay: bool) -> dict[str, Any]:
-    """All of it as plain values; the instance only where it is of types, a replay being as long as its users."""
+def movielens_values(ratings: MovieLens, data: SemiSynthetic, replay: bool) -> dict[str, Any]:
+    """The same as JSON values; without the instance of a replay, which has as many types as users."""
     return {
-        "ratings": len(read),
-        "genres": [vars(genre) for genre in read.genres],
-        "users": made.users,
-        "dropped": {"lacking": made.lacking, "thin": made.thin},
-        "dominant": made.dominant,
-        "favourites": made.best_genre_shares,
-    } | ({} if replay else {"instance": made.instance.to_dict()})
+        "ratings": len(ratings),
+        "genres": [vars(genre) for genre in ratings.genres],
+        "users": data.users,
+        "dropped": {"lacking": data.lacking, "thin": data.thin},
+        "dominant": data.dominant,
+        "best_genre_shares": data.best_genre_shares,
+    } | ({} if replay else {"instance": data.instance.to_dict()})
