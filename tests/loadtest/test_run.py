@@ -57,7 +57,7 @@ def optimal_server(tmp_path_factory):
 
 def test_a_service_of_the_optimal_policy_has_no_regret(optimal_server):
     result = run_loadtest(SITE, optimal_server.url, 1500, pace=0, seed=4, key="for clients")
-    assert result.refused_feedback == 0
+    assert result.rejected_feedback == 0
     assert abs(result.regrets.mean()) < 1e-4
     clicks = result.clicks.astype(float)
     assert abs(clicks.mean() - dp.plan(SITE).value) < 4 * clicks.std(ddof=1) / np.sqrt(len(clicks))
@@ -129,7 +129,7 @@ def test_a_service_that_is_killed_and_restarted_loses_nothing(tmp_path):
         result = run_loadtest(SITE, server.url, 1000, pace=500, seed=2, progress=count)
         thread.join()
         assert arrived[0] == 1000
-        assert result.refused_feedback == 0
+        assert result.rejected_feedback == 0
         assert abs(result.regrets.mean()) < 1e-4
         with urllib.request.urlopen(f"{server.url}/v1/log?format=jsonl") as response:
             rows = [json.loads(line) for line in response]

@@ -98,16 +98,18 @@ def test_users_arrive_at_the_pace_at_most():
     assert 0.1 < next(users.session()) <= 0.2
 
 
-def test_refused_feedback_is_sent_again_after_a_new_recommendation_and_then_counted():
+def test_rejected_feedback_is_sent_again_after_a_new_recommendation_and_then_counted():
     users = SimulatedUsers(SITE, 1, StepRegret(SITE))
     session = users.session()
     request = next(session)
     feedback = session.send({"category": "news"})
     assert session.send({"accepted": False}) == request
     assert session.send({"category": "news"}) == feedback
-    assert users.refused_feedback == 0
+    assert users.rejected_feedback == 0
     with suppress(StopIteration):  # if the outcome was a departure
         assert session.send({"accepted": False}) != request
-    assert users.refused_feedback == 1
-    result = LoadTestResult(SITE, dp.plan(SITE), users.clicks, users.regrets, users.refused_feedback, np.ones(4), 1.0)
-    assert result.summary().splitlines()[-1] == "Refused feedback: 1."
+    assert users.rejected_feedback == 1
+    result = LoadTestResult(
+        SITE, dp.plan(SITE), users.clicks, users.regrets, users.rejected_feedback, np.ones(4), 1.0
+    )
+    assert result.summary().splitlines()[-1] == "Rejected feedback: 1."

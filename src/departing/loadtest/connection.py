@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
 
 
 def not_departing(url: str, error: Exception) -> ServiceError:
-    """The error of a response that `departing serve` would not send."""
+    """The error of a response that `departing serve` never sends."""
     problem = ServiceError("unexpected_response", None, f"{url} is not a departing service: unexpected response.")
     problem.__cause__ = error
     return problem

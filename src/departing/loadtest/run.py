@@ -40,7 +40,7 @@ class LoadTestResult:
         Clicks of every user.
     regrets : array [users]
         Regret of every user in clicks; its mean estimates the regret per user without bias.
-    refused_feedback : int
+    rejected_feedback : int
         Outcomes that the service did not accept.
     latencies : array [requests]
         Seconds from a request to its response.
@@ -52,7 +52,7 @@ class LoadTestResult:
     optimum: Bounds
     clicks: Integers
     regrets: Floats
-    refused_feedback: int
+    rejected_feedback: int
     latencies: Floats
     seconds: float
 
@@ -104,7 +104,7 @@ class LoadTestResult:
             "optimum": [self.optimum.lower, self.optimum.upper],
             "baselines": self.baselines(),
             "ranges": self.ranges(),
-            "refused_feedback": self.refused_feedback,
+            "rejected_feedback": self.rejected_feedback,
             "requests": len(self.latencies),
             "seconds": self.seconds,
             "median_seconds": median,
@@ -121,8 +121,8 @@ class LoadTestResult:
             f"{values['requests']:,} requests in {self.seconds:.1f} s: {values['requests'] / self.seconds:,.0f}/s, "
             f"latency median {1e3 * values['median_seconds']:.1f} ms, p99 {1e3 * values['p99_seconds']:.1f} ms.",
         ]
-        if self.refused_feedback:
-            lines.append(f"Refused feedback: {self.refused_feedback:,}.")
+        if self.rejected_feedback:
+            lines.append(f"Rejected feedback: {self.rejected_feedback:,}.")
         return "\n".join(lines)
 
 
@@ -203,7 +203,7 @@ def run_loadtest(
         optimum,
         simulated.clicks,
         simulated.regrets,
-        simulated.refused_feedback,
+        simulated.rejected_feedback,
         np.array(latencies),
         seconds,
     )

@@ -54,7 +54,7 @@ class SimulatedUsers:
     ) -> None:
         self.instance, self.step_regret, self.seed = instance, step_regret, seed
         self.clicks, self.regrets = np.zeros(users, np.int64), np.zeros(users)
-        self.refused_feedback = 0
+        self.rejected_feedback = 0
         self._interval, self._next_arrival = (1 / pace if pace else 0.0), 0.0
         self._headers, self._progress, self._remaining = headers, progress, iter(range(users))
         self._run_id = uuid4().hex[:12]  # keeps the users of two load tests apart
@@ -93,7 +93,7 @@ class SimulatedUsers:
     def _step(self, i: int, step: int, user_type: int, draw: float) -> Generator[bytes, Any, tuple[int, int]]:
         """The category shown and the outcome.
 
-        A service that was killed may have lost its recommendation and then refuses the feedback; both are sent twice.
+        A service that was killed may have lost its recommendation and then rejects the feedback; both are sent twice.
         """
         event = f"{self._run_id}-{i}-{step}"
         request = {"user": f"loadtest {self._run_id} {i}", "event": event}
@@ -108,7 +108,7 @@ class SimulatedUsers:
             result = yield post_request("/v1/feedback", feedback, self._headers)
             if result["accepted"]:
                 return category, outcome
-        self.refused_feedback += 1
+        self.rejected_feedback += 1
         return category, outcome
 
     def _category(self, recommendation: dict[str, Any]) -> int:

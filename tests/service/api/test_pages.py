@@ -1,4 +1,4 @@
-"""The pages in a real browser: what they show, what they ask for, and how soon."""
+"""The pages in a real browser: contents, requests and speed."""
 
 import itertools
 import shutil
@@ -41,7 +41,7 @@ def server(tmp_path_factory):
 
 
 def until(page, expression):
-    """Wait for what the page's own script would call true; its policy forbids the browser to look by itself."""
+    """Wait for an expression to become true; the page's security policy forbids `wait_for_function`."""
     deadline = time.monotonic() + 60
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -49,14 +49,14 @@ def until(page, expression):
 
 
 class Open:
-    """A page that is watched: what went wrong, and where it went."""
+    """A page whose errors and requested hosts are recorded."""
 
     def __init__(self, browser, address, width=1280, scheme="light"):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.page, self.wrong, self.hosts = self.context.new_page(), [], set()
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        self.page.on("request", lambda asked: self.hosts.add(urlsplit(asked.url).netloc))
+        self.page, self.errors, self.hosts = self.context.new_page(), [], set()
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         self.page.goto(address)
 
     def __enter__(self):
@@ -64,28 +64,28 @@ class Open:
 
     def __exit__(self, *details):
         host = urlsplit(self.page.url).netloc
-        assert self.hosts <= {host, ""}  # no host for what is saved
-        assert self.wrong == []
+        assert self.hosts <= {host, ""}  # downloads have no host
+        assert self.errors == []
         assert self.page.title() != "evil"
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         self.context.close()
 
 
 def visit(server, users, seed=0):
-    """Users of the magazine, or of something like it, who leave after a while."""
+    """Users with the click probabilities of the magazine, who depart after half of their no-clicks."""
     rng, clicks = Random(seed), 0
     instance = magazine()
     with server.client() as client:
         for user in range(users):
-            of = rng.choices(range(3), instance.prior)[0]
+            user_type = rng.choices(range(3), instance.prior)[0]
             for _ in range(20):
                 shown = client.recommend(f"user {seed} {user}")
                 category = ["news", "sports", EVIL].index(shown["category"])
-                clicked = rng.random() < float(instance.click[category, of])
+                clicked = rng.random() < float(instance.click[category, user_type])
                 clicks += clicked
-                left = not clicked and rng.random() < 0.5
-                client.feedback(shown["event"], clicked, left)
-                if left:
+                departed = not clicked and rng.random() < 0.5
+                client.feedback(shown["event"], clicked, departed)
+                if departed:
                     break
             else:
                 client.depart(f"user {seed} {user}")
@@ -93,7 +93,7 @@ def visit(server, users, seed=0):
 
 
 def changed(page, act):
-    """Do something and wait until all that it changes is drawn."""
+    """Act and wait until the new plan is drawn."""
     with page.expect_response("**/v1/explore"):
         act()
     until(page, "!busy && dirty === null")
@@ -113,45 +113,45 @@ def instance_of(page):
 
 def opened(browser, server, **options):
     explorer = Open(browser, server.url + "/explorer", **options)
-    until(explorer.page, "found !== null && !busy")
+    until(explorer.page, "result !== null && !busy")
     return explorer
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_live_page_of_a_new_service(browser, tmp_path, width, scheme):
+def test_the_dashboard_of_a_new_service(browser, tmp_path, width, scheme):
     with (
         serving(tmp_path, "--instance", "magazine") as server,
         Open(browser, server.url, width, scheme) as page,
     ):
-        page.locator("#tiles").get_by_text("users so far").wait_for()
-        assert page.get_by_text("Nobody has left yet.").is_visible()
-        assert page.get_by_text("There are none yet.").is_visible()
+        page.locator("#tiles").get_by_text("active users").wait_for()
+        assert page.get_by_text("No user has departed yet.").is_visible()
+        assert page.get_by_text("No recommendations yet.").is_visible()
         assert not page.locator("#learning").is_visible()
-        assert "Begin with music" in page.locator("#told").text_content()
+        assert "Start with music" in page.locator("#tree-text").text_content()
 
 
-def test_the_live_page_shows_what_users_do(browser, server):
+def test_the_dashboard_shows_the_activity_of_users(browser, server):
     clicks = visit(server, 60)
     for width, scheme in LOOKS:
         with Open(browser, server.url, width, scheme) as page:
-            until(page, "now !== null && past.length > 1")
+            until(page, "now !== null && samples.length > 1")
             names, numbers = (page.locator(f".tile {tag}").all_text_contents() for tag in ("span", "b"))
             tiles = dict(zip(names, numbers, strict=True))
-            assert tiles["users so far"] == "60"
-            assert tiles["users still here"] == "0"
+            assert tiles["users"] == "60"
+            assert tiles["active users"] == "0"
             assert int(tiles["clicks"]) == clicks
-            assert page.locator("#moments circle").count() >= 1
+            assert page.locator("#clicks circle").count() >= 1
             assert page.locator("#survival polyline").count() == 1
             assert page.locator("#rates polyline").count() == 2
             assert page.locator("#latest tr").count() == 8
-            assert EVIL in page.locator("#left").text_content()
+            assert EVIL in page.locator("#departures").text_content()
             assert page.locator("img").count() == 0
 
 
-def test_both_pages_ask_for_a_key(browser, tmp_path):
+def test_both_pages_require_a_key(browser, tmp_path):
     with serving(tmp_path, "--instance", "blog", environment={"DEPARTING_ADMIN_KEY": "secret"}) as server:
         context = browser.new_context()
-        for path, ready in (("/", "now !== null"), ("/explorer", "found !== null")):
+        for path, ready in (("/", "now !== null"), ("/explorer", "result !== null")):
             page = context.new_page()
             page.goto(server.url + path)
             page.get_by_label("admin key").fill("wrong")
@@ -168,38 +168,41 @@ def test_both_pages_ask_for_a_key(browser, tmp_path):
 def test_a_slider_changes_the_plan(browser, server):
     with opened(browser, server) as page:
         seen = {value(page)}
-        for label, to in (("category 1, type 1: clicks", 0.9), ("category 2, type 2: leaves after no click", 0.05)):
+        for label, to in (
+            ("category 1, type 1: click probability", 0.9),
+            ("category 2, type 2: departure probability after no click", 0.05),
+        ):
             slide(page, label, to)
             best = dp.plan(instance_of(page), gap=1e-6)
             assert value(page) == pytest.approx(best.value, rel=3e-4)
             assert value(page) not in seen
             seen.add(value(page))
         for n, to in itertools.product((1, 2), (0.13, 1.0, 0.5, 0.0)):
-            slide(page, f"share of type {n}", to)
+            slide(page, f"prior of type {n}", to)
             prior = page.evaluate("state.prior")
             assert prior[n - 1] == to
             assert sum(prior) == pytest.approx(1, abs=1e-12)
             assert value(page) == pytest.approx(dp.plan(instance_of(page), gap=1e-6).value, rel=3e-4)
 
 
-def test_shares_keep_their_proportions(browser, server):
+def test_moving_one_prior_keeps_the_proportions_of_the_others(browser, server):
     with opened(browser, server) as page:
-        changed(page, lambda: page.get_by_text("Add a type").click())
-        slide(page, "share of type 3", 0.5)
+        changed(page, lambda: page.get_by_text("Add type").click())
+        slide(page, "prior of type 3", 0.5)
         before = page.evaluate("state.prior")
         for to in (0.9, 1.0, 0.5):
-            slide(page, "share of type 3", to)
+            slide(page, "prior of type 3", to)
         assert page.evaluate("state.prior") == pytest.approx(before, abs=1e-3)
 
 
-def test_types_and_categories_come_go_and_have_names(browser, server):
+def test_types_and_categories_can_be_added_named_and_removed(browser, server):
     with opened(browser, server, width=390) as page:
-        for noun, button in (("type", "Add a type"), ("category", "Add a category")):
+        for noun, button in (("type", "Add type"), ("category", "Add category")):
             for _ in range(3):
                 changed(page, page.get_by_text(button).click)
             assert page.get_by_text(button).is_disabled()
             changed(page, lambda noun=noun: page.get_by_label(f"name of {noun} 5").fill(EVIL))
-        changed(page, lambda: page.get_by_label("users may also leave after a click").check())
+        changed(page, lambda: page.get_by_label("users may also depart after a click").check())
         instance = instance_of(page)
         assert (instance.n_types, instance.n_categories) == (5, 5)
         assert instance.depart_on_click.all()
@@ -207,52 +210,55 @@ def test_types_and_categories_come_go_and_have_names(browser, server):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         for noun in ("type", "category"):
             for _ in range(4):
-                changed(page, page.get_by_role("button", name=f"Remove the {noun} ").first.click)
-            assert page.get_by_role("button", name=f"Remove the {noun} ").is_disabled()
+                changed(page, page.get_by_role("button", name=f"Remove {noun} ").first.click)
+            assert page.get_by_role("button", name=f"Remove {noun} ").is_disabled()
         assert page.locator("img").count() == 0
-        assert EVIL in page.locator("#graph").text_content()
+        assert EVIL in page.locator("#tree").text_content()
         assert value(page) == pytest.approx(dp.plan(instance_of(page)).value, rel=3e-4)
 
 
-def test_what_is_wrong_is_said_and_mended(browser, server):
+def test_an_invalid_instance_shows_an_error_until_it_is_corrected(browser, server):
     explorer = opened(browser, server)
     with explorer as page:
         page.get_by_label("name of type 1").fill("choosy")
         page.get_by_text("has the name 'choosy' twice").wait_for()
         changed(page, lambda: page.get_by_label("name of type 1").fill("keen"))
         assert not page.locator("#trouble").is_visible()
-        explorer.wrong.clear()  # the browser itself tells of the refusal
+        explorer.errors.clear()  # the browser logs the rejected request
 
 
-def test_it_is_drawn_anew_soon(browser, server):
+def test_a_change_is_drawn_within_300_ms(browser, server):
     with opened(browser, server) as page:
         for i in range(15):
-            slide(page, "category 1, type 1: clicks", 0.5 + 0.02 * i)
+            slide(page, "category 1, type 1: click probability", 0.5 + 0.02 * i)
         page.wait_for_timeout(100)
         took = page.evaluate("performance.getEntriesByName('redraw').map(entry => entry.duration)")[1:]
-        print(f"drawn anew within {median(took):.0f} ms (median of {len(took)}; at most {max(took):.0f} ms)")
+        print(f"drawn within {median(took):.0f} ms (median of {len(took)}; at most {max(took):.0f} ms)")
         assert len(took) == 15
         assert median(took) < 300
 
 
 def test_a_link_restores_the_view(browser, server):
     with opened(browser, server) as page:
-        changed(page, lambda: page.get_by_text("Add a category").click())
-        changed(page, lambda: page.get_by_label("users may also leave after a click").check())
+        changed(page, lambda: page.get_by_text("Add category").click())
+        changed(page, lambda: page.get_by_label("users may also depart after a click").check())
         changed(page, lambda: page.get_by_label("name of category 3").fill("a,b;c&d=e #ü"))
-        slide(page, "category 3, type 1: leaves after a click", 0.31)
+        slide(page, "category 3, type 1: departure probability after a click", 0.31)
         page.wait_for_timeout(400)
         link, instance, best = page.url, instance_of(page), value(page)
     again = Open(browser, link)
     with again as page:
-        until(page, "found !== null && !busy")
+        until(page, "result !== null && !busy")
         assert instance_of(page) == instance
-        assert value(page) == pytest.approx(best, rel=1e-3)  # a plan that ends by the clock
-        assert page.get_by_label("category 3, type 1: leaves after a click", exact=True).input_value() == "0.31"
+        assert value(page) == pytest.approx(best, rel=1e-3)  # planning stops at a time limit
+        assert (
+            page.get_by_label("category 3, type 1: departure probability after a click", exact=True).input_value()
+            == "0.31"
+        )
     for bad in ("#nonsense", "#prior=1&click=2&depart=1&type=a&category=b", "#prior=0.5&type=a&type=b"):
         with Open(browser, server.url + "/explorer" + bad) as page:
-            until(page, "found !== null && !busy")
-            assert "The link does not hold an instance" in page.locator("#trouble").text_content()
+            until(page, "result !== null && !busy")
+            assert "The link contains no valid instance" in page.locator("#trouble").text_content()
 
 
 def test_files_are_saved_and_loaded(browser, server, tmp_path):
@@ -262,11 +268,11 @@ def test_files_are_saved_and_loaded(browser, server, tmp_path):
     explorer = opened(browser, server)
     with explorer as page:
         for name in ("magazine.toml", "magazine.json"):
-            slide(page, "category 1, type 1: clicks", 0.77)
-            page.get_by_label("Load a file").set_input_files(tmp_path / name)
+            slide(page, "category 1, type 1: click probability", 0.77)
+            page.get_by_label("Load file").set_input_files(tmp_path / name)
             until(page, "state.click[0][0] === 0.85 && !busy && dirty === null")
             assert instance_of(page) == magazine()
-        slide(page, "category 2, type 3: clicks", 0.66)
+        slide(page, "category 2, type 3: click probability", 0.66)
         with page.expect_download() as coming:
             page.get_by_text("Save as TOML").click()
         coming.value.save_as(tmp_path / "saved.toml")
@@ -274,15 +280,15 @@ def test_files_are_saved_and_loaded(browser, server, tmp_path):
         saved = dp.Instance.load(tmp_path / "saved.toml")
         assert saved == instance_of(page)
         assert saved.click[1, 2] == 0.66
-        page.get_by_label("Load a file").set_input_files(tmp_path / "bad.toml")
+        page.get_by_label("Load file").set_input_files(tmp_path / "bad.toml")
         page.get_by_text("bad.toml: The instance lacks the field 'click'.").wait_for()
         assert instance_of(page) == saved
-        explorer.wrong.clear()  # the browser itself tells of the refusal
+        explorer.errors.clear()  # the browser logs the rejected request
 
 
-def test_everything_can_be_done_by_keyboard(browser, server):
+def test_the_explorer_is_usable_by_keyboard_and_fully_labelled(browser, server):
     with opened(browser, server) as page:
-        page.get_by_label("category 1, type 1: clicks", exact=True).focus()
+        page.get_by_label("category 1, type 1: click probability", exact=True).focus()
         changed(page, lambda: page.keyboard.press("ArrowRight"))
         assert instance_of(page).click[0, 0] == pytest.approx(0.81)
         nameless = page.evaluate(
@@ -293,9 +299,9 @@ def test_everything_can_be_done_by_keyboard(browser, server):
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_pages_lead_to_each_other(browser, server, width, scheme):
+def test_the_pages_link_to_each_other(browser, server, width, scheme):
     with opened(browser, server, width=width, scheme=scheme) as page:
-        page.get_by_role("link", name="Live").click()
-        page.locator("#tiles").get_by_text("users so far").wait_for()
+        page.get_by_role("link", name="Dashboard").click()
+        page.locator("#tiles").get_by_text("active users").wait_for()
         page.get_by_role("link", name="Explorer").click()
-        until(page, "found !== null && !busy")
+        until(page, "result !== null && !busy")

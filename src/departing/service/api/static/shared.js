@@ -2,7 +2,7 @@
 const $ = id => document.getElementById(id), NS = "http://www.w3.org/2000/svg";
 const colour = i => `var(--c${i % 8})`, shade = i => `var(--t${i % 8})`;
 
-// Elements; text goes in as text, never as HTML.
+// Elements; text is set as text, never as HTML.
 function fill(element, attributes, text) {
   for (const name in attributes) element.setAttribute(name, attributes[name]);
   if (text !== undefined) element.textContent = text;
@@ -19,7 +19,7 @@ function make(name, attributes, ...inside) {
   return element;
 }
 
-// Numbers and words.
+// Numbers and text.
 const short = n => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : String(n);
 const plain = n => n === 0 ? "0" : Math.abs(n) >= 1e5 || Math.abs(n) < 1e-4 ? n.toExponential(1) : String(+n.toPrecision(3));
 function percent(share) {
@@ -31,7 +31,7 @@ function believed(belief) {
   return Object.entries(belief).map(([type, share]) => type + " " + percent(share)).join(", ");
 }
 
-// Talking to the service; a key is asked for where one is needed.
+// Calls to the service; the key form appears when a key is required.
 let key = sessionStorage.getItem("key") || "";
 function login(then) {
   $("login").onsubmit = event => {
@@ -45,22 +45,22 @@ async function call(path, body) {
   const headers = key ? {authorization: "Bearer " + key} : {};
   const how = body === undefined ? {headers} : {method: "POST", headers, body: JSON.stringify(body)};
   let answer;
-  try { answer = await fetch(path, how); } catch { throw new Error("The service does not answer; trying again."); }
+  try { answer = await fetch(path, how); } catch { throw new Error("The service does not respond; retrying."); }
   const locked = answer.status === 401 || (answer.status === 403 && key);
   $("login").hidden = !locked;
   document.body.classList.toggle("locked", locked);
   if (locked) {
-    trouble(key ? "This key does not open the page; an admin's key does." : "");
+    trouble(key ? "This page needs an admin key." : "");
     return null;
   }
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.detail);
-  return found;
+  const result = await answer.json();
+  if (!answer.ok) throw new Error(result.detail);
+  return result;
 }
-function trouble(sentence) { $("trouble").hidden = !sentence; $("trouble").textContent = sentence || ""; }
+function trouble(message) { $("trouble").hidden = !message; $("trouble").textContent = message || ""; }
 
-// Pictures are drawn as wide as there is room, so that their text stays as large as all other text.
-function sheet(svg, height) {
+// Charts are drawn at the width of their section, so that their text has the page's font size.
+function resize(svg, height) {
   const width = Math.max(svg.parentElement.clientWidth - 32, 240);
   svg.replaceChildren();
   fill(svg, {viewBox: `0 0 ${width} ${height}`});
@@ -72,22 +72,22 @@ function onResize(draw) {
 }
 function ticks(from, to, log, most) {
   if (log) {
-    const found = [], a = Math.floor(Math.log10(from)), b = Math.ceil(Math.log10(to));
+    const values = [], a = Math.floor(Math.log10(from)), b = Math.ceil(Math.log10(to));
     for (const parts of [[1, 2, 5], [1, 5], [1]]) {
-      found.length = 0;
-      for (let e = a; e <= b; e++) for (const part of parts) if (part * 10 ** e >= from * .999 && part * 10 ** e <= to * 1.001) found.push(part * 10 ** e);
-      if (found.length <= most) return found;
+      values.length = 0;
+      for (let e = a; e <= b; e++) for (const part of parts) if (part * 10 ** e >= from * .999 && part * 10 ** e <= to * 1.001) values.push(part * 10 ** e);
+      if (values.length <= most) return values;
     }
-    return found.filter((_, i) => i % Math.ceil(found.length / most) === 0);
+    return values.filter((_, i) => i % Math.ceil(values.length / most) === 0);
   }
   const raw = (to - from) / most, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find(s => s * size >= raw * .999) * size;
-  const found = [];
-  for (let i = Math.ceil(from / step - 1e-9); i * step <= to + 1e-9 * step; i++) found.push(i * step);
-  return found;
+  const values = [];
+  for (let i = Math.ceil(from / step - 1e-9); i * step <= to + 1e-9 * step; i++) values.push(i * step);
+  return values;
 }
-// Axes: x and y are {from, to, log, label, text, at}; the scales come back.
+// Axes: x and y are {from, to, log, label, text, at}; returns the scales.
 function axes(svg, height, x, y) {
-  const width = sheet(svg, height), left = 46, right = width - 12, top = 24, bottom = height - 38;
+  const width = resize(svg, height), left = 46, right = width - 12, top = 24, bottom = height - 38;
   const scale = (axis, a, b) => {
     const f = axis.log ? Math.log : v => v, low = f(axis.from), high = f(axis.to);
     return v => a + (b - a) * (high === low ? .5 : (f(v) - low) / (high - low));
@@ -109,7 +109,7 @@ function axes(svg, height, x, y) {
 function line(svg, points, stroke, more) {
   put(svg, "polyline", {points: points.map(p => p.map(v => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke, "stroke-width": 2, "stroke-linejoin": "round", ...more});
 }
-const nothing = (svg, sentence) => { sheet(svg, 30); put(svg, "text", {x: 0, y: 16}, sentence); };
+const nothing = (svg, message) => { resize(svg, 30); put(svg, "text", {x: 0, y: 16}, message); };
 function legend(element, entries, kind) {
   element.replaceChildren(...entries.map(([name, paint]) => {
     const mark = make("i", kind ? {class: kind} : {});
@@ -117,7 +117,7 @@ function legend(element, entries, kind) {
     return make("span", {}, mark, name);
   }));
 }
-// Bars lie, so that long names have room: rows of {name, value, text, paint}.
+// Horizontal bars with the name above: rows of {name, value, text, paint}.
 function bars(element, rows, top) {
   element.replaceChildren(...rows.map(row => {
     const bar = make("i", {});
@@ -127,10 +127,10 @@ function bars(element, rows, top) {
   }));
 }
 
-// The decision graph: from left to right where there is room, else as an indented list.
+// The policy tree: from left to right on wide pages, as an indented list on narrow ones.
 const AFTER = {click: "click", stay: "no click, stays"};
 const TIMES = ["", "", " twice", " three times"];
-function route(steps) {
+function path(steps) {
   const runs = [];
   for (const step of steps) {
     if (runs.length && runs[runs.length - 1][0] === step) runs[runs.length - 1][1] += 1;
@@ -138,26 +138,26 @@ function route(steps) {
   }
   return runs.map(([step, n]) => (step === "click" ? "a click" : "no click") + (TIMES[n] ?? ` ${n} times`)).join(", then ");
 }
-function sentence(first) {  // in words: what comes first, and the shortest ways to something else
-  if (first.for_good) return `Show ${first.category} to everybody, for good.`;
+function policySentence(first) {  // the first category, and the shortest histories after which it changes
+  if (first.for_good) return `Always show ${first.category}.`;
   const changes = [], queue = [[first, []]];
   let deepest = 1;
   while (queue.length) {
     const [branch, steps] = queue.shift();
     deepest = Math.max(deepest, steps.length + 1);
     for (const then of branch.then || []) {
-      const path = [...steps, then.after];
-      if (then.category === branch.category) queue.push([then, path]);
-      else changes.push(`${then.category} after ${route(path)}`);
+      const history = [...steps, then.after];
+      if (then.category === branch.category) queue.push([then, history]);
+      else changes.push(`${then.category} after ${path(history)}`);
     }
   }
-  if (!changes.length) return `Show ${first.category} in the first ${deepest} steps, whatever a user does.`;
-  return `Begin with ${first.category}; change to ${changes.slice(0, 3).join("; to ")}${changes.length > 3 ? "; and so on" : ""}.`;
+  if (!changes.length) return `Show ${first.category} in the first ${deepest} steps, regardless of clicks.`;
+  return `Start with ${first.category}; switch to ${changes.slice(0, 3).join("; to ")}${changes.length > 3 ? "; …" : "."}`;
 }
-function graph(svg, first, categories) {
+function drawTree(svg, first, categories) {
   const paint = branch => colour(Math.max(categories.indexOf(branch.category), 0));
   const depth = branch => 1 + Math.max(0, ...(branch.then || []).map(depth)), levels = depth(first);
-  fill(svg, {"aria-label": "The decision graph. " + sentence(first)});
+  fill(svg, {"aria-label": "Policy tree. " + policySentence(first)});
   const wide = svg.parentElement.clientWidth - 32 >= 140 * levels + 20;
   (wide ? across : indented)(svg, first, levels, paint);
 }
@@ -174,10 +174,10 @@ function box(svg, branch, x, y, width, height, paint) {
   });
   return group;
 }
-const ending = branch => branch.for_good ? ", for good" : branch.then && branch.then.length ? "" : " …";
+const ending = branch => branch.for_good ? ", always" : branch.then && branch.then.length ? "" : " …";
 function across(svg, first, levels, paint) {
   const row = 54, high = 44, leaves = branch => branch.then && branch.then.length ? branch.then.reduce((n, then) => n + leaves(then), 0) : 1;
-  const width = sheet(svg, leaves(first) * row + 2), step = Math.min((width + 93) / levels, 340), wide = step - 96;
+  const width = resize(svg, leaves(first) * row + 2), step = Math.min((width + 93) / levels, 340), wide = step - 96;
   const place = (branch, level, top) => {
     const x = level * step + 1, y = top + leaves(branch) * row / 2 - high / 2 + 1;
     let next = top;
@@ -198,7 +198,7 @@ function across(svg, first, levels, paint) {
 function indented(svg, first, levels, paint) {
   const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.then || []).forEach(then => walk(then, level + 1, at)); };
   walk(first, 0, -1);
-  const row = 50, high = 42, indent = 16, width = sheet(svg, rows.length * row);
+  const row = 50, high = 42, indent = 16, width = resize(svg, rows.length * row);
   rows.forEach(({branch, level, parent}, i) => {
     const x = level * indent + 1, y = i * row + 1;
     if (parent >= 0) put(svg, "path", {d: `M${x - indent + 7},${parent * row + high + 1} V${y + high / 2} H${x}`, fill: "none", stroke: "var(--soft)", "stroke-dasharray": branch.after === "click" ? "none" : "4 3"});
