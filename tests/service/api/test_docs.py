@@ -1,4 +1,4 @@
-"""The lines of the docs about serving, as they are printed there."""
+"""The examples of docs/howto/serve.md."""
 
 import json
 import re
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from departing.service.api.problems import STATUSES
+from departing.service.user import RejectionCode
 from helpers.servers import serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
@@ -16,7 +18,7 @@ START = ("--learn", "--categories", "news,sports,music", "--types", "3", "--inac
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed (Debian: curl)")
-def test_the_lines_with_curl_work_as_printed(tmp_path):
+def test_the_curl_examples_print_what_the_page_shows(tmp_path):
     block = PAGE.split("<!-- served -->")[1].split("<!-- end of served -->")[0]
     lines = block.strip().strip("`").strip().splitlines()
     assert len(lines) == 10
@@ -31,8 +33,8 @@ def _without_times(text):
     return re.sub(r'"time":[0-9.]+', '"time":0', text)
 
 
-def test_the_lines_of_python_work(tmp_path):
-    [block] = re.findall(r"```\n(from departing\.serving.*?)```", PAGE, re.DOTALL)
+def test_the_python_example_runs(tmp_path):
+    [block] = re.findall(r"```\n(from departing\.client.*?)```", PAGE, re.DOTALL)
     with serving(tmp_path, *START) as server:
         names = {}
         exec(block.replace("http://127.0.0.1:8080", server.url), names)
@@ -45,8 +47,8 @@ def _has_fetch():
 
 
 @pytest.mark.skipif(not _has_fetch(), reason="Node.js 18 or later is not installed (Debian: nodejs)")
-def test_the_lines_of_javascript_work(tmp_path):
-    [block] = re.findall(r"```\n(const ask = .*?)```", PAGE, re.DOTALL)
+def test_the_javascript_example_runs(tmp_path):
+    [block] = re.findall(r"```\n(const post = .*?)```", PAGE, re.DOTALL)
     with serving(tmp_path, *START) as server, server.client() as client:
         site = f"const real = fetch; globalThis.fetch = (path, more) => real(new URL(path, {server.url!r}), more);\n"
         script = tmp_path / "lines.mjs"
@@ -58,10 +60,16 @@ def test_the_lines_of_javascript_work(tmp_path):
     assert (past["event"], past["category"], past["clicked"]) == (shown["event"], shown["category"], True)
 
 
-def test_every_call_of_the_table_is_one_of_the_api(tmp_path):
+def test_the_page_lists_every_call(tmp_path):
     with serving(tmp_path, *START) as server, server.client() as client:
         document = client.call("GET", "/openapi.json")
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     for method, path in routes:
-        written = path.replace("{user}", "USER").replace("/v1/dashboard", "/openapi.json")
-        assert written in PAGE, (method, path)
+        assert f"`{method} {path.replace('{user}', 'USER')}`" in PAGE
+
+
+def test_the_page_lists_every_problem_and_every_rejection_of_feedback():
+    table = {code: int(status) for code, status in re.findall(r"^\| `(\w+)` \| (\d+) \|", PAGE, re.MULTILINE)}
+    assert table == STATUSES
+    for code in RejectionCode:
+        assert f"| `{code}` | " in PAGE
