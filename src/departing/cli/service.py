@@ -104,9 +104,7 @@ def serve(
         host = check_address(host, port, keys)
     settings = Settings(inactivity, explore, missing_feedback, shadow, max_users=max_users)
     if workers > 1 and not total:
-        open_service(
-            store, names, model, settings, seed
-        ).store.close()  # errors are reported once, not by each worker
+        open_service(store, names, model, settings, seed).store.close()  # reports errors once, not in each worker
         print(f"Serving on http://{host}:{port}/ with {workers} workers (Ctrl-C to stop).", flush=True)
         asyncio.run(supervise(workers))
         return

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from departing.service.user import RejectionCode
+
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 200 characters.")]
 Names = Annotated[list[Name], Meta(min_length=1, max_length=1000)]
 EventId = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -59,7 +61,7 @@ class FeedbackResult(Struct, omit_defaults=True):
 
     event: str
     accepted: bool
-    code: str | UnsetType = UNSET
+    code: RejectionCode | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
 
