@@ -5,6 +5,7 @@ outcome is final: whether the user clicked, and whether the user stayed. A user 
 has stayed.
 """
 
+from copy import copy
 from enum import StrEnum
 from math import inf
 
@@ -21,25 +22,20 @@ MISSING_FEEDBACK = ("no-click", "not-seen")  # meanings of a recommendation that
 
 
 class RejectionCode(StrEnum):
-    """Machine-readable reasons for which feedback is rejected."""
+    """Machine-readable codes of rejected feedback; `reason` is the sentence for people."""
 
-    UNKNOWN_EVENT = "unknown_event"
-    CONFLICTING_FEEDBACK = "conflicting_feedback"
-    USER_RETURNED = "user_returned"
-    EVENT_CLOSED = "event_closed"
+    UNKNOWN_EVENT = "unknown_event", "No recommendation has this event ID."
+    CONFLICTING_FEEDBACK = "conflicting_feedback", "Conflicts with feedback already recorded for this event."
+    USER_RETURNED = "user_returned", "The user returned after this event and cannot have departed at it."
+    EVENT_CLOSED = "event_closed", "The event was closed because its feedback did not arrive in time."
 
-    @property
-    def reason(self) -> str:
-        """The sentence for people."""
-        return _REASONS[self]
+    reason: str
 
-
-_REASONS = {
-    RejectionCode.UNKNOWN_EVENT: "No recommendation has this event ID.",
-    RejectionCode.CONFLICTING_FEEDBACK: "Conflicts with feedback already recorded for this event.",
-    RejectionCode.USER_RETURNED: "The user returned after this event and cannot have departed at it.",
-    RejectionCode.EVENT_CLOSED: "The event was closed because its feedback did not arrive in time.",
-}
+    def __new__(cls, code: str, reason: str) -> "RejectionCode":
+        """Create a member whose value is the code."""
+        member = str.__new__(cls, code)
+        member._value_, member.reason = code, reason
+        return member
 
 
 class FeedbackRejectedError(InputError):
@@ -84,18 +80,9 @@ class User(msgspec.Struct, array_like=True):
 
     def copy(self) -> "User":
         """Copy the user, so that changes to the copy leave this one alone."""
-        return User(
-            self.number,
-            self.name,
-            self.version,
-            self.counts.copy(),
-            self.open.copy(),
-            self.steps,
-            self.last_event,
-            self.last_seen,
-            self.departed,
-            self.previous,
-        )
+        user = copy(self)
+        user.counts, user.open = self.counts.copy(), self.open.copy()  # steps are immutable
+        return user
 
     @property
     def n_categories(self) -> int:
@@ -178,10 +165,15 @@ def apply_feedback(
             raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
         if departed is None or earlier.departed == departed:
             return False
-    if step is None:
-        _check_settled(user, event, feedback, missing_feedback, earlier)
-        return False
     is_last = event == user.last_event
+    if step is None:  # the event is settled: feedback must agree with the outcome under which it was
+        if earlier is None and (clicked or missing_feedback != "no-click"):
+            raise FeedbackRejectedError(RejectionCode.EVENT_CLOSED)
+        if departed and not (is_last and user.departed):
+            raise FeedbackRejectedError(RejectionCode.USER_RETURNED)
+        if departed is False and is_last and user.departed:
+            raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
+        return False
     if departed and not is_last:
         raise FeedbackRejectedError(RejectionCode.USER_RETURNED)
     user.open[user.open.index(step)] = step = Step(event, step.category, clicked, departed)
@@ -191,19 +183,6 @@ def apply_feedback(
     elif not is_last or departed is False:
         _settle(user, step, CLICK if clicked else STAY)
     return True
-
-
-def _check_settled(
-    user: User, event: int, feedback: RecordedFeedback, missing_feedback: str, earlier: RecordedFeedback | None
-) -> None:
-    """Raise unless feedback for a settled event agrees with the outcome under which it was settled."""
-    departed_here = user.departed and event == user.last_event
-    if earlier is None and (feedback.clicked or missing_feedback != "no-click"):
-        raise FeedbackRejectedError(RejectionCode.EVENT_CLOSED)
-    if feedback.departed and not departed_here:
-        raise FeedbackRejectedError(RejectionCode.USER_RETURNED)
-    if feedback.departed is False and departed_here:
-        raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
 
 
 def depart(user: User, missing_feedback: str) -> None:

@@ -93,9 +93,9 @@ def run(call):
 def test_a_store_of_an_earlier_release_is_taken_over(old):
     service = open_service(str(old), [], None, Settings(explore=0.0), seed=1)
     with closing(service.store):
-        found = service.store.load_rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
+        found = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
         assert found == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
-        assert service.store.load_rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
+        assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
         assert service.store.active_users == 2
         ann, bob = run(service.user_state("ann")), run(service.user_state("bob"))
         assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (
@@ -134,7 +134,7 @@ def test_it_goes_on_where_it_was(old):
     }
     check(old, told)
     with closing(open_service(str(old), [], None, Settings(), seed=1).store) as store:
-        assert store.load_rows(queries.SETTING, "schema") == [(str(schema.SCHEMA),)]
+        assert store.rows(queries.SETTING, "schema") == [(str(schema.SCHEMA),)]
 
 
 def test_it_is_unchanged_if_that_fails_in_the_middle(old, monkeypatch):

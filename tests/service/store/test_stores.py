@@ -199,7 +199,7 @@ def test_a_departed_user_who_is_renamed_is_not_lost_from_memory_too_soon(tmp_pat
             return again
 
         run(calls())
-        assert store.load_user("ann").previous == -1
+        assert store.cache.users["ann"].previous == -1
 
 
 def test_no_name_is_left_in_any_file_while_it_goes_on(tmp_path):
@@ -237,7 +237,7 @@ def test_departed_users_are_not_kept_in_memory(tmp_path):
             assert all(row.accepted for row in await found.feedback(rows))
 
         run(calls())
-        assert not found.store._cache.users
+        assert not found.store.cache.users
 
 
 def test_a_learned_policy_outlives_a_restart_after_a_category_was_retired(address):

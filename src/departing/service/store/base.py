@@ -1,9 +1,10 @@
 """Contract of a store, and the transaction in which a call reads and writes."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ class Cache:
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.names: dict[int, str] = {}
+        self.absent: set[str] = set()  # names that are known to be free
         self.decisions: OrderedDict[int, Decision] = OrderedDict()
         self.keys: OrderedDict[str, int | None] = OrderedDict()
         self.feedback: OrderedDict[int, RecordedFeedback | None] = OrderedDict()
@@ -94,10 +96,11 @@ class Transaction:
     """
 
     def __init__(self, store: "Store") -> None:
-        self._store = store
-        self.shared = store.shared
+        self._store, self._cache, self.shared = store, store.cache, store.shared
+        self.rows, self.new_event = store.rows, store.new_event
+        self.new_user_number, self.next_user_number = store.new_user_number, store.next_user_number
         self._users: dict[int, User] = {}
-        self._numbers: dict[str, int | None] = {}
+        self._numbers: dict[str, int | None] = {}  # by name; None for names given up
         self._unsaved: dict[int, User] = {}
         self._writes: list[Write] = []
         self._undo: list[Callable[[], None]] = []
@@ -122,33 +125,46 @@ class Transaction:
         if name in self._numbers:
             number = self._numbers[name]
             return None if number is None else self._users[number]
-        return self._own(self._store.load_user(name))
+        user = self._cache.users.get(name)
+        if user is None and name not in self._cache.absent:
+            user = self._loaded(self._store.user_rows(queries.USER_BY_NAME, name))
+        return self._own(user)
 
     def user_by_number(self, number: int) -> User | None:
         """Return the user of this number."""
-        return self._users.get(number) or self._own(self._store.load_user_by_number(number))
+        if number in self._users:
+            return self._users[number]
+        user = self._cache.by_number(number)
+        return self._own(user or self._loaded(self._store.user_rows(queries.USER_BY_NUMBER, number)))
 
     def inactive_users(self, before: float, limit: int) -> list[User]:
-        """Return users who have not departed and were last seen before a time."""
-        users = map(self._own, self._store.load_inactive_users(before, limit))
-        return [user for user in users if user is not None]
+        """Return users who have not departed and were last seen before a time, the longest inactive first."""
+        states = self.rows(self._store.inactive_users, before, limit)
+        users = [
+            self._own(self._cache.by_number(user.number) or user) for user in (decode_user(row[0]) for row in states)
+        ]
+        return [user for user in users if user is not None and not user.departed and user.last_seen < before]
 
     def decision(self, event: int) -> Decision | None:
         """Return the decision of an event."""
-        return self.decisions.get(event) or self._store.load_decision(event)
+        decision = self.decisions.get(event) or self._cache.decisions.get(event)
+        return decision or _decision(self.rows(queries.DECISION, event))
 
     def decision_by_key(self, key: str) -> Decision | None:
         """Return the decision with an event ID that the client chose."""
-        event = self.keys.get(key)
-        return self._store.load_decision_by_key(key) if event is None else self.decisions[event]
+        for keys in (self.keys, self._cache.keys):
+            if key in keys:
+                event = keys[key]
+                return None if event is None else self.decision(event)
+        return _decision(self.rows(queries.DECISION_BY_KEY, key))
 
     def feedback(self, event: int) -> RecordedFeedback | None:
         """Return the feedback recorded for an event."""
-        return self.recorded.get(event) or self._store.load_feedback(event)
-
-    def rows(self, query: str, *values: Any) -> Rows:
-        """Return the rows of a query on disk, where SQLite writes with a short delay."""
-        return self._store.load_rows(query, *values)
+        for recorded in (self.recorded, self._cache.feedback):
+            if event in recorded:
+                return recorded[event]
+        rows = self.rows(queries.FEEDBACK, event)
+        return feedback_of_row(rows[0]) if rows else None
 
     def settings(self) -> dict[str, str]:
         """Return the stored settings by name."""
@@ -159,28 +175,21 @@ class Transaction:
         others = self.rows(queries.COUNTERS, self._store.worker)
         return Counter({name: int(value) for name, value in others}) + self._store.counters
 
+    def _loaded(self, rows: Rows) -> User | None:
+        """Return a user from disk, unless the cache has a later state under another name."""
+        user = decode_user(rows[0][0]) if rows else None
+        return None if user is None or user.number in self._cache.names else user
+
     def _own(self, user: User | None) -> User | None:
         """Return this transaction's copy of a user."""
         if user is None:
             return None
         if user.number not in self._users:
-            self._users[user.number] = own = user.copy()
-            self._numbers[own.name] = own.number
+            self._users[user.number] = user.copy()
+            self._numbers[user.name] = user.number
         return self._users[user.number]
 
     # Writing
-
-    def new_event(self) -> int:
-        """Return the number of a new event, larger than all earlier events of the same user."""
-        return self._store.new_event()
-
-    def new_user_number(self) -> int:
-        """Return the number of a new user; numbers increase."""
-        return self._store.new_user_number()
-
-    def next_user_number(self) -> int:
-        """Return a lower bound of the numbers of future users."""
-        return self._store.next_user_number()
 
     def add_user(self, user: User) -> None:
         """Add a new, active user."""
@@ -256,21 +265,21 @@ class Transaction:
 class Store(ABC):
     """Durable state of a service.
 
-    `load_*` methods, numbers and counters serve transactions; everything else reads by `read` and changes by
-    `transaction`.
+    Callers read by `read` and change by `transaction`; rows and numbers serve transactions.
     """
 
     address: str | Path
     name: str  # the address without secrets
     worker: str  # ID under which this process keeps its counters
     shared: bool  # whether other processes serve from the store too
+    inactive_users = queries.INACTIVE_USERS
 
     def __init__(self, missing_feedback: str = "no-click") -> None:
         self.missing_feedback = missing_feedback
         self.counters: Counter[str] = Counter()
         self.failure: str | None = None  # why the store cannot be written at present
         self.active_users = 0  # approximate where other processes serve too
-        self._cache = Cache()
+        self.cache = Cache()
 
     @abstractmethod
     async def transaction(
@@ -292,40 +301,20 @@ class Store(ABC):
             ((self.active_users,),) = snapshot.rows(queries.ACTIVE_USERS)
 
     @abstractmethod
-    def load_user(self, name: str) -> User | None:
-        """Return the committed state of a user by name, not to be changed."""
+    def rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query on disk, where SQLite writes with a short delay."""
 
-    @abstractmethod
-    def load_user_by_number(self, number: int) -> User | None:
-        """Return the committed state of a user by number, not to be changed."""
-
-    @abstractmethod
-    def load_inactive_users(self, before: float, limit: int) -> list[User]:
-        """Return users who have not departed and were last seen before a time, the longest inactive first."""
-
-    @abstractmethod
-    def load_decision(self, event: int) -> Decision | None:
-        """Return a committed decision."""
-
-    @abstractmethod
-    def load_decision_by_key(self, key: str) -> Decision | None:
-        """Return a committed decision by the event ID that the client chose."""
-
-    @abstractmethod
-    def load_feedback(self, event: int) -> RecordedFeedback | None:
-        """Return committed feedback."""
-
-    @abstractmethod
-    def load_rows(self, query: str, *values: Any) -> Rows:
-        """Return the rows of a query."""
+    def user_rows(self, query: str, value: str | int) -> Rows:
+        """Return the row of a user that is going to be changed."""
+        return self.rows(query, value)
 
     @abstractmethod
     def new_event(self) -> int:
-        """Return the number of a new event."""
+        """Return the number of a new event, larger than all earlier events of the same user."""
 
     @abstractmethod
     def new_user_number(self) -> int:
-        """Return the number of a new user."""
+        """Return the number of a new user; numbers increase."""
 
     @abstractmethod
     def next_user_number(self) -> int:
@@ -349,6 +338,10 @@ def user_write(user: User, missing_feedback: str) -> Write:
     )
 
 
+def _decision(rows: Rows) -> Decision | None:
+    return Decision(*rows[0]) if rows else None
+
+
 def feedback_of_row(row: tuple[Any, ...]) -> RecordedFeedback:
     """Return feedback from its columns."""
     return RecordedFeedback(bool(row[0]), None if row[1] is None else bool(row[1]))
@@ -369,6 +362,26 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
             values = (*rows[key][:3], values[3])
         rows[key] = values
     yield from ((each, [*rows.values()]) for each, rows in groups.items())
+
+
+def resolve(futures: Iterable["asyncio.Future[Any]"], results: Iterable[Any]) -> None:
+    """Hand results to futures of any thread's event loop; a result that is an exception is raised there."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for future, result in zip(futures, results, strict=True):
+        by_loop.setdefault(future.get_loop(), []).append((future, result))
+    for loop, pairs in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_set_results, pairs)
+
+
+def _set_results(pairs: list[tuple["asyncio.Future[Any]", Any]]) -> None:
+    for future, result in pairs:
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
 
 
 def event_number(event: str) -> int | None:

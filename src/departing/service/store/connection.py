@@ -4,7 +4,6 @@ import os
 import re
 import socket
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
@@ -48,59 +47,8 @@ class UnreachableError(InputError):
     code = "store_unavailable"
 
 
-class Database(ABC):
-    """A connection, used by one thread at a time."""
-
-    name: str  # the address without secrets
-
-    @abstractmethod
-    def rows(self, query: str, *values: Any) -> Rows:
-        """Run a query and return its rows; a statement returns none."""
-
-    @abstractmethod
-    def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Run a statement with each of `rows`."""
-
-    @abstractmethod
-    def stream(self, query: str) -> Iterator[Rows]:
-        """Run a query and yield its rows in parts, all from one snapshot."""
-
-    @abstractmethod
-    def acquire_trainer_lock(self) -> bool:
-        """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
-        """Return a context in which either everything is written or nothing."""
-
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
-        """Return a context in which all reads see one moment."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-    @abstractmethod
-    def _has_tables(self) -> bool: ...
-
-    def prepare(self) -> None:
-        """Create the tables of a new database, or migrate those of an earlier release."""
-        with self.transaction():
-            if not self._has_tables():
-                for statement in tables(isinstance(self, PostgresDatabase)):
-                    self.rows(statement)
-            schema = self.rows(queries.SETTING, "schema")
-            if not schema or int(schema[0][0]) > SCHEMA:
-                raise InputError(
-                    f"The store {self.name} was written by a later release; this release supports schema {SCHEMA}. "
-                    "Upgrade departing."
-                )
-            migrate(self.rows, self.many, int(schema[0][0]))
-
-
-class SqliteDatabase(Database):
-    """A connection to a SQLite file."""
+class SqliteDatabase:
+    """A connection to a SQLite file, used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
@@ -171,12 +119,13 @@ class SqliteDatabase(Database):
         if self._trainer_lock is not None:
             self._trainer_lock.close()
 
-    def _has_tables(self) -> bool:
+    def has_tables(self) -> bool:
+        """Return whether the tables were created."""
         return bool(self.rows(queries.HAS_TABLES))
 
 
-class PostgresDatabase(Database):
-    """A connection to PostgreSQL."""
+class PostgresDatabase:
+    """A connection to PostgreSQL with the same operations, used by one thread at a time."""
 
     def __init__(self, address: str) -> None:
         import psycopg
@@ -248,9 +197,28 @@ class PostgresDatabase(Database):
         with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
-    def _has_tables(self) -> bool:
+    def has_tables(self) -> bool:
+        """Return whether the tables were created."""
         self.rows(queries.PG_CREATION_LOCK)  # one process at a time creates them
         return bool(self.rows(queries.PG_HAS_TABLES))
+
+
+Database = SqliteDatabase | PostgresDatabase
+
+
+def prepare(database: Database) -> None:
+    """Create the tables of a new database, or migrate those of an earlier release."""
+    with database.transaction():
+        if not database.has_tables():
+            for statement in tables(isinstance(database, PostgresDatabase)):
+                database.rows(statement)
+        schema = database.rows(queries.SETTING, "schema")
+        if not schema or int(schema[0][0]) > SCHEMA:
+            raise InputError(
+                f"The store {database.name} was written by a later release; this release supports schema {SCHEMA}. "
+                "Upgrade departing."
+            )
+        migrate(database.rows, database.many, int(schema[0][0]))
 
 
 def try_lock(path: Path) -> IO[bytes] | None:

@@ -18,24 +18,9 @@ from uuid import uuid4
 import psycopg
 
 from departing.model.errors import InputError
-from departing.service.store import queries
-from departing.service.store.base import (
-    NO_PREFETCH,
-    Cache,
-    Decision,
-    Prefetch,
-    Store,
-    StoreError,
-    T,
-    Transaction,
-    Write,
-    decode_user,
-    event_number,
-    feedback_of_row,
-    grouped,
-)
-from departing.service.store.connection import CANNOT_OPEN, PostgresDatabase, Rows
-from departing.service.user import RecordedFeedback, User
+from departing.service.store import base, queries
+from departing.service.store.base import NO_PREFETCH, Decision, Prefetch, Store, StoreError, T, Transaction, resolve
+from departing.service.store.connection import CANNOT_OPEN, PostgresDatabase, Rows, prepare
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
@@ -53,24 +38,22 @@ SESSION = (
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-Result = tuple[Any, BaseException | None]
 
 
 class _Job:
     """A call, and the future of its result."""
 
     def __init__(self, call: Callable[[Transaction], Any], prefetch: Prefetch) -> None:
-        self.call, self.prefetch, self.loop = call, prefetch, asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.call, self.prefetch = call, prefetch
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-class _BatchCache(Cache):
+class _BatchCache(base.Cache):
     """Records and writes of one database transaction."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.absent: set[str] = set()  # names without a user
-        self.writes: list[Write] = []
+        self.writes: list[base.Write] = []
         self.new_numbers: dict[str, list[int]] = {"events": [], "numbers": []}
 
     def add_decisions(self, rows: Rows) -> None:
@@ -90,7 +73,8 @@ class PostgresStore(Store):
     """A PostgreSQL database, in which the tables are created if there are none."""
 
     shared = True
-    _cache: _BatchCache
+    cache: _BatchCache
+    inactive_users = queries.INACTIVE_USERS + queries.SKIP_LOCKED
 
     def __init__(self, address: str, missing_feedback: str = "no-click") -> None:
         super().__init__(missing_feedback)
@@ -98,13 +82,13 @@ class PostgresStore(Store):
         self._database = _connect(address)
         self.name = self._database.name
         try:
-            self._database.prepare()
+            prepare(self._database)
             ((self.active_users,),) = self._database.rows(queries.ACTIVE_USERS)
         except (psycopg.Error, InputError) as error:
             self._database.close()
             known = isinstance(error, InputError)
             raise error if known else InputError(CANNOT_OPEN.format(self.name, error)) from error
-        self._cache = _BatchCache()
+        self.cache = _BatchCache()
         self._open: Transaction | None = None  # the call that is running
         self._flushed = False  # whether writes of that call were sent to the database
         self._written_counters: dict[str, int] = {}
@@ -184,16 +168,16 @@ class PostgresStore(Store):
         except Exception as error:
             for tx in reversed(transactions):
                 tx.rollback()
-            self._since, self._cache, self.active_users = None, _BatchCache(), active_before
+            self._since, self.cache, self.active_users = None, _BatchCache(), active_before
             self._after_failure(jobs, error, attempts)
         else:
-            self._since, self._cache = None, _BatchCache()
+            self._since, self.cache = None, _BatchCache()
             self.counters.update(counters)
             self._written_counters.update(written)
-            _deliver(jobs, results)
+            resolve([job.future for job in jobs], results)
 
-    def _run_call(self, job: _Job, transactions: list[Transaction], counters: Counter[str]) -> Result:
-        """Run one call; if it raises, nothing of it is kept."""
+    def _run_call(self, job: _Job, transactions: list[Transaction], counters: Counter[str]) -> Any:
+        """Run one call and return its result, or the exception after which nothing of it is kept."""
         tx = self._open = Transaction(self)
         self._flushed = False
         transactions.append(tx)
@@ -206,14 +190,14 @@ class PostgresStore(Store):
             if self._flushed:  # the database has some of it: roll back, and run the other calls without this one
                 raise
             tx.rollback()
-            return None, error
+            return error
         finally:
             self._open = None
-        self._cache.writes += writes
-        self._cache.merge(tx)
+        self.cache.writes += writes
+        self.cache.merge(tx)
         self.active_users += tx.active_change
         counters.update(tx.counters)
-        return result, None
+        return result
 
     def _after_failure(self, jobs: list[_Job], error: Exception, attempts: int) -> None:
         if isinstance(error, LOST) and not isinstance(error, CONFLICTS):
@@ -235,11 +219,11 @@ class PostgresStore(Store):
 
     def _prefetch(self, prefetches: Sequence[Prefetch]) -> None:
         """Load what calls need, and lock the rows of their users in the order of their numbers."""
-        cache = self._cache
+        cache = self.cache
         names = [name for each in prefetches for name in each.users]
         events = [event for each in prefetches for event in each.events]
-        numbers = [number for number in map(event_number, events) if number is not None]
-        keys = [event for event in events if event_number(event) is None]
+        numbers = [number for number in map(base.event_number, events) if number is not None]
+        keys = [event for event in events if base.event_number(event) is None]
         new_keys = [each.key for each in prefetches if each.key is not None]
         if not names and not events:
             return
@@ -261,11 +245,11 @@ class PostgresStore(Store):
             (queries.PG_NEXT, ("numbers", new_users)),
         )
         for (state,) in states:
-            cache.add_user(decode_user(state))
+            cache.add_user(base.decode_user(state))
         cache.keys.update(dict.fromkeys(new_keys))
         cache.add_decisions(existing)
         cache.feedback.update(dict.fromkeys(cache.decisions))
-        cache.feedback.update({row[0]: feedback_of_row(row[1:]) for row in feedback})
+        cache.feedback.update({row[0]: base.feedback_of_row(row[1:]) for row in feedback})
         for name, rows in zip(cache.new_numbers, new_numbers, strict=True):
             cache.new_numbers[name] = [number for (number,) in rows][::-1]
 
@@ -273,68 +257,27 @@ class PostgresStore(Store):
         """Write the counters that changed, together with what they count; return them."""
         values = {name: self.counters[name] + counters[name] for name in {*counters, *self.counters}}
         changed = {name: value for name, value in values.items() if value != self._written_counters.get(name, 0)}
-        self._cache.writes += [(queries.SAVE_COUNTER, (self.worker, *each)) for each in changed.items()]
+        self.cache.writes += [(queries.SAVE_COUNTER, (self.worker, *each)) for each in changed.items()]
         return changed
 
     def _flush(self) -> None:
         """Send all writes so far to the database, those of the running call included."""
-        writes, self._cache.writes = self._cache.writes, []
+        writes, self.cache.writes = self.cache.writes, []
         if self._open is not None:
             own = self._open.take_writes()
             self._flushed = self._flushed or bool(own)
             writes += own
-        self._database.all(grouped(writes))
+        self._database.all(base.grouped(writes))
 
-    # Loading
-
-    def load_user(self, name: str) -> User | None:
-        """Return the state of a user by name, locked until the transaction ends."""
-        user = self._cache.users.get(name)
-        if user is None and name not in self._cache.absent:
-            user = self._locked(self.load_rows(queries.USER_BY_NAME + queries.FOR_UPDATE, name))
-        return user
-
-    def load_user_by_number(self, number: int) -> User | None:
-        """Return the state of a user by number, locked until the transaction ends."""
-        return self._cache.by_number(number) or self._locked(
-            self.load_rows(queries.USER_BY_NUMBER + queries.FOR_UPDATE, number)
-        )
-
-    def _locked(self, rows: Rows) -> User | None:
-        """Keep a user whose row was not locked from the beginning; event numbers drawn before may be too small."""
-        self._cache.new_numbers["events"] = []
-        return self._cache.add_user(decode_user(rows[0][0])) if rows else None
-
-    def load_inactive_users(self, before: float, limit: int) -> list[User]:
-        """Return users who have not departed and were last seen before a time, except those locked by others."""
-        rows = self.load_rows(queries.INACTIVE_USERS + queries.SKIP_LOCKED, before, limit)
-        return [self._cache.add_user(decode_user(state)) for (state,) in rows]
-
-    def load_decision(self, event: int) -> Decision | None:
-        """Return a committed decision."""
-        if event not in self._cache.decisions:
-            self._cache.add_decisions(self.load_rows(queries.DECISION, event))
-        return self._cache.decisions.get(event)
-
-    def load_decision_by_key(self, key: str) -> Decision | None:
-        """Return a committed decision by the event ID that the client chose."""
-        if key not in self._cache.keys:
-            self._cache.keys[key] = None
-            self._cache.add_decisions(self.load_rows(queries.DECISION_BY_KEY, key))
-        event = self._cache.keys[key]
-        return None if event is None else self._cache.decisions[event]
-
-    def load_feedback(self, event: int) -> RecordedFeedback | None:
-        """Return committed feedback."""
-        if event not in self._cache.feedback:
-            rows = self.load_rows(queries.FEEDBACK, event)
-            self._cache.feedback[event] = feedback_of_row(rows[0]) if rows else None
-        return self._cache.feedback[event]
-
-    def load_rows(self, query: str, *values: Any) -> Rows:
+    def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query, with everything written before in the transaction."""
         self._flush()
         return self._database.rows(query, *values)
+
+    def user_rows(self, query: str, value: str | int) -> Rows:
+        """Return and lock the row of a user who was not prefetched; event numbers drawn before may be too small."""
+        self.cache.new_numbers["events"] = []
+        return self.rows(query + queries.FOR_UPDATE, value)
 
     # Numbers
 
@@ -347,7 +290,7 @@ class PostgresStore(Store):
         return self._new_number("numbers")
 
     def _new_number(self, sequence: str) -> int:
-        numbers = self._cache.new_numbers[sequence]
+        numbers = self.cache.new_numbers[sequence]
         return int(numbers.pop() if numbers else self._database.rows(queries.PG_NEXT, sequence, 1)[0][0])
 
     def next_user_number(self) -> int:
@@ -373,24 +316,4 @@ def _connect(address: str) -> PostgresDatabase:
 
 def _fail(jobs: Sequence[_Job], error: BaseException) -> None:
     """Let calls raise an error."""
-    _deliver(jobs, [(None, error)] * len(jobs))
-
-
-def _deliver(jobs: Sequence[_Job], results: Sequence[Result]) -> None:
-    """Hand results to those who wait, once per event loop."""
-    waiting: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
-    for job, (result, error) in zip(jobs, results, strict=True):
-        waiting.setdefault(job.loop, []).append((job.future, result, error))
-    for loop, resolved in waiting.items():
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_resolve, resolved)
-
-
-def _resolve(resolved: Sequence[tuple["asyncio.Future[Any]", Any, BaseException | None]]) -> None:
-    for future, result, error in resolved:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+    resolve([job.future for job in jobs], [error] * len(jobs))

@@ -9,7 +9,6 @@ import sqlite3
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,19 +16,17 @@ from departing.model.errors import InputError
 from departing.service.store import queries
 from departing.service.store.base import (
     NO_PREFETCH,
-    Decision,
     Prefetch,
     Store,
     StoreError,
     T,
     Transaction,
     Write,
-    decode_user,
-    feedback_of_row,
     grouped,
+    resolve,
 )
-from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, try_lock
-from departing.service.user import RecordedFeedback, User
+from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, prepare, try_lock
+from departing.service.user import User
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
@@ -55,10 +52,10 @@ class SqliteStore(Store):
             known = isinstance(error, InputError)
             raise error if known else InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
         self._departed: OrderedDict[int, tuple[int, User]] = OrderedDict()  # cached until that commit is on disk
-        self.counters = Counter(dict(self.load_rows(queries.OWN_COUNTERS)))
-        ((self.active_users,),) = self.load_rows(queries.ACTIVE_USERS)
-        self._next_user = int(self.load_rows(queries.NEXT_USER_NUMBER)[0][0])
-        numbers = self.load_rows(queries.NEXT_EVENT) + self.load_rows(queries.SETTING, "mark")
+        self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
+        ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
+        self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
+        numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, "mark")
         self._next_event = self._reserved = max(int(number) for (number,) in numbers)
         self._writer = _Writer(path, self)
         self._reserve_events()
@@ -70,7 +67,7 @@ class SqliteStore(Store):
 
     def _prepare(self) -> None:
         try:
-            self._reader.prepare()
+            prepare(self._reader)
         except BaseException:
             self._reader.close()
             raise
@@ -101,7 +98,7 @@ class SqliteStore(Store):
         if not writes:
             return
         position = self._writer.put(writes, self.counters)
-        cache = self._cache
+        cache = self.cache
         cache.merge(tx)
         for user in tx.saved.values():
             self._departed.pop(user.number, None)
@@ -111,52 +108,7 @@ class SqliteStore(Store):
             while len(records) > MAX_CACHED:
                 records.popitem(last=False)
 
-    # Loading
-
-    def load_user(self, name: str) -> User | None:
-        """Return the committed state of a user by name, not to be changed."""
-        return self._cache.users.get(name) or self._loaded(name, self.load_rows(queries.USER_BY_NAME, name))
-
-    def _loaded(self, name: str, rows: Rows) -> User | None:
-        user = decode_user(rows[0][0]) if rows else None
-        if user is None or self._cache.names.get(user.number, name) != name:  # a new name is not on disk yet
-            return None
-        return user if user.departed else self._cache.add_user(user)
-
-    def load_user_by_number(self, number: int) -> User | None:
-        """Return the committed state of a user by number, not to be changed."""
-        user = self._cache.by_number(number)
-        if user is None:
-            rows = self.load_rows(queries.USER_BY_NUMBER, number)
-            user = decode_user(rows[0][0]) if rows else None
-        return user
-
-    def load_inactive_users(self, before: float, limit: int) -> list[User]:
-        """Return users who have not departed and were last seen before a time, the longest inactive first."""
-        on_disk = (decode_user(state) for (state,) in self.load_rows(queries.INACTIVE_USERS, before, limit))
-        users = (self._cache.by_number(user.number) or user for user in on_disk)
-        return [user for user in users if not user.departed and user.last_seen < before]
-
-    def load_decision(self, event: int) -> Decision | None:
-        """Return a committed decision."""
-        return self._cache.decisions.get(event) or _decision(self.load_rows(queries.DECISION, event))
-
-    def load_decision_by_key(self, key: str) -> Decision | None:
-        """Return a committed decision by the event ID that the client chose."""
-        event = self._cache.keys.get(key)
-        if event is not None:
-            return self.load_decision(event)
-        return _decision(self.load_rows(queries.DECISION_BY_KEY, key))
-
-    def load_feedback(self, event: int) -> RecordedFeedback | None:
-        """Return committed feedback."""
-        feedback = self._cache.feedback.get(event)
-        if feedback is None:
-            rows = self.load_rows(queries.FEEDBACK, event)
-            feedback = feedback_of_row(rows[0]) if rows else None
-        return feedback
-
-    def load_rows(self, query: str, *values: Any) -> Rows:
+    def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk."""
         return self._reader.rows(query, *values)
 
@@ -166,9 +118,9 @@ class SqliteStore(Store):
             if position > self._writer.done:
                 break
             del self._departed[number]
-            if self._cache.users.get(user.name) is user:
-                del self._cache.users[user.name]
-                self._cache.names.pop(number, None)
+            if self.cache.users.get(user.name) is user:
+                del self.cache.users[user.name]
+                self.cache.names.pop(number, None)
 
     # Numbers
 
@@ -203,10 +155,6 @@ class SqliteStore(Store):
         self._lock.close()
 
 
-def _decision(rows: Rows) -> Decision | None:
-    return Decision(*rows[0]) if rows else None
-
-
 def _locked(path: Path) -> IO[bytes]:
     """Lock a store for as long as it is open."""
     try:
@@ -228,7 +176,7 @@ class _Writer:
         self._database, self._store = SqliteDatabase(path), store
         self._batch: list[list[Write]] = []
         self._counters: dict[str, int] = {}
-        self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._futures: list[asyncio.Future[None]] = []
         self._busy, self._idle = False, False
         self._put = self.done = 0  # numbers of write lists handed over, and committed
         self._scrub = False  # whether the write-ahead log holds names that were forgotten
@@ -249,14 +197,13 @@ class _Writer:
 
     async def flushed(self) -> None:
         """Wait until everything handed over so far is on disk."""
-        loop = asyncio.get_running_loop()
         with self._wake:
             if self._store.failure is not None:
                 raise StoreError(self._store.failure)
             if not self._batch and not self._busy:
                 return
-            future = loop.create_future()
-            self._futures.append((loop, future))
+            future = asyncio.get_running_loop().create_future()
+            self._futures.append(future)
             self._wake.notify()
         await future
 
@@ -291,7 +238,7 @@ class _Writer:
                 else:
                     self._batch = batch + self._batch
                     futures, self._futures = futures + self._futures, []
-            _resolve(futures, failure)
+            resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
             if failure is not None:
                 with self._wake:
                     if self._closing or (self._wake.wait(RETRY_DELAY) and self._closing):
@@ -312,17 +259,3 @@ class _Writer:
         except Exception as error:  # of any kind: callers wait for the result
             return f"The store cannot be written: {error}."
         return None
-
-
-def _resolve(futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]], failure: str | None) -> None:
-    def deliver() -> None:
-        for _, future in futures:
-            if not future.done():
-                if failure is None:
-                    future.set_result(None)
-                else:
-                    future.set_exception(StoreError(failure))
-
-    if futures:
-        with suppress(RuntimeError):  # the loop is closed
-            futures[0][0].call_soon_threadsafe(deliver)
