@@ -31,7 +31,7 @@ def _interval(estimate: Estimate) -> str:
 
 def overlap_table(value: OffPolicyValue) -> RichTable:
     """Overlap of the log with the policy by step; steps after the horizon are dimmed."""
-    table = RichTable(title="Overlap: users whose categories agree with the policy", title_justify="left")
+    table = RichTable(title="Overlap of log and policy", title_justify="left")
     for name in ("up to step", "users", "ESS", "share of clicks"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in value.overlap[:MAX_STEPS]:
