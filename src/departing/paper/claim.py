@@ -1,69 +1,73 @@
-"""A claim, and what checking it found."""
+"""Claims of the paper, and findings: the results of checking them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-HOLDS, FAILS, SEEN, SKIPPED = "holds", "does not hold", "measured", "skipped"
+HOLDS, REFUTED, MEASURED, SKIPPED = "holds", "refuted", "measured", "skipped"
+VERDICTS = (HOLDS, REFUTED, MEASURED, SKIPPED)
+Table = Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much to do: a `quick` look or all of it, and where film ratings are, if anywhere."""
+    """Extent of the checks: `quick` or full, and the path of a MovieLens release, if there is one."""
 
     quick: bool = False
     movielens: Path | None = None
 
-    def of(self, whole: int, quick: int) -> int:
-        """How many of something."""
-        return quick if self.quick else whole
+    def of(self, full: int, quick: int) -> int:
+        """Choose a number of instances, users or runs."""
+        return quick if self.quick else full
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: a `verdict` (HOLDS, FAILS, SEEN or SKIPPED), a `result` in words, and more to look at.
+    """Result of a check: a `verdict`, a sentence or more (`result`), and a table or plot.
 
-    `table` has the names of its columns in the first row. `picture` is an SVG with its `caption`.
+    The first row of `table` holds the names of its columns. `plot` is an SVG.
     """
 
     verdict: str
     result: str
     table: list[list[str]] = field(default_factory=list)
-    picture: str = ""
+    plot: str = ""
     caption: str = ""
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, holds: bool, result: str, table: Sequence[Sequence[object]] = ()) -> "Finding":
-        """A claim that holds or does not."""
-        return cls(HOLDS if holds else FAILS, result, as_text(table))
+    def of(cls, holds: bool, result: str, table: Table = ()) -> "Finding":
+        """Finding about a claim that holds or is refuted."""
+        return cls(HOLDS if holds else REFUTED, result, _as_text(table))
 
     @classmethod
-    def seen(cls, result: str, table: Sequence[Sequence[object]] = ()) -> "Finding":
-        """Something that was measured and is no claim."""
-        return cls(SEEN, result, as_text(table))
+    def measured(cls, result: str, table: Table = ()) -> "Finding":
+        """Finding that answers a question, where there is no claim to check."""
+        return cls(MEASURED, result, _as_text(table))
 
-    def with_picture(self, picture: str, caption: str) -> "Finding":
-        """The same, with an SVG to look at."""
-        return replace(self, picture=picture, caption=caption)
+    def with_plot(self, plot: str, caption: str) -> "Finding":
+        """Return a copy with an SVG."""
+        return replace(self, plot=plot, caption=caption)
 
-    def values(self) -> dict[str, Any]:
-        """All of it as plain values, but the picture."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the plot as JSON values."""
         return {"verdict": self.verdict, "result": self.result, "table": self.table, "seconds": self.seconds}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: a short `key`, `where` it stands, the `claim` itself, and `how` it is checked, by `check`."""
+    """Claim with a short `key`, its `source` in the paper, its `statement`, and the `method` of its `check`."""
 
     key: str
-    where: str
-    claim: str
-    how: str
+    source: str
+    statement: str
+    method: str
     check: Callable[[Scale], Finding]
 
 
-def as_text(table: Sequence[Sequence[object]]) -> list[list[str]]:
-    """A table with all of its cells as text."""
+Findings = Sequence[tuple[Claim, Finding]]
+
+
+def _as_text(table: Table) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in table]

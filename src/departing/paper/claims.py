@@ -3,72 +3,40 @@
 from departing.paper import extensions, learning, planning, returns, setting
 from departing.paper.claim import Claim
 
-ORDER = (
-    "protocol",
-    "first-step",
-    "example-gaps",
-    "example-switch",
-    "linear",  # section 2
-    "algorithm",
-    "general-regret",
-    "bernstein",  # 3
-    "best-category",
-    "recurrence",
-    "geometric",
-    "geometric-moments",
-    "length-moments",
-    "mean-return",
-    "return-moments",
-    "return-scale",
-    "one-type",  # 4
-    "belief",
-    "bellman",
-    "walk",
-    "partition",
-    "row",
-    "column",
-    "switching-condition",
-    "most-switches",
-    "diagonal",
-    "constant-time",
-    "size-of-set",
-    "horizon",
-    "threshold-scale",
-    "two-by-two",  # 5
-    "recursion",
-    "recursion-time",
-    "recursion-error",
-    "movielens",  # appendices A and B
-    "two-categories",
-    "how-often",
-    "constants",
-    "open-problems",
-    "myopia",
-    "after-clicks",  # section 6 and beyond
-)
-BEYOND = tuple(claim.key for claim in extensions.CLAIMS)
+# Sections 2 to 5, appendices A and B, section 6 and extensions.
+_ORDER = """
+    protocol first-step example-gaps example-switch linear
+    algorithm general-regret bernstein
+    best-category recurrence geometric geometric-moments length-moments mean-return return-moments return-scale
+    one-type
+    belief bellman walk partition row column switching-condition most-switches diagonal constant-time size-of-set
+    horizon threshold-scale two-by-two
+    recursion recursion-time recursion-error movielens
+    two-categories how-often constants open-problems myopia after-clicks
+"""
+EXTENSIONS = tuple(claim.key for claim in extensions.CLAIMS)
 _ALL = {claim.key: claim for module in (setting, returns, planning, learning, extensions) for claim in module.CLAIMS}
-CLAIMS: tuple[Claim, ...] = tuple(_ALL[key] for key in ORDER)
-NOT_CHECKED = (
+CLAIMS: tuple[Claim, ...] = tuple(_ALL[key] for key in _ORDER.split())
+NOT_COMPUTABLE = (
     (
         "Section 2, regret",
-        "Regret is what the best policy earns with T users, less what the learner earns.",
-        "A definition. All regret in these pages is computed by it, with exact values of the policies.",
+        "Regret is the expected clicks of the optimal policy on T users, minus the clicks of the learner.",
+        "Definition. All regret on this page follows it, with exact values of the policies.",
     ),
     (
         "Section 2, footnote",
-        "Deterministic policies are enough.",
-        "A policy that draws lots is worth the mean of those it draws from; there is nothing to compute.",
+        "Deterministic policies suffice.",
+        "The value of a randomised policy is the mean of the values of deterministic ones; nothing to compute.",
     ),
     (
         "Section 3, definition",
-        "Sub-exponential numbers, and two properties that are equivalent to that.",
-        "A definition. The property on moments and the moment condition are checked where the paper uses them.",
+        "Sub-exponential random variables, and two equivalent properties.",
+        "Definition. The moment property and the moment condition are checked where the paper uses them.",
     ),
     (
         "Section 5.1",
-        "The problem is a partially observed Markov decision process, and policies are functions of beliefs.",
-        "A way of looking at it. That values follow the Bellman equation is checked.",
+        "The problem is a partially observable Markov decision process, and policies are functions of beliefs.",
+        "Formulation. The Bellman equation of the values is checked.",
     ),
     (
         "Section 5.1 and 5.3, definitions",
@@ -78,6 +46,6 @@ NOT_CHECKED = (
     (
         "Section 5.1, remark",
         "Categories and types may be relabelled so that the first entry is the largest.",
-        "A convention. That every labelling it allows gives one structure is checked.",
+        "Convention. It is checked that every relabelling it allows gives exactly one structure.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Claims on how long users stay and how much they click: geometric and sub-exponential (sections 3, 4 and 5.3)."""
+"""Claims on the distributions of steps and clicks: geometric and sub-exponential (sections 3, 4 and 5.3)."""
 
 from collections.abc import Iterator
 from math import e, exp, log
@@ -13,12 +13,12 @@ from departing.paper.claim import Claim, Finding, Scale
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold
 
-POWERS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0)
-ROUNDING = 1e-9
+POWERS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0)  # of the moments
+ROUNDING = 1e-9  # allowance for sums in floating point
 
 
-def chances(scale: Scale) -> Iterator[tuple[float, float]]:
-    """Chances of a click and of departing, over all of their range."""
+def _grid(scale: Scale) -> Iterator[tuple[float, float]]:
+    """Click and departure probabilities over their whole range."""
     n = scale.of(40, 14)
     edges = np.concatenate([[1e-4, 1e-3, 0.01], np.linspace(0.03, 0.97, n), [0.99, 0.999]])
     for click in edges.tolist():
@@ -26,16 +26,20 @@ def chances(scale: Scale) -> Iterator[tuple[float, float]]:
             yield click, depart
 
 
-def geometric_moment(leave: float, power: float) -> float:
-    """E[X^power]^(1/power) of a geometric number from 1 on, summed to the end."""
+def _geometric_moment(leave: float, power: float) -> float:
+    """E[X^power]^(1/power) of a geometric variable on 1, 2, …, summed until the remainder is negligible."""
     n = int(min(60 / -np.log1p(-leave) if leave < 1 else 1, 3e6)) + 40
     x = np.arange(1, n + 1)
-    logs = (x - 1) * np.log1p(-leave) + log(leave) + power * np.log(x)
+    return _norm((x - 1) * np.log1p(-leave) + log(leave) + power * np.log(x), power)
+
+
+def _norm(logs: Floats, power: float) -> float:
+    """(Σ exp(logs))^(1/power) without overflow."""
     return exp((logs.max() + log(np.exp(logs - logs.max()).sum())) / power)
 
 
 def check_geometric(scale: Scale) -> Finding:
-    """The distribution of steps under a fixed category against the geometric one."""
+    """Distribution of steps under a fixed category against the geometric distribution."""
     worst = 0.0
     for seed in range(scale.of(200, 30)):
         instance = random_instance("uniform", types=1, categories=1, seed=seed)
@@ -45,28 +49,28 @@ def check_geometric(scale: Scale) -> Finding:
         worst = max(worst, float(np.abs(steps - geometric).max()))
     return Finding.of(
         worst < 1e-10,
-        f"The largest difference of a chance is {worst:.1e}. The parameter Λ(1 − P) need not be at most 1 − ε, as "
-        "the paper adds: with P = 0.1, Λ = 1 and ε = 0.5 it is 0.9. Nothing else rests on that.",
+        f"The largest difference of a probability is {worst:.1e}. The parameter Λ(1 − P) may exceed 1 − ε, unlike "
+        "the paper states: with P = 0.1, Λ = 1 and ε = 0.5 it is 0.9. No other result depends on this.",
     )
 
 
 def check_best_category(scale: Scale) -> Finding:
-    """Plans for one type against the largest ratio."""
+    """Plans for one type against the largest ratio P/(Λ(1 − P))."""
     n, wrong = scale.of(1000, 100), 0
     for seed in range(n):
         instance = random_instance("uniform", types=1, categories=2 + seed % 5, seed=seed)
         ratio = instance.click[:, 0] / (instance.depart[:, 0] * (1 - instance.click[:, 0]))
-        made = plan(instance, 1e-7, method="search")
-        wrong += not made.lower - 1e-9 <= ratio.max() <= made.upper + 1e-9
+        planned = plan(instance, 1e-7, method="search")
+        wrong += not planned.lower - 1e-9 <= ratio.max() <= planned.upper + 1e-9
     return Finding.of(
         wrong == 0,
-        f"max P/(Λ(1 − P)) lies in the bracket of the general planner, which knows nothing of it, for {n - wrong} of "
+        f"max P/(Λ(1 − P)) lies within the bounds of the general planner, which does not use it, on {n - wrong} of "
         f"{n} random instances with 2 to 6 categories.",
     )
 
 
 def check_recurrence(scale: Scale) -> Finding:
-    """E[V_j] = E[V_{j+1}](1 − Λ(1 − P)) + P, for a category that is shown once and another for ever."""
+    """E[V_j] = E[V_{j+1}](1 − Λ(1 − P)) + P, for one category in the first step and another from then on."""
     worst = 0.0
     for seed in range(scale.of(500, 100)):
         instance = random_instance("uniform", types=1, categories=2, seed=seed)
@@ -77,27 +81,28 @@ def check_recurrence(scale: Scale) -> Finding:
 
 
 def check_geometric_moments(scale: Scale) -> Finding:
-    """Moments of geometric numbers against −2p / ln(1 − r)."""
+    """Moments of geometric variables against −2p / ln(1 − r)."""
     worst = {}
     for r in np.linspace(0.01, 0.99, scale.of(197, 50)).tolist():
         constant = -2 / np.log1p(-r)
-        worst[r] = max((geometric_moment(r, p) / (constant * p), p) for p in POWERS)
+        worst[r] = max((_geometric_moment(r, p) / (constant * p), p) for p in POWERS)
     failing = [r for r, (ratio, _) in worst.items() if ratio > 1 + ROUNDING]
     rows = [["r", "E[X]", "−2 / ln(1 − r)"]]
     rows += [[f"{r:g}", f"{1 / r:.4f}", f"{-2 / np.log1p(-r):.4f}"] for r in (0.5, 0.75, 0.8, 0.9, 0.99)]
     holding, first = max(r for r in worst if r not in failing), min(failing, default=1.0)
     return Finding.of(
         not failing,
-        f"It holds for r up to {holding:.2f} and fails from r = {first:.2f} on, already for the mean: a geometric "
-        "number is at least 1, while the bound goes to 0. For powers p below 1, which the lemma includes, it "
-        "fails for every r as p goes to 0. What is built on it holds all the same (below): its constants are larger.",
+        f"The bound holds for r up to {holding:.2f} and fails from r = {first:.2f} on, even for the mean: a "
+        "geometric variable is at least 1, while the bound tends to 0. For powers p below 1, which the lemma "
+        "includes, it fails for every r as p tends to 0. The results that use the lemma hold nevertheless (below), "
+        "because their constants are larger.",
         rows,
     )
 
 
 def check_length_moments(scale: Scale) -> Finding:
-    """The same for the number of steps under a fixed category; and its tails."""
-    pairs = list(chances(scale))
+    """Moments and tails of the number of steps under a fixed category."""
+    pairs = list(_grid(scale))
     failing = [(p, q) for p, q in pairs if 1 / (q * (1 - p)) > -2 / np.log1p(-q * (1 - p)) * (1 + ROUNDING)]
     tails = True
     for click, depart in pairs:
@@ -108,20 +113,20 @@ def check_length_moments(scale: Scale) -> Finding:
         tails &= bool(np.all(np.floor(v) * np.log1p(-leave) <= 1 - v / constant + 1e-9))
     return Finding.of(
         not failing and tails,
-        f"The constant −2 / ln(1 − Λ(1 − P)) fails for Λ(1 − P) above 0.797, {len(failing)} of {len(pairs)} pairs "
-        "here, as the lemma before. The bound on the tails, with some constant, holds everywhere.",
+        f"The constant −2 / ln(1 − Λ(1 − P)) fails for Λ(1 − P) above 0.797, on {len(failing)} of {len(pairs)} "
+        "pairs, like the lemma before. The bound on the tails holds everywhere with some constant.",
     )
 
 
 def check_mean(scale: Scale) -> Finding:
-    """The mean return against −2 / ln(1 − Λ(1 − P))."""
-    pairs = list(chances(scale))
-    most = max(p / (q * (1 - p)) * np.log1p(-q * (1 - p)) / -2 for p, q in pairs)
-    return Finding.of(most < 1, f"At most {most:.3f} of the bound over {len(pairs):,} pairs of chances.")
+    """Mean return against −2 / ln(1 − Λ(1 − P))."""
+    pairs = list(_grid(scale))
+    worst = max(p / (q * (1 - p)) * np.log1p(-q * (1 - p)) / -2 for p, q in pairs)
+    return Finding.of(worst < 1, f"At most {worst:.3f} of the bound over {len(pairs):,} pairs of probabilities.")
 
 
-def clicks_of(click: float, depart: float) -> Floats:
-    """The distribution of clicks of one type under one category: geometric from 0 on."""
+def _click_distribution(click: float, depart: float) -> Floats:
+    """Distribution of the clicks of one type under one category: geometric on 0, 1, …"""
     stop = depart * (1 - click) / (depart * (1 - click) + click)
     n = int(min(50 / -np.log1p(-stop), 2e5)) + 2
     return np.asarray(stop * (1 - stop) ** np.arange(n))
@@ -130,26 +135,25 @@ def clicks_of(click: float, depart: float) -> Floats:
 def check_return_moments(scale: Scale) -> Finding:
     """Central moments of returns against −4p / ln(1 − Λ(1 − P))."""
     worst, n = 0.0, 0
-    for click, depart in chances(scale):
+    for click, depart in _grid(scale):
         leave = depart * (1 - click)
-        if leave < 1e-3:  # the distribution is too long to be summed
+        if leave < 1e-3:  # the distribution is too long to sum
             continue
         n += 1
-        law = clicks_of(click, depart)
+        law = _click_distribution(click, depart)
         apart = np.abs(np.arange(len(law)) - click / leave)
         for p in POWERS:
             logs = np.log(np.maximum(law, 1e-300)) + p * np.log(np.maximum(apart, 1e-300))
-            norm = exp((logs.max() + log(np.exp(logs - logs.max()).sum())) / p)
-            worst = max(worst, norm / (-4 / np.log1p(-leave) * p))
+            worst = max(worst, _norm(logs, p) / (-4 / np.log1p(-leave) * p))
     return Finding.of(
         worst <= 1 + ROUNDING, f"At most {worst:.3f} of the bound over {n:,} pairs and {len(POWERS)} powers."
     )
 
 
 def check_return_scale(scale: Scale) -> Finding:
-    """The moment condition E exp(γ(V − E V)) ≤ exp(γ²τ²/2) for |γ| < 1/b, with the closed form of the left side."""
+    """Moment condition E exp(γ(V − E V)) ≤ exp(γ²τ²/2) for |γ| < 1/b, with the left side in closed form."""
     worst, n = -np.inf, 0
-    for click, depart in chances(scale):
+    for click, depart in _grid(scale):
         leave = depart * (1 - click)
         tau = -8 * e / np.log1p(-leave)
         stop = leave / (leave + click)
@@ -159,18 +163,19 @@ def check_return_scale(scale: Scale) -> Finding:
         logs = np.log(stop) - np.log(inside) - gamma * click / leave
         worst, n = max(worst, float((logs / (gamma**2 * tau**2 / 2)).max())), n + 1
     return Finding.of(
-        worst <= 1, f"The exponent is at most {worst:.4f} of the bound over {n:,} pairs: the constant is generous."
+        worst <= 1,
+        f"The exponent is at most {worst:.4f} of the bound over {n:,} pairs; the constant is not tight.",
     )
 
 
 def check_bernstein(scale: Scale) -> Finding:
-    """The two-sided tail of returns against Bernstein's inequality with the constants of the lemma."""
+    """Two-sided tails of returns against Bernstein's inequality with the constants of the lemma."""
     worst = 0.0
-    for click, depart in chances(scale):
+    for click, depart in _grid(scale):
         leave = depart * (1 - click)
         if leave < 1e-3:
             continue
-        law, tau = clicks_of(click, depart), -8 * e / np.log1p(-leave)
+        law, tau = _click_distribution(click, depart), -8 * e / np.log1p(-leave)
         apart = np.abs(np.arange(len(law)) - click / leave)
         for v in np.linspace(0, 3 * tau, 40)[1:]:
             bound = 2 * exp(-(v**2) / (2 * tau**2)) if v <= tau else 2 * exp(-v / (2 * tau))
@@ -179,7 +184,7 @@ def check_bernstein(scale: Scale) -> Finding:
 
 
 def check_threshold_scale(scale: Scale) -> Finding:
-    """The moment condition for threshold policies, with the exact distribution of their returns."""
+    """Moment condition for threshold policies, with the exact distribution of their returns."""
     worst, n = -np.inf, scale.of(1000, 150)
     rng = np.random.default_rng(5)
     for _ in range(n):
@@ -206,8 +211,9 @@ CLAIMS = (
     Claim(
         "bernstein",
         "Appendix C, Bernstein's inequality",
-        "A sub-exponential number is far from its mean with a chance of at most 2 exp(−v²/2τ²), or 2 exp(−v/2b).",
-        "Exact tails of the return of fixed categories, with the constants of the lemma on one type.",
+        "A sub-exponential variable deviates from its mean by v or more with probability at most 2 exp(−v²/2τ²), or "
+        "2 exp(−v/2b).",
+        "Exact tails of the returns of fixed categories, with the constants of the lemma on one type.",
         check_bernstein,
     ),
     Claim(
@@ -228,49 +234,49 @@ CLAIMS = (
         "geometric",
         "Section 4, observation",
         "Under a fixed category the number of steps is geometric with parameter Λ(1 − P).",
-        "The exact distribution of steps on random instances.",
+        "Exact distribution of steps on random instances.",
         check_geometric,
     ),
     Claim(
         "geometric-moments",
         "Appendix D, lemma from the literature",
-        "A geometric number with parameter r has E[Xᵖ]^(1/p) ≤ −2p / ln(1 − r) for all p ≥ 0.",
-        "Moments summed to the end, r from 0.01 to 0.99 and p from 1 to 20.",
+        "A geometric variable with parameter r has E[Xᵖ]^(1/p) ≤ −2p / ln(1 − r) for all p ≥ 0.",
+        "Summed moments, r from 0.01 to 0.99 and p from 1 to 20.",
         check_geometric_moments,
     ),
     Claim(
         "length-moments",
         "Appendix D, corollary",
         "The number of steps is sub-exponential with the constant −2 / ln(1 − Λ(1 − P)), and has exponential tails.",
-        "The mean in closed form over all chances; tails in closed form.",
+        "Mean and tails in closed form, over a grid of probabilities.",
         check_length_moments,
     ),
     Claim(
         "mean-return",
         "Appendix D, proposition",
         "|E[Vᵃ]| ≤ −2 / ln(1 − Λ(1 − P)).",
-        "The closed form over all chances.",
+        "Closed form over a grid of probabilities.",
         check_mean,
     ),
     Claim(
         "return-moments",
         "Appendix D, lemma on returns",
-        "Returns less their mean are sub-exponential with the constant −4 / ln(1 − Λ(1 − P)).",
-        "Central moments, powers 1 to 20, over all chances.",
+        "Centred returns are sub-exponential with the constant −4 / ln(1 − Λ(1 − P)).",
+        "Central moments, powers 1 to 20, over a grid of probabilities.",
         check_return_moments,
     ),
     Claim(
         "return-scale",
         "Section 4, lemma on τ and b",
         "Returns of fixed categories are sub-exponential with τ = b = −8e / ln(1 − Λ(1 − P)).",
-        "The moment condition in closed form, over all chances and γ.",
+        "Moment condition in closed form, over a grid of probabilities and γ.",
         check_return_scale,
     ),
     Claim(
         "threshold-scale",
         "Section 5.3, lemma on threshold policies",
         "Returns of threshold policies are sub-exponential with τ ≤ 8e / ln(1 / (1 − ε)) and b²/τ² ≤ 1.",
-        "The moment condition with exact distributions, random instances with chances down to 10⁻⁴.",
+        "Moment condition with exact distributions, on random instances with probabilities down to 10⁻⁴.",
         check_threshold_scale,
     ),
 )

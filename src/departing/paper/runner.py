@@ -1,4 +1,4 @@
-"""Checking claims one after the other, and going on where an earlier run was interrupted."""
+"""Execution of the checks; an interrupted run resumes where it stopped."""
 
 import json
 import time
@@ -8,32 +8,30 @@ from pathlib import Path
 
 from departing import __version__
 from departing.model.files import atomic_write
-from departing.paper.claim import Claim, Finding, Scale
+from departing.paper.claim import Claim, Finding, Findings, Scale
 
-Progress = Callable[[str], None]  # called with the key of a claim that was checked
+ClaimProgress = Callable[[str], None]  # called with the key of each checked claim
 
 
-def check_all(claims: Sequence[Claim], scale: Scale, kept: Path, progress: Progress) -> list[tuple[Claim, Finding]]:
-    """Check all claims; what is found is kept in a file on the way, and taken from there if it is of the same run."""
+def check_all(claims: Sequence[Claim], scale: Scale, checkpoint: Path, progress: ClaimProgress) -> Findings:
+    """Check all claims; findings are saved to `checkpoint`, and reused if it is of the same release and scale."""
     run = {"version": __version__, "quick": scale.quick, "movielens": str(scale.movielens)}
-    known = _read(kept, run)
-    found = []
+    known = _read(checkpoint, run)
     for claim in claims:
         if claim.key not in known:
             started = time.perf_counter()
             known[claim.key] = replace(claim.check(scale), seconds=time.perf_counter() - started)
             document = {"run": run, "findings": {key: asdict(finding) for key, finding in known.items()}}
-            with atomic_write(kept) as part:
+            with atomic_write(checkpoint) as part:
                 part.write_text(json.dumps(document), encoding="utf-8")
-        found.append((claim, known[claim.key]))
         progress(claim.key)
-    return found
+    return [(claim, known[claim.key]) for claim in claims]
 
 
-def _read(kept: Path, run: dict[str, object]) -> dict[str, Finding]:
-    """What an earlier run found, if it was the same and its file is whole."""
+def _read(checkpoint: Path, run: dict[str, object]) -> dict[str, Finding]:
+    """Findings of an earlier run of the same kind; none if the file is missing or damaged."""
     try:
-        document = json.loads(kept.read_text(encoding="utf-8"))
+        document = json.loads(checkpoint.read_text(encoding="utf-8"))
         if document["run"] != run:
             return {}
         return {key: Finding(**finding) for key, finding in document["findings"].items()}

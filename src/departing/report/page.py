@@ -1,4 +1,4 @@
-"""One HTML page that needs no network."""
+"""Building blocks of self-contained HTML pages."""
 
 import html
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ th, td { padding: 0.35rem 0.9rem 0.35rem 0; border-bottom: 1px solid var(--line)
 th, td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th { font-weight: 600; color: var(--soft); }
+.wrap th, .wrap td { white-space: normal; text-align: left; vertical-align: top; }
 figure { margin: 1.4rem 0; }
-figure div { overflow-x: auto; }
 figure svg { width: 100%; min-width: 40rem; height: auto; }
 figcaption { color: var(--soft); font-size: 0.9rem; }
 pre { background: var(--block); padding: 0.9rem 1rem; overflow-x: auto; font-size: 0.85rem; border-radius: 6px; }
@@ -38,7 +38,7 @@ pre { background: var(--block); padding: 0.9rem 1rem; overflow-x: auto; font-siz
 
 
 def page(title: str, body: str) -> str:
-    """`body` as a whole page."""
+    """Complete page around `body`."""
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
@@ -46,14 +46,17 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: bool = False) -> str:
-    """A table of text; if `words`, of whole sentences, whose lines may break."""
-    style = " style='white-space: normal; text-align: left; vertical-align: top'" if words else ""
-    names = "".join(f"<th{style}>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td{style}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<div class='scroll'><table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>"
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> str:
+    """Table that scrolls if it is wider than the page; `wrap` breaks the lines of cells with sentences."""
+    body = "".join(_row(row, "td") for row in rows)
+    style = " class='wrap'" if wrap else ""
+    return f"<div class='scroll'><table{style}><thead>{_row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def figure(svg: str, caption: str) -> str:
-    """A picture and what it shows."""
-    return f"<figure><div>{svg}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
+    """Plot with its caption; it scrolls if it is wider than the page."""
+    return f"<figure><div class='scroll'>{svg}</div><figcaption>{html.escape(caption)}</figcaption></figure>"

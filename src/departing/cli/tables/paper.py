@@ -5,10 +5,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from departing.paper.claim import FAILS, HOLDS, SEEN, SKIPPED
-from departing.report.paper import Findings
+from departing.paper.claim import HOLDS, MEASURED, REFUTED, SKIPPED, Findings
 
-STYLES = {HOLDS: "green", FAILS: "red", SEEN: "cyan", SKIPPED: "dim"}
+STYLES = {HOLDS: "green", REFUTED: "red", MEASURED: "cyan", SKIPPED: "dim"}
 
 
 def paper_table(findings: Findings) -> RichTable:
@@ -19,13 +18,14 @@ def paper_table(findings: Findings) -> RichTable:
     table.add_column("verdict", no_wrap=True)
     for claim, finding in findings:
         verdict = f"[{STYLES[finding.verdict]}]{finding.verdict}[/]"
-        table.add_row(escape(claim.where), escape(claim.claim), escape(finding.result), verdict)
+        table.add_row(*map(escape, (claim.source, claim.statement, finding.result)), verdict)
     return table
 
 
 def paper_values(findings: Findings) -> list[dict[str, Any]]:
     """The same as JSON values."""
     return [
-        {"key": claim.key, "where": claim.where, "claim": claim.claim, "how": claim.how} | finding.values()
+        {"key": claim.key, "source": claim.source, "statement": claim.statement, "method": claim.method}
+        | finding.to_dict()
         for claim, finding in findings
     ]
