@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Self
 
 from departing.learning.base import Option
 from departing.learning.blocks import ALL_USERS, Block, BlockLearner
-from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.policy.protocol import Policy, check_policy
+from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed
 
 
@@ -33,9 +32,8 @@ class Frozen(BlockLearner):
     depth = 0
 
     def __init__(self, policy: Policy, categories: int | Sequence[str]) -> None:
-        check_policy(policy)
         super().__init__(categories)
-        self._policy = policy
+        self._policy = resolve_policy(policy, self.category_names)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from departing.evaluation.forward import Frontier
-from departing.kernels.learning.separation import path_probabilities
+from departing.kernels.learning.path_probabilities import path_probabilities
 from departing.learning.posterior import DIFFERENCE_STEP, Mode, stack
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from departing.kernels.learning.transition_counts import add_transitions, rehash
+from departing.kernels.hash_table import insert_rows, key_multipliers
+from departing.kernels.learning.transition_counts import add_transitions
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -20,8 +21,9 @@ class TransitionCounts:
 
     def __init__(self, categories: int, limit: int) -> None:
         self.n_categories, self.limit, self.size = categories, limit, 1
+        self._multipliers = key_multipliers(2 * categories)
         self._allocate(64)
-        rehash(self._nodes, 1, self._slots)
+        insert_rows(self._slots, self._nodes, 1, self._multipliers)
 
     def _allocate(self, capacity: int) -> None:
         k = self.n_categories
@@ -65,7 +67,7 @@ class TransitionCounts:
             needed = self.size + 3 * len(counts[rows])
             if needed > len(self._depth):
                 self._load(self.state(), 1 << needed.bit_length())
-            arrays = [getattr(self, f"_{name}") for name in (*ARRAYS, "slots")]
+            arrays = [getattr(self, f"_{name}") for name in (*ARRAYS, "slots", "multipliers")]
             batch = counts[rows], categories[rows], outcomes[rows]
             self.size = int(add_transitions(*batch, self.limit, *arrays, self.size, row))
 
@@ -114,7 +116,7 @@ class TransitionCounts:
         self._allocate(capacity)
         for name in ARRAYS:
             getattr(self, f"_{name}")[: self.size] = state[name]
-        rehash(self._nodes, self.size, self._slots)
+        insert_rows(self._slots, self._nodes, self.size, self._multipliers)
 
     @classmethod
     def from_state(cls, categories: int, state: dict[str, Any]) -> "TransitionCounts":
