@@ -5,7 +5,7 @@ import pytest
 
 import departing as dp
 from departing.learning.baselines import Uniform
-from departing.learning.blocks import Oracle
+from departing.learning.oracle import Oracle
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
 from departing.simulation.regret_curve import checkpoints_of, slope, split

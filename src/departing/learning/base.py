@@ -3,19 +3,19 @@
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from departing.learning.departed import DepartedUsers
-from departing.learning.files import read_state, write_state
+from departing.learning.files import decode_state, read_state, write_state
 from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance, default_names
-from departing.model.validation import check_int
+from departing.model.validation import MAX_USERS, check_int
 from departing.policy.protocol import Policy, recommended
 
 NO_REQUEST = -1  # in `_pending`: the user has no recommendation without an outcome
@@ -35,13 +35,15 @@ class LearnerBase(ABC):
     """
 
     kind: ClassVar[str]
-    options: ClassVar[Mapping[str, Option]] = {}
+    options: ClassVar[dict[str, Option]] = {}
     required: ClassVar[tuple[str, ...]] = ()  # options without a default
+    arrays: ClassVar[tuple[str, ...]] = ("counts", "version", "pending")  # saved, from attributes with an underscore
 
     def __init__(self, categories: int | Sequence[str]) -> None:
         self.n_categories, self._names = _check_categories(categories)
         self._slots: dict[int | str, int] = {}  # row of each active user in the arrays below
-        self._departed = DepartedUsers()
+        self._departed: set[int | str] = set()  # IDs of departed users, except 0 to `_departed_below` - 1:
+        self._departed_below = 0  # consecutive IDs, as in simulations, take no memory
         self._free: list[int] = []
         self._counts = np.zeros((0, self.n_categories, 4), np.int64)
         self._version = np.zeros(0, np.int64)
@@ -49,13 +51,17 @@ class LearnerBase(ABC):
         self._users_of: Counter[int] = Counter()  # active users of each version
 
     @classmethod
-    @abstractmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
         """Create a learner from checked options, for `users` users of `instance`."""
+        defaults: dict[str, Any] = {"users": users, "seed": seed, "instance": instance}
+        defaults |= {"types": instance.n_types, "categories": instance.n_categories}
+        defaults["epsilon"] = min_departure(instance)
+        parameters = signature(cls).parameters
+        return cls(**({name: value for name, value in defaults.items() if name in parameters} | options))
 
-    @abstractmethod
     def _arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments that recreate this learner as it was before the first user."""
+        """Return the constructor arguments, each stored as the attribute of the same name."""
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     @abstractmethod
     def _assign(self, n: int) -> Integers:
@@ -95,8 +101,11 @@ class LearnerBase(ABC):
     @property
     def next_user_id(self) -> int:
         """The smallest integer above all integer IDs seen so far, at least 0."""
-        active = [user for user in self._slots if isinstance(user, int)]
-        return max([-1, *active, *(last for _, last in self._departed.intervals)]) + 1
+        known = (user for users in (self._slots, self._departed) for user in users if isinstance(user, int))
+        return max([self._departed_below, *(user + 1 for user in known)])
+
+    def _has_departed(self, user: int | str) -> bool:
+        return user in self._departed or (isinstance(user, int) and 0 <= user < self._departed_below)
 
     def recommend(self, users: UserIds) -> Integers:
         """Recommend a category to each user; unknown IDs are new users.
@@ -119,7 +128,7 @@ class LearnerBase(ABC):
         ids = _check_ids(users)
         new = [user for user in dict.fromkeys(ids) if user not in self._slots]
         for user in new:
-            if user in self._departed:
+            if self._has_departed(user):
                 raise InputError(f"user {user!r} has departed; expected active or new users.")
         if new:
             self._admit(new, self._assign(len(new)))
@@ -177,21 +186,16 @@ class LearnerBase(ABC):
             raise InputError(f"users contains {repeated!r} more than once; expected one outcome per user.")
         for user, pending, category in zip(ids, self._pending[rows].tolist(), shown.tolist(), strict=True):
             if pending == NO_REQUEST:
-                raise InputError(
-                    f"user {user!r} has no open recommendation; call recommend before the next observe."
-                )
+                raise InputError(f"user {user!r} has no open recommendation; call recommend before the next observe.")
             if pending != category:
                 raise InputError(f"user {user!r} was recommended category {pending}, not {category}.")
 
     def _rows(self, ids: list[int | str]) -> Integers:
-        for user in ids:
-            if user not in self._slots:
-                reason = (
-                    "has departed; no further outcome is expected"
-                    if user in self._departed
-                    else "is unknown; call recommend for a user before observe"
-                )
-                raise InputError(f"user {user!r} {reason}.")
+        missing = next((user for user in ids if user not in self._slots), None)
+        if missing is not None:
+            if self._has_departed(missing):
+                raise InputError(f"user {missing!r} has departed; no further outcome is expected.")
+            raise InputError(f"user {missing!r} is unknown; call recommend for a user before observe.")
         return np.array([self._slots[user] for user in ids], np.int64)
 
     def _admit(self, ids: list[int | str], versions: Integers) -> None:
@@ -221,6 +225,9 @@ class LearnerBase(ABC):
             del self._slots[user]
             self._departed.add(user)
             self._free.append(row)
+        while self._departed_below in self._departed:
+            self._departed.remove(self._departed_below)
+            self._departed_below += 1
         self._users_of.subtract(versions.tolist())
         for version in np.unique(versions).tolist():
             if not self._users_of[version]:
@@ -240,18 +247,18 @@ class LearnerBase(ABC):
             "arguments": self._arguments(),
             "users": list(self._slots),
             "rows": list(self._slots.values()),
-            "departed": {"intervals": self._departed.intervals, "names": self._departed.names},
+            "departed": sorted(self._departed, key=str),
+            "departed_below": self._departed_below,
             "free": list(self._free),
-            "counts": self._counts.copy(),
-            "version": self._version.copy(),
-            "pending": self._pending.copy(),
-        }
+        } | {name: getattr(self, f"_{name}").copy() for name in self.arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
         self._slots = dict(zip(state["users"], state["rows"], strict=True))
-        self._departed, self._free = DepartedUsers(**state["departed"]), list(state["free"])
-        self._counts, self._version, self._pending = (state[name].copy() for name in ("counts", "version", "pending"))
+        self._departed, self._departed_below = set(state["departed"]), state["departed_below"]
+        self._free = list(state["free"])
+        for name in self.arrays:
+            setattr(self, f"_{name}", state[name].copy())
         self._users_of = Counter(self._version[list(self._slots.values())].tolist())
 
     @classmethod
@@ -270,16 +277,21 @@ class LearnerBase(ABC):
         """Read a learner of this kind from the file written by `save`."""
         state = read_state(path, cls.kind)
         try:
-            return cls.from_state(state)
+            return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"{str(path)!r} is damaged: {error!r}.") from error
 
 
 def min_departure(instance: Instance) -> float:
     """Return the smallest departure probability of any type and category, the paper's epsilon of an instance."""
     return float(np.clip(instance.departure_probabilities.min(), MIN_EPSILON, 1 - MIN_EPSILON))
+
+
+def check_users(users: int | None) -> int:
+    """Return the total number of users of a learner that requires it."""
+    if users is None:
+        raise InputError("users is missing; expected the (approximate) total number of users.")
+    return check_int("users", users, 1, MAX_USERS)
 
 
 def _check_categories(categories: int | Sequence[str]) -> tuple[int, tuple[str, ...] | None]:

@@ -1,21 +1,21 @@
 """Baseline learners: Uniform, Thompson sampling over fixed categories, ULCB and KL-ULCB."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from departing.kernels.learning.kl import kl_bound
-from departing.learning.blocks import Block, BlockLearner, block_size
+from departing.learning.blocks import Block, BlockLearner
 from departing.learning.last_outcome import LastOutcomePolicy
 from departing.learning.protocol import AssignedPolicy
 from departing.model.counts import Integers
-from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats, Instance
+from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats
 from departing.model.validation import check_float, check_seed
 from departing.policy.schedule import Fixed
 
-# Share of the users so far that share one decision. Set by hand: 10^9 users are then fewer than 6,000 blocks (tested);
-# a larger share is faster and reacts later.
+# Block size as a share of the users so far. Set by hand: 10^9 users are then fewer than 6,000 blocks (tested);
+# larger is faster and reacts later.
 GROWTH = 0.01
 # Posterior samples per block. Set by hand: assignment shares are then accurate to about 0.016 (one standard error).
 SAMPLES = 1000
@@ -40,14 +40,6 @@ class RandomisedBlocks(BlockLearner):
         self.seed = check_seed(seed)
         self._rng = np.random.default_rng(self.seed)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Create a learner for the categories of `instance`."""
-        return cls(instance.n_categories, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"categories": self.categories, "seed": self.seed, "growth": self.growth}
-
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
         return super().state() | {"rng": self._rng.bit_generator.state}
@@ -56,9 +48,6 @@ class RandomisedBlocks(BlockLearner):
         """Continue from a `state`."""
         super().restore(state)
         self._rng.bit_generator.state = state["rng"]
-
-    def _block_size(self) -> int:
-        return block_size(self.arrived, self.growth)
 
     def _fixed(self, users: Integers) -> Block:
         """Assign fixed categories to `users[K]` users, starting at a random position of the block and wrapping.
@@ -92,6 +81,8 @@ class Uniform(RandomisedBlocks):
 class CategoryStats(RandomisedBlocks):
     """A learner that counts the outcomes of each category, as if all users were of one type."""
 
+    arrays = (*RandomisedBlocks.arrays, "outcomes")
+
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories, seed, growth)
         self._outcomes = np.zeros((self.n_categories, 4), np.int64)
@@ -99,15 +90,6 @@ class CategoryStats(RandomisedBlocks):
     def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         """Add the outcomes of each category."""
         np.add.at(self._outcomes, categories, outcomes)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"outcomes": self._outcomes.copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self._outcomes = state["outcomes"].copy()
 
 
 class Thompson(CategoryStats):
@@ -152,6 +134,7 @@ class ULCB(CategoryStats):
     """
 
     kind = "ulcb"
+    arrays = (*CategoryStats.arrays, "clicked_last")
 
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories, seed, growth)
@@ -199,13 +182,12 @@ class ULCB(CategoryStats):
             [policy.after_click, policy.after_no_click] if isinstance(policy, LastOutcomePolicy) else policy
             for policy in state["policies"]
         ]
-        return state | {"clicked_last": self._clicked_last.copy(), "policies": policies}
+        return state | {"policies": policies}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         policies = [LastOutcomePolicy(*each) if isinstance(each, list) else each for each in state["policies"]]
         super().restore(state | {"policies": policies})
-        self._clicked_last = state["clicked_last"].copy()
 
 
 class KLULCB(ULCB):

@@ -1,21 +1,20 @@
 """Bayes: infer the instance, plan, and explore by the value of information."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from departing.learning.base import Option
-from departing.learning.blocks import Block
 from departing.learning.candidates import Candidates
 from departing.learning.exploration import ExplorationBudget, allocate_block
 from departing.learning.model_learner import ModelLearner, plan_for_learning
 from departing.learning.posterior import PosteriorSamples
 from departing.model.errors import InputError
-from departing.model.instance import Instance
 from departing.model.validation import MAX_USERS, check_int
 from departing.planning.plan import Plan
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 EXPLORE = ("voi", "thompson", "none")
@@ -59,7 +58,7 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
-    options: ClassVar[Mapping[str, Option]] = {"types": check_int, "explore": EXPLORE}
+    options: ClassVar[dict[str, Option]] = {"types": check_int, "explore": EXPLORE}
 
     def __init__(
         self,
@@ -81,15 +80,13 @@ class Bayes(ModelLearner):
         self._remembered: list[Schedule] = []
         self._budget = ExplorationBudget()
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Create a learner for `users` users; `types` defaults to the number of types of `instance`."""
-        return super().from_options({"users": users} | dict(options), instance, users, seed)
+    def restrict(self, allowed: tuple[int, ...] | None) -> None:
+        """Recommend only the `allowed` categories from the next block on, None for all."""
+        self.allowed = allowed
+        if allowed is not None:
+            self._remembered = [p for p in self._remembered if set(p.phase_categories.tolist()) <= set(allowed)]
 
-    def _arguments(self) -> dict[str, Any]:
-        return super()._arguments() | {"explore": self.explore, "users": self.users}
-
-    def _block(self) -> Block:
+    def _block(self) -> list[tuple[Policy, int]]:
         n, evidence = self._block_size(), self.evidence()
         if evidence is None:
             return [(plan_for_learning(self.posterior.sample_prior(), self.allowed).policy, n)]
@@ -97,9 +94,7 @@ class Bayes(ModelLearner):
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             users = self.rng.multinomial(n, samples.weights)
             return [(self._plan(samples, j).policy, int(users[j])) for j in np.flatnonzero(users)]
-        candidates = Candidates.of(
-            samples, self._plans(samples), self._remembered, self._budget.greedy, self.allowed
-        )
+        candidates = Candidates.of(samples, self._plans(samples), self._remembered, self._budget.greedy, self.allowed)
         ranked = [candidates.policies[c] for c in np.argsort(-candidates.means, kind="stable")]
         self._remembered = [policy for policy in ranked if isinstance(policy, Schedule)][:MAX_REMEMBERED]
         self.loss = candidates.expected_regret
@@ -115,7 +110,7 @@ class Bayes(ModelLearner):
         others = self.rng.choice(len(samples.instances), PLANS // 2, replace=False)
         return [self._plan(samples, j) for j in np.unique([*likely, *others])]
 
-    def _plan(self, samples: PosteriorSamples, j: int) -> Plan:
+    def _plan(self, samples: PosteriorSamples, j: np.intp) -> Plan:
         return plan_for_learning(samples.instances[j], self.allowed)
 
     def state(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class BlockLearner(LearnerBase):
     """
 
     depth: int | None = None
+    growth = 0.0  # block size as a share of the users so far
 
     def __init__(self, categories: int | Sequence[str]) -> None:
         super().__init__(categories)
@@ -32,6 +33,9 @@ class BlockLearner(LearnerBase):
     @abstractmethod
     def _block(self) -> Block:
         """Choose the policies of the next block."""
+
+    def _block_size(self) -> int:
+        return max(1, int(self.arrived * self.growth))
 
     def _take(self, max_users: int) -> tuple[int, int, bool]:
         """Assign up to `max_users` users: version, number of users, and whether the version has no more to come."""
@@ -90,8 +94,3 @@ class BlockLearner(LearnerBase):
         self.arrived, self._next_version = state["arrived"], state["next_version"]
         self._policies = dict(zip(state["versions"], state["policies"], strict=True))
         self._queue = [list(part) for part in state["queue"]]
-
-
-def block_size(arrived: int, growth: float) -> int:
-    """Return the number of users of the next block: the share `growth` of the users so far, at least 1."""
-    return max(1, int(arrived * growth))

@@ -99,13 +99,8 @@ class InstanceBatch:
     @classmethod
     def of(cls, instances: Sequence[Instance]) -> "InstanceBatch":
         """Stack the instances."""
-        return cls(
-            instances,
-            np.array([each.prior for each in instances]),
-            np.array([each.click for each in instances]),
-            np.array([1 - each.departure_probabilities for each in instances]),
-            np.array([each.fixed_values for each in instances]),
-        )
+        fields = [(i.prior, i.click, 1 - i.departure_probabilities, i.fixed_values) for i in instances]
+        return cls(instances, *map(np.array, zip(*fields, strict=True)))
 
     def values(self, policy: Policy, plans: dict[Policy, Plan]) -> Floats:
         """Return the value of a policy under each instance, `[S]`: in closed form for a schedule."""
@@ -117,4 +112,4 @@ class InstanceBatch:
             expected_steps = (1 - survive) / (1 - self.survival[:, category])
             total = total + (weights * self.click[:, category] * expected_steps).sum(axis=1)
             weights = weights * survive
-        return np.asarray(total + (weights * self.fixed[:, policy.then]).sum(axis=1))
+        return np.asarray(total + (weights * self.fixed[:, policy.final_category]).sum(axis=1))

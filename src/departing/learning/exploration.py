@@ -1,6 +1,5 @@
 """Exploration by the value of information: how many users try another policy than the greedy one."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import pi, sqrt
@@ -14,9 +13,8 @@ from departing.learning.information_gain import MAX_STEPS, InformationGain
 from departing.learning.posterior import DIFFERENCE_STEP, Mode
 from departing.model.counts import Integers
 from departing.model.instance import Floats
-from departing.planning.lattice import plainest
 from departing.policy.protocol import Policy
-from departing.policy.schedule import Fixed, Schedule
+from departing.policy.schedule import Fixed, Schedule, simplest_schedule
 
 # No study has compared other values of the constants of this file, except COST_MULTIPLIER: they were set by hand.
 
@@ -36,15 +34,15 @@ MAX_TRIALS = 3  # different policies that explore in one block; each adds one se
 # smooth the chance of the samples more, and miss advantages that are not normal.
 NORMAL_WEIGHT = 60.0
 BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
-# Budget per block: this many expected clicks, plus a share of those spent so far. Bounds the cost of a wrong posterior:
-# a real advantage is still there in the next block, a chance result is not.
+# Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
+# posterior: a real advantage is still there in the next block, a chance result is not.
 BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
 # Discount of the average advantage of earlier blocks, per block, and additionally after a block that explored, which
 # changes the posterior. Higher values average over more blocks and react later.
 DISCOUNT, EXPLORED_DISCOUNT = 0.85, 0.3
-# The gain must exceed the cost times 1 + 3 sqrt(users so far / users to come). In studies/open-problems.toml with seed
-# 0, 0.55 to 1 times the cost passed 19 of 20 runs with 3 categories and 2 types (18 with these values) but 11 with 3
-# and 3 (16 with these): docs/limitations/learner-benchmarks.md.
+# The gain must exceed the cost times 1 + 3 sqrt(users so far / users to come). In studies/open-problems.toml with
+# seed 0, 0.55 to 1 times the cost passed 19 of 20 runs with 3 categories and 2 types (18 with these values) but 11
+# with 3 and 3 (16 with these): docs/limitations/learner-benchmarks.md.
 COST_MULTIPLIER, COST_MULTIPLIER_SLOPE = 1.0, 3.0
 TINY = 1e-300  # guards divisions by zero
 
@@ -99,9 +97,9 @@ class GainModel:
     """The expected gain per user of switching to an alternative after more information.
 
     At each mode k the advantage of alternative c over the greedy policy is modelled as normal, with the mean
-    `mean[k, c]` and standard deviation `spread[k, c]` of the samples. Information reduces the posterior variance of the
-    advantage along its gradient `slope[k, d, c]`, by the precision `precision[k, d, d]` of the mode. `share[k]` is the
-    posterior probability of each mode.
+    `mean[k, c]` and standard deviation `spread[k, c]` of the samples. Information reduces the posterior variance of
+    the advantage along its gradient `slope[k, d, c]`, by the precision `precision[k, d, d]` of the mode. `share[k]`
+    is the posterior probability of each mode.
     """
 
     def __init__(self, candidates: Candidates, budget: ExplorationBudget) -> None:
@@ -225,7 +223,12 @@ def allocate_block(
         return total
 
     for _ in range(MAX_TRIALS):
-        policy, users = _best_trial(benefit, losses, gains, numbers, multiplier, own, greedy)
+        baseline = benefit(np.zeros(1, np.int64), own)[0]
+        best, policy, users = 0.0, greedy, 0
+        for trial, loss in losses.items():
+            net = benefit(numbers, gains[trial]) - baseline - multiplier * numbers * loss
+            if net.max() > best:
+                best, policy, users = float(net.max()), trial, int(numbers[net.argmax()])
         affordable = max(available / max(losses.get(policy, 1.0), 1e-12), 0.0 if allocated else 1.0)
         users = int(min(users, left, affordable))
         if users < 1:
@@ -239,25 +242,6 @@ def allocate_block(
     return [*allocated, (greedy, n - sum(users for _, users in allocated))]
 
 
-def _best_trial(
-    benefit: Callable[[Integers, InformationGain], Floats],
-    losses: dict[Policy, float],
-    gains: dict[Policy, InformationGain],
-    numbers: Integers,
-    multiplier: float,
-    own: InformationGain,
-    greedy: Policy,
-) -> tuple[Policy, int]:
-    """Return the policy and number of users with the largest net benefit; the greedy one and 0 if none is positive."""
-    baseline = benefit(np.zeros(1, np.int64), own)[0]
-    best, policy, users = 0.0, greedy, 0
-    for trial, loss in losses.items():
-        net = benefit(numbers, gains[trial]) - baseline - multiplier * numbers * loss
-        if net.max() > best:
-            best, policy, users = float(net.max()), trial, int(numbers[net.argmax()])
-    return policy, users
-
-
 def exploration_losses(candidates: Candidates, model: GainModel) -> dict[Policy, float]:
     """Return the policies that may explore, with the loss of each in posterior mean value against the greedy policy.
 
@@ -268,7 +252,7 @@ def exploration_losses(candidates: Candidates, model: GainModel) -> dict[Policy,
     schedules: list[Schedule] = [Fixed(category) for category in categories]
     if isinstance(greedy, Schedule):
         steps = [category for category, times in greedy.phases for _ in range(min(times, MAX_STEPS))]
-        schedules += [plainest([category, *steps], greedy.then) for category in categories]
+        schedules += [simplest_schedule([category, *steps], greedy.final_category) for category in categories]
     batch = InstanceBatch.of(candidates.samples.instances)
     losses = {candidates.policies[c]: best - float(candidates.means[c]) for c in model.alternatives}
     for policy in schedules:

@@ -1,8 +1,8 @@
 """ExploreThenCommit: explore with the first users, then play one plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from departing.learning.base import Option
 from departing.learning.blocks import ALL_USERS, Block
 from departing.learning.model_learner import ModelLearner, plan_for_learning
 from departing.learning.protocol import AssignedPolicy
-from departing.model.instance import Instance
 from departing.model.validation import MAX_USERS, check_int
 from departing.policy.schedule import Fixed, Threshold
 
@@ -38,7 +37,7 @@ class ExploreThenCommit(ModelLearner):
     """
 
     kind = "explore-then-commit"
-    options: ClassVar[Mapping[str, Option]] = {"types": check_int, "explore_users": check_int}
+    options: ClassVar[dict[str, Option]] = {"types": check_int, "explore_users": check_int}
 
     def __init__(
         self,
@@ -53,16 +52,6 @@ class ExploreThenCommit(ModelLearner):
         self.explore_users = (
             ceil(self.users ** (2 / 3)) if explore_users is None else check_int("explore_users", explore_users)
         )
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Create a learner for `users` users; `types` defaults to the number of types of `instance`."""
-        return super().from_options({"users": users} | dict(options), instance, users, seed)
-
-    def _arguments(self) -> dict[str, Any]:
-        arguments = super()._arguments() | {"users": self.users, "explore_users": self.explore_users}
-        del arguments["growth"]
-        return arguments
 
     def _block(self) -> Block:
         evidence = self.evidence()

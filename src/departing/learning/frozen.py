@@ -1,6 +1,6 @@
 """Frozen: a fixed policy as a learner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from departing.learning.base import Option
@@ -27,8 +27,8 @@ class Frozen(BlockLearner):
     """
 
     kind = "fixed"
-    options: ClassVar[Mapping[str, Option]] = {"category": lambda field, value: value}
-    required = ("category",)
+    options: ClassVar[dict[str, Option]] = {"category": lambda field, value: value}
+    required: ClassVar[tuple[str, ...]] = ("category",)
     depth = 0
 
     def __init__(self, policy: Policy, categories: int | Sequence[str]) -> None:
@@ -36,7 +36,7 @@ class Frozen(BlockLearner):
         self._policy = resolve_policy(policy, self.category_names)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
         """Create a learner that always recommends one category, given by index or name."""
         return cls(Fixed(instance.category_index(options["category"])), instance.n_categories)
 

@@ -23,8 +23,8 @@ MIN_PROBABILITY = 1e-12  # guards logarithms and divisions; paths this rare carr
 class InformationGain:
     """Information from one user of a policy.
 
-    `fisher[k, d, d]` is the Fisher information at mode k. `divergence[k, i]` is the Kullback-Leibler divergence (nats)
-    of mode i from mode k: the expected log likelihood ratio against mode i if mode k is true.
+    `fisher[k, d, d]` is the Fisher information at mode k. `divergence[k, i]` is the Kullback-Leibler divergence in
+    nats of mode i from mode k: the expected log likelihood ratio against mode i if mode k is true.
     """
 
     fisher: Floats
@@ -63,9 +63,7 @@ def observed_graph(policy: Policy, instance: Instance) -> tuple[Integers, Intege
         categories.append(shown)
         n = len(frontier)
         child = frontier.advance(shown, frontier.weights[:, None] * continuing[shown])
-        kept = (
-            (frontier.weights.sum(axis=1) >= MIN_REACH) & (step + 1 < MAX_STEPS) & (first + n < MAX_NODES)
-        )
+        kept = (frontier.weights.sum(axis=1) >= MIN_REACH) & (step + 1 < MAX_STEPS) & (first + n < MAX_NODES)
         index = np.where(kept, np.cumsum(kept) - 1 + first + n, -1)
         children.append(np.where(child >= 0, np.append(index, -1)[child], -1))
         frontier.keep(kept)

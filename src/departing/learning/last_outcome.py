@@ -1,5 +1,6 @@
 """LastOutcomePolicy: one category after a click, another after a no-click."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,10 @@ class LastOutcomePolicy:
         """Return categories `[n]` for users who clicked last or are new (True), and for the others."""
         return np.where(clicked, self.after_click, self.after_no_click)
 
+    def describe(self, names: Sequence[str]) -> str:
+        """Describe the policy in one phrase, with the names of the categories."""
+        return f"{names[self.after_click]} first and after a click, {names[self.after_no_click]} after a no-click"
+
     def value(self, instance: Instance) -> float:
         """Return the expected clicks per user, in closed form."""
         return float(instance.prior @ self.values(instance))
@@ -44,9 +49,9 @@ class LastOutcomePolicy:
         click and w after a no-click satisfy v = g + k v + s w with those of `after_click`, and w = g + k v + s w
         with those of `after_no_click`: two linear equations per type.
         """
-        check_category_range("LastOutcomePolicy", np.array([self.after_click, self.after_no_click]), instance.n_categories)
+        a, b = self.after_click, self.after_no_click
+        check_category_range("LastOutcomePolicy", np.array([a, b]), instance.n_categories)
         probabilities, depart = instance.outcome_probabilities, instance.departure_probabilities
         gain = probabilities[:, CLICK] + probabilities[:, CLICK_DEPART]
-        a, b = self.after_click, self.after_no_click
         back, away = depart[b] + probabilities[b, CLICK], probabilities[a, STAY]  # 1 - s of b, s of a
         return np.asarray((gain[a] * back + away * gain[b]) / (depart[a] * back + away * depart[b]))

@@ -1,20 +1,20 @@
 """LatticeUCB: optimistic planning over counts, for any number of types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, log
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from departing.kernels.learning.kl import kl_bound
 from departing.kernels.learning.optimism import optimistic_values
-from departing.learning.base import MIN_EPSILON, Option, min_departure
-from departing.learning.blocks import Block, BlockLearner, block_size
-from departing.learning.transition_counts import TransitionCounts
+from departing.learning.base import MIN_EPSILON, Option, check_users
+from departing.learning.blocks import Block
+from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
-from departing.model.validation import MAX_USERS, check_float, check_fraction, check_int, check_seed
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
+from departing.model.validation import check_float, check_fraction, check_int, check_seed
 from departing.policy.schedule import Fixed
 from departing.policy.table import Table
 
@@ -29,7 +29,7 @@ SCALES = ("practical", "proved")
 PRACTICAL_RADIUS = 2.0
 
 
-class LatticeUCB(BlockLearner):
+class LatticeUCB(TransitionLearner):
     """Plan over the observed counts with optimistic outcome probabilities.
 
     The outcome probabilities at given counts do not depend on the policy, whatever the types are. Each has a KL
@@ -60,7 +60,7 @@ class LatticeUCB(BlockLearner):
     """
 
     kind = "lattice"
-    options: ClassVar[Mapping[str, Option]] = {"epsilon": check_fraction, "horizon": check_int, "scale": SCALES}
+    options: ClassVar[dict[str, Option]] = {"epsilon": check_fraction, "horizon": check_int, "scale": SCALES}
 
     def __init__(
         self,
@@ -74,9 +74,7 @@ class LatticeUCB(BlockLearner):
         growth: float = GROWTH,
     ) -> None:
         super().__init__(categories)
-        if users is None:
-            raise InputError("users is missing; expected the approximate total number of users.")
-        self.users = check_int("users", users, 1, MAX_USERS)
+        self.users = check_users(users)
         self.seed = check_seed(seed)
         self.epsilon = check_float("epsilon", epsilon, MIN_EPSILON, 1 - MIN_EPSILON)
         if scale not in SCALES:
@@ -90,19 +88,6 @@ class LatticeUCB(BlockLearner):
         self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.depth = self.horizon
         self.transitions = TransitionCounts(self.n_categories, self.horizon)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Create a learner; `epsilon` defaults to the smallest departure probability of `instance`."""
-        return cls(instance.n_categories, users, seed, **({"epsilon": min_departure(instance)} | dict(options)))
-
-    def _arguments(self) -> dict[str, Any]:
-        names = ("categories", "users", "seed", "epsilon", "horizon", "scale", "growth")
-        return {name: getattr(self, name) for name in names}
-
-    def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
-        """Add to the transition counts."""
-        self.transitions.add(counts, categories, outcomes)
 
     def bounds(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return confidence bounds of every node and category, `[n, K]` each.
@@ -146,28 +131,10 @@ class LatticeUCB(BlockLearner):
         # Until a departure after a click is observed, users are taken to depart only after no-clicks.
         max_click = 1.0 if transitions.outcomes[..., CLICK_DEPART].any() else survival
         upper_bound = max_click * (1 - survival**steps_left) / self.epsilon
-        order = np.argsort(-transitions.depth, kind="stable")
-        click_lower, click_upper, depart_lower, depart_on_click_lower = self.bounds()
-        _, category = optimistic_values(
-            order,
-            transitions.depth,
-            transitions.child,
-            click_lower,
-            np.minimum(click_upper, max_click),
-            depart_lower,
-            depart_on_click_lower,
-            upper_bound,
-            default,
-        )
+        graph = np.argsort(-transitions.depth, kind="stable"), transitions.depth, transitions.child
+        lower, upper, depart, depart_on_click = self.bounds()
+        bounds = lower, np.minimum(upper, max_click), depart, depart_on_click
+        _, category = optimistic_values(*graph, *bounds, upper_bound, default)
         inside = np.flatnonzero(transitions.depth < self.horizon)
         policy = Table(transitions.counts(inside), category[inside], Fixed(default))
-        return [(policy, block_size(self.arrived, self.growth))]
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"transitions": self.transitions.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self.transitions = TransitionCounts.from_state(self.n_categories, state["transitions"])
+        return [(policy, self._block_size())]

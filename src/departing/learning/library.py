@@ -111,7 +111,7 @@ def parse_learner(text: str) -> Spec:
     for part in rest.split(",") if rest else []:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            raise InputError(f"{part!r} in {text!r} is not an option; write options as in bayes:types=3,explore=none.")
+            raise InputError(f"{part!r} in {text!r} is not an option; write bayes:types=3,explore=none, for example.")
         if name in spec:
             raise InputError(f"{text!r} has the option {name!r} twice.")
         spec[name] = _parse_value(value)

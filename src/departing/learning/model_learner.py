@@ -1,16 +1,14 @@
 """ModelLearner: the transition counts and the posterior shared by learners that infer an instance."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from departing.fitting.likelihood import Evidence, Parameters
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.learning.base import Option
-from departing.learning.blocks import BlockLearner, block_size
 from departing.learning.posterior import Posterior
-from departing.learning.transition_counts import TransitionCounts
-from departing.model.counts import Integers
+from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model.instance import Instance
 from departing.model.validation import check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan
@@ -27,7 +25,7 @@ MAX_COUNTS = 1500
 GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))
 # Time limit of one plan. Set by hand, far above the usual time: a plan cut off by time would depend on the machine.
 PLAN_SECONDS = 20.0
-EARLY_USERS = 200  # users so far below which inference makes one start fewer; set by hand, data are few and cheap then
+EARLY_USERS = 200  # users so far below which inference makes one random start fewer; set by hand, saves time
 
 
 def plan_for_learning(instance: Instance, allowed: Allowed = None) -> Plan:
@@ -36,7 +34,7 @@ def plan_for_learning(instance: Instance, allowed: Allowed = None) -> Plan:
     return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), PLAN_SECONDS, allowed=allowed)
 
 
-class ModelLearner(BlockLearner):
+class ModelLearner(TransitionLearner):
     """A learner that infers an instance with `types` types from the transition counts of all users.
 
     Parameters
@@ -51,37 +49,22 @@ class ModelLearner(BlockLearner):
         Block size as a share of the users so far.
     """
 
-    options: ClassVar[Mapping[str, Option]] = {"types": check_int}
+    options: ClassVar[dict[str, Option]] = {"types": check_int}
     depth: int | None = MAX_STEPS
 
     def __init__(self, types: int, categories: int | Sequence[str], seed: int = 0, growth: float = 0.1) -> None:
         super().__init__(categories)
-        self.n_types = check_int("types", types, 1, MAX_TYPES)
+        self.types = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)
         self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.rng = np.random.default_rng([self.seed, 3])
         self.transitions = TransitionCounts(self.n_categories, MAX_STEPS)
-        self.posterior = Posterior(self.n_categories, self.n_types, self.rng)
+        self.posterior = Posterior(self.n_categories, self.types, self.rng)
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Create a learner; `types` defaults to the number of types of `instance`."""
-        return cls(**({"types": instance.n_types, "categories": instance.n_categories, "seed": seed} | options))
-
-    def _arguments(self) -> dict[str, Any]:
-        return {"types": self.n_types, "categories": self.categories, "seed": self.seed, "growth": self.growth}
-
-    def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
-        """Add to the transition counts."""
-        self.transitions.add(counts, categories, outcomes)
-
-    def evidence(self) -> Evidence | None:
-        """Return what has been observed so far, None before the first outcome."""
-        evidence = Evidence.of(*self.transitions.histogram(MAX_COUNTS), self.n_types)
-        return evidence if len(evidence.users) else None
-
-    def _block_size(self) -> int:
-        return block_size(self.arrived, self.growth)
+    def evidence(self) -> MixtureLikelihood | None:
+        """Return the likelihood of what has been observed so far, None before the first outcome."""
+        likelihood = MixtureLikelihood.from_counts(*self.transitions.histogram(MAX_COUNTS), self.types)
+        return likelihood if len(likelihood.users) else None
 
     def _starts(self) -> int:
         """Return the number of random starts of inference."""
@@ -89,7 +72,7 @@ class ModelLearner(BlockLearner):
 
     def instance(self) -> Instance:
         """Return the maximum a posteriori instance so far, without changing the learner."""
-        posterior = Posterior(self.n_categories, self.n_types, np.random.default_rng([self.seed, 4, self.arrived]))
+        posterior = Posterior(self.n_categories, self.types, np.random.default_rng([self.seed, 4, self.arrived]))
         posterior.pool = list(self.posterior.pool)
         evidence = self.evidence()
         return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())
@@ -98,7 +81,6 @@ class ModelLearner(BlockLearner):
         """Return everything needed to resume."""
         return super().state() | {
             "rng": self.rng.bit_generator.state,
-            "transitions": self.transitions.state(),
             "pool": [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool],
         }
 
@@ -106,5 +88,4 @@ class ModelLearner(BlockLearner):
         """Continue from a `state`."""
         super().restore(state)
         self.rng.bit_generator.state = state["rng"]
-        self.transitions = TransitionCounts.from_state(self.n_categories, state["transitions"])
         self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]

@@ -1,6 +1,5 @@
 """Oracle: the optimal policy of a known instance, for comparison."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from departing.learning.base import Option
@@ -13,19 +12,14 @@ class Oracle(Frozen):
     """A learner that knows the instance and plays its optimal policy: zero regret."""
 
     kind = "oracle"
-    options: ClassVar[Mapping[str, Option]] = {}
-    required = ()
+    options: ClassVar[dict[str, Option]] = {}
+    required: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, instance: Instance) -> None:
         from departing.planning.plan import plan
 
         check_instance(instance)
         super().__init__(plan(instance).policy, instance.n_categories)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
-        """Plan for `instance`."""
-        return cls(instance)
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:

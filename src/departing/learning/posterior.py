@@ -7,50 +7,54 @@ from itertools import permutations
 
 import numpy as np
 
-from departing.fitting.likelihood import Evidence, Parameters, Peaks, climb
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.optimisation import NewtonResult, newton_maximise
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
-# The prior: Beta(2, 2) for every probability and Dirichlet(2, ..., 2) for the prior of types. It keeps maxima away from
-# 0 and 1 and is otherwise weak; set by hand.
+# The prior: 2 pseudo-observations of each kind per probability, and 2 users per type. It keeps maxima away from 0 and
+# 1 and is otherwise weak; set by hand.
 PSEUDO_COUNT = 2.0
 INITIAL_DEPART_ON_CLICK = 0.01  # start of inference: departure after a click is rare; only a start, set by hand
 # Modes kept between blocks. Set by hand, raised from 5 with the first rule that values information; each costs one
 # Newton maximisation per block.
 MAX_MODES = 10
 MAX_LOG_RATIO = 12.0  # modes this many nats below the best are dropped: less than e^-12 = 6e-6 of its mass
-SAME_MODE_NATS = 0.05  # two maxima within this log density may be one; set by hand, above the tolerance of `climb`
+SAME_MODE_NATS = (
+    0.05  # two maxima within this log density may be one; set by hand, above the tolerance of `newton_maximise`
+)
 SAME_MODE_DISTANCE = 4.0  # and are one within this squared Mahalanobis distance, that is 2 standard errors
 MAX_PERMUTED_TYPES = 4  # types up to which all relabellings are compared; 5! = 120 per pair would be slow
-# Posterior precision (in logits) below which a direction is sampled with heavy tails. Set by hand: there 1/sqrt(60) =
-# 0.13 standard errors; higher values sample more directions by importance weights and lower the effective sample size.
+# Posterior precision in logits below which a direction is sampled with heavy tails: a standard error of 1/sqrt(60) =
+# 0.13. Set by hand: higher values sample more directions by importance weights, with a smaller effective sample size.
 WEAK_PRECISION = 60.0
 DIFFERENCE_STEP = 1e-4  # logits; central differences: truncation error of order 1e-8, rounding of order 1e-12
 MAX_START = 6.0  # logits: random starts are clipped to probabilities of 0.0025 to 0.9975
 MAX_PROPOSAL = 8.0  # logits: proposals are clipped to probabilities of 3e-4 to 1 - 3e-4, unless the mode is beyond
 PROPOSAL_SCALE = 1.2  # proposals are this much wider than the curvature implies, so that weights stay bounded
 TAIL_DEGREES = 5  # degrees of freedom of the Student t proposals; heavier tails than normal, but finite variance
-MIN_PRECISION = 0.3  # lower limit of a mode's precision, so that a flat or saddle direction has finite width; set by hand
+MIN_PRECISION = 0.3  # lower limit of a mode's precision, so that a flat direction has finite width; set by hand
 MIN_TIGHT_PRECISION = 1.0  # the same along the directions that proposals maximise over; set by hand
-EM_ROUNDS, NEWTON_ROUNDS = 20, 12  # of random starts, and of proposals; set by hand, few since weights correct the rest
+EM_ROUNDS, NEWTON_ROUNDS = 20, 12  # of random starts, and of proposals; set by hand, more take longer
 START_NOISE = (0.3, 1.0)  # logits: a start near the best mode, close to leave a saddle or wide to leave the basin
 # Samples are drawn again until the effective sample size is this fraction, at most so many times. Set by hand.
 MIN_ESS_FRACTION, MAX_ROUNDS = 0.3, 8
-# A sample with more than this share of the weight is checked for being closer to another mode, and so many at most are
-# dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
+# A sample with more than this share of the weight is checked for being in the basin of another mode, and so many at
+# most are dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
 STRAY_SHARE, MAX_STRAYS = 0.2, 4
 # A probability observed n times is kept 1 / (50 + n) away from 0 and 1, so that a plan never relies on certainty.
 # 50 set by hand; click probabilities may come ten times closer to 0.
 BOUNDARY_COUNT = 50.0
-# Prior odds that departure is not sure, if no user ever stayed in any category; 1 if users stayed in another category.
+# Prior odds that departure is not sure, if no user ever stayed in any category; if one did, the odds are 1. Set by
+# hand: higher odds spend more exploration on users who might stay.
 UNSURE_ODDS = 0.02
 
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """A mode of the posterior in logits `[d]`: its share of the mass, log density, and precision `[d]` by direction."""
+    """A mode of the posterior in logits `[d]`: its share of the mass, log density, and precisions `[d]`."""
 
-    evidence: Evidence
+    likelihood: MixtureLikelihood
     logits: Floats
     share: float
     log_density: float
@@ -60,7 +64,7 @@ class Mode:
     @cached_property
     def instance(self) -> Instance:
         """The instance at the mode."""
-        return _to_instance(self.evidence.unpack(self.logits), self.evidence.asked_in_all)
+        return _to_instance(self.likelihood.from_logits(self.logits), self.likelihood.impressions)
 
     @property
     def precision(self) -> Floats:
@@ -71,8 +75,8 @@ class Mode:
     def neighbours(self) -> list[Instance]:
         """The instances one `DIFFERENCE_STEP` ahead in each parameter, then those one step back, `2d` in all."""
         steps = DIFFERENCE_STEP * np.eye(len(self.logits))
-        shown = self.evidence.asked_in_all
-        return [_to_instance(self.evidence.unpack(self.logits + step), shown) for step in (*steps, *-steps)]
+        shown = self.likelihood.impressions
+        return [_to_instance(self.likelihood.from_logits(self.logits + step), shown) for step in (*steps, *-steps)]
 
     @cached_property
     def neighbour_arrays(self) -> tuple[Floats, Floats]:
@@ -104,9 +108,9 @@ class Posterior:
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
 
-    def sample(self, evidence: Evidence, n: int, starts: int) -> PosteriorSamples:
+    def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:
         """Sample `n` weighted instances; modes of small mass are over-represented on purpose."""
-        modes = self._modes(evidence, starts)
+        modes = self._modes(likelihood, starts)
         proportions = np.sqrt([mode.share for mode in modes])
         proportions /= proportions.sum()
         positions = np.searchsorted(proportions.cumsum(), (np.arange(n) + self.rng.random()) / n)
@@ -119,10 +123,10 @@ class Posterior:
         if len(rounds) > 1:
             kept, weights = _resample(weights, n, self.rng)
             logits, owner = logits[kept], np.tile(owner, len(rounds))[kept]
-        # Truncated importance sampling: a weight above sqrt(n) times the mean is more often chance than evidence.
+        # Truncated importance sampling: a weight above sqrt(n) times the mean is more often chance than likelihood.
         weights = np.minimum(weights, weights.mean() * np.sqrt(n))
         used, owner = np.unique(owner, return_inverse=True)
-        instances = [self._sample_sure_departure(evidence, each) for each in logits]
+        instances = [self._sample_sure_departure(likelihood, each) for each in logits]
         return PosteriorSamples(instances, weights / weights.sum(), [modes[mode] for mode in used.tolist()], owner)
 
     def _propose_all(self, modes: list[Mode], owner: Integers, proportions: Floats) -> tuple[Floats, Floats]:
@@ -145,14 +149,14 @@ class Posterior:
             i = int(log_weights.argmax())
             if np.exp(log_weights - log_weights[i]).sum() > 1 / STRAY_SHARE:
                 break
-            peak = climb(owners[i].evidence, logits[i][None], PSEUDO_COUNT)
+            peak = newton_maximise(owners[i].likelihood, logits[i][None], PSEUDO_COUNT)
             if abs(peak.values[0] - owners[i].log_density) <= SAME_MODE_NATS:
                 break
             log_weights[i] = -np.inf
 
-    def mode(self, evidence: Evidence, starts: int) -> Instance:
+    def mode(self, likelihood: MixtureLikelihood, starts: int) -> Instance:
         """Return the instance at the mode with the largest mass."""
-        return max(self._modes(evidence, starts), key=lambda mode: mode.share).instance
+        return max(self._modes(likelihood, starts), key=lambda mode: mode.share).instance
 
     def _sample_start(self) -> Parameters:
         k, m, rng = self.n_categories, self.n_types, self.rng
@@ -173,34 +177,36 @@ class Posterior:
             part[category] = part[category, order]
         return Parameters(parameters.prior, *permuted)
 
-    def _modes(self, evidence: Evidence, starts: int) -> list[Mode]:
+    def _modes(self, likelihood: MixtureLikelihood, starts: int) -> list[Mode]:
         """Find the modes, the one with the largest mass first, and store them in the pool."""
-        fresh = [evidence.pack(self._sample_start()) for _ in range(starts)]
-        known = [evidence.pack(parameters) for parameters in self.pool]
+        fresh = [likelihood.to_logits(self._sample_start()) for _ in range(starts)]
+        known = [likelihood.to_logits(parameters) for parameters in self.pool]
         if self.pool:
-            noise = self.rng.normal(size=evidence.n_parameters) * self.rng.choice(START_NOISE)
+            noise = self.rng.normal(size=likelihood.n_parameters) * self.rng.choice(START_NOISE)
             fresh.append(known[0] + noise)
-            fresh += [evidence.pack(self._permute_one_category(self.pool[0])) for _ in range(starts)]
-        near = evidence.approach(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDO_COUNT, EM_ROUNDS)
-        peaks = climb(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO_COUNT)
-        kept = _distinct(peaks, evidence.n_types)
-        precisions, directions = np.linalg.eigh(peaks.informations[kept])
+            fresh += [likelihood.to_logits(self._permute_one_category(self.pool[0])) for _ in range(starts)]
+        near = likelihood.run_em(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDO_COUNT, EM_ROUNDS)
+        peaks = newton_maximise(
+            likelihood, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO_COUNT
+        )
+        kept = _distinct(peaks, likelihood.n_types)
+        precisions, directions = np.linalg.eigh(peaks.information[kept])
         precisions = np.maximum(precisions, MIN_PRECISION)
         log_mass = peaks.values[kept] - 0.5 * np.log(precisions).sum(axis=1)  # Laplace approximation
         order = np.argsort(-log_mass, kind="stable")[:MAX_MODES]
         order = order[log_mass[order] > log_mass[order[0]] - MAX_LOG_RATIO]
         share = np.exp(log_mass[order] - log_mass[order[0]])
         share /= share.sum()
-        logits, log_densities = peaks.etas[kept][order], peaks.values[kept][order]
-        self.pool = [evidence.unpack(each) for each in logits]
+        logits, log_densities = peaks.logits[kept][order], peaks.values[kept][order]
+        self.pool = [likelihood.from_logits(each) for each in logits]
         return [
-            Mode(evidence, *parts)
+            Mode(likelihood, *parts)
             for parts in zip(logits, share, log_densities, precisions[order], directions[order], strict=True)
         ]
 
     def _propose(self, mode: Mode, n: int) -> tuple[Floats, Floats]:
         """Propose logits `[n, d]` from one mode, with log weights `[n]`."""
-        evidence = mode.evidence
+        likelihood = mode.likelihood
         weak = mode.precisions < WEAK_PRECISION
         basis = np.ascontiguousarray(mode.directions[:, ~weak])
         width = PROPOSAL_SCALE / np.sqrt(mode.precisions[weak])
@@ -208,31 +214,31 @@ class Posterior:
         start = mode.logits + (tails * width) @ mode.directions[:, weak].T
         start = np.clip(start, np.minimum(-MAX_PROPOSAL, mode.logits), np.maximum(MAX_PROPOSAL, mode.logits))
         if weak.any() and not weak.all():
-            peaks = climb(evidence, start, PSEUDO_COUNT, basis, NEWTON_ROUNDS)
+            peaks = newton_maximise(likelihood, start, PSEUDO_COUNT, basis, NEWTON_ROUNDS)
         else:
-            values, _, informations = evidence.slopes(start, PSEUDO_COUNT)
-            peaks = Peaks(start, values, informations)
-        tight, inside = np.linalg.eigh(basis.T @ peaks.informations @ basis)
+            values, _, information = likelihood.derivatives(start, PSEUDO_COUNT)
+            peaks = NewtonResult(start, values, information)
+        tight, inside = np.linalg.eigh(basis.T @ peaks.information @ basis)
         tight = np.maximum(tight, MIN_TIGHT_PRECISION)
         exponent = (TAIL_DEGREES + 1) // 2  # of the density of Student's t
         log_proposal = -exponent * np.log1p(tails**2 / TAIL_DEGREES).sum(axis=1) - np.log(width).sum()
         log_weights = peaks.values - 0.5 * np.log(tight).sum(axis=1) - log_proposal
         noise = _antithetic(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
         root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
-        return peaks.etas + np.einsum("dr,nrs,ns->nd", basis, root, noise), log_weights
+        return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), log_weights
 
-    def _sample_sure_departure(self, evidence: Evidence, logits: Floats) -> Instance:
+    def _sample_sure_departure(self, likelihood: MixtureLikelihood, logits: Floats) -> Instance:
         """Return the instance at `logits`; where no user ever stayed, sample whether departure is sure."""
-        parameters = evidence.unpack(logits)
+        parameters = likelihood.from_logits(logits)
         depart = np.array(parameters.depart)
-        prior_odds = 1.0 if len(evidence.departing) else UNSURE_ODDS
-        for category in np.setdiff1d(np.arange(self.n_categories), evidence.departing):
-            departures = int(evidence.never_stayed[category])
+        prior_odds = 1.0 if len(likelihood.depart_categories) else UNSURE_ODDS
+        for category in np.setdiff1d(np.arange(self.n_categories), likelihood.depart_categories):
+            departures = int(likelihood.sure_departures[category])
             # Marginal likelihood of n departures in a row under Beta(2, 2), over that of sure departure, which is 1.
             odds = prior_odds * 6 / ((departures + 2) * (departures + 3))
             if self.rng.random() < odds / (1 + odds):
                 depart[category] = self.rng.beta(2 + departures, 2)
-        return _to_instance(replace(parameters, depart=depart), evidence.asked_in_all)
+        return _to_instance(replace(parameters, depart=depart), likelihood.impressions)
 
 
 def _antithetic(half: Floats, n: int) -> Floats:
@@ -267,12 +273,12 @@ def _resample(weights: Floats, n: int, rng: np.random.Generator) -> tuple[Intege
     return np.concatenate([heavy, drawn]), np.concatenate([weights[heavy], np.full(len(drawn), rest / len(drawn))])
 
 
-def _distinct(peaks: Peaks, n_types: int) -> list[int]:
+def _distinct(peaks: NewtonResult, n_types: int) -> list[int]:
     """Return the indices of distinct maxima up to relabelling of types, the highest first."""
     kept: list[int] = []
     for i in np.argsort(-peaks.values, kind="stable").tolist():
         near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME_MODE_NATS]
-        if not any(_same_mode(peaks.etas[i], peaks.etas[j], peaks.informations[j], n_types) for j in near):
+        if not any(_same_mode(peaks.logits[i], peaks.logits[j], peaks.information[j], n_types) for j in near):
             kept.append(i)
     return kept
 

@@ -1,8 +1,7 @@
 """Contracts of learners: the minimum, and what faster simulation engines need."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,9 @@ class Learner(Protocol):
 
     def recommend(self, users: UserIds) -> Integers:
         """Return a category index `[n]` for each of `users[n]`, identified by integers or strings."""
-        ...
 
     def observe(self, users: UserIds, categories: npt.ArrayLike, outcomes: npt.ArrayLike) -> None:
         """Record the outcome (0 to 3: CLICK, STAY, DEPART, CLICK_DEPART) of recommending `categories[n]`."""
-        ...
 
 
 @runtime_checkable
@@ -37,11 +34,9 @@ class LastOutcomeRule(Protocol):
 
     def recommend_after(self, clicked: npt.NDArray[np.bool_]) -> Integers:
         """Return categories `[n]` for users who clicked last or are new (True), and for the others."""
-        ...
 
     def value(self, instance: Instance) -> float:
         """Return the expected clicks per user."""
-        ...
 
 
 AssignedPolicy = Policy | LastOutcomeRule
@@ -54,46 +49,35 @@ class AssignsPolicies(Learner, Protocol):
     @property
     def open_users(self) -> int:
         """The number of active users."""
-        ...
 
     @property
     def next_user_id(self) -> int:
         """The smallest integer above all integer IDs seen so far, at least 0."""
-        ...
 
     def check(self, instance: Instance) -> None:
         """Raise `InputError` unless this learner can recommend the categories of `instance`."""
-        ...
 
     def versions(self, users: UserIds) -> Integers:
         """Return the policy version `[n]` of each of the active `users[n]`."""
-        ...
 
     def policy(self, version: int) -> AssignedPolicy:
         """Return the policy of a version that some active user has."""
-        ...
 
 
 @runtime_checkable
 class SupportsBlocks(AssignsPolicies, Protocol):
     """A learner that keeps each policy for a block of users, so that they can be simulated in aggregate."""
 
-    @property
-    def depth(self) -> int | None:
-        """The number of steps per user to report to `learn`, None for all."""
-        ...
+    depth: int | None  # number of steps per user to report to `learn`, None for all
 
     def admit(self, max_users: int) -> tuple[AssignedPolicy, int]:
         """Return the policy of the next users and their number, from 1 to `max_users`."""
-        ...
 
     def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         """Learn from users with `counts[n, K, 4]` shown `categories[n]`: `outcomes[n, 4]` users per outcome."""
-        ...
 
 
-@dataclass(frozen=True)
-class ArmStatistics:
+class ArmStatistics(NamedTuple):
     """Sufficient statistics and parameters of the UCB-Hybrid index; the learner owns and updates the arrays.
 
     `pulls[p]` users of policy p departed after `clicks[p]` clicks in all; `totals[3]` are the departed users, their
@@ -109,18 +93,14 @@ class ArmStatistics:
 
     def copy(self) -> "ArmStatistics":
         """Return a snapshot with arrays of its own."""
-        return replace(self, pulls=self.pulls.copy(), clicks=self.clicks.copy(), totals=self.totals.copy())
+        return self._replace(pulls=self.pulls.copy(), clicks=self.clicks.copy(), totals=self.totals.copy())
 
 
 @runtime_checkable
 class SupportsArms(AssignsPolicies, Protocol):
     """A learner that chooses a policy for each user by the index of UCB-Hybrid; the arms engine runs it."""
 
-    @property
-    def policies(self) -> tuple[Policy, ...]:
-        """The arms."""
-        ...
+    policies: tuple[Policy, ...]  # the arms
 
     def statistics(self) -> ArmStatistics:
         """Return the statistics of the index, which the engine updates in place."""
-        ...

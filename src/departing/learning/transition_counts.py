@@ -6,6 +6,7 @@ import numpy as np
 
 from departing.kernels.hash_table import insert_rows, key_multipliers
 from departing.kernels.learning.transition_counts import add_transitions
+from departing.learning.blocks import BlockLearner
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -124,3 +125,22 @@ class TransitionCounts:
         transitions = cls(categories, state["limit"])
         transitions._load(state, max(1 << len(state["depth"]).bit_length(), 64))
         return transitions
+
+
+class TransitionLearner(BlockLearner):
+    """A learner whose only memory of users is their transition counts."""
+
+    transitions: TransitionCounts
+
+    def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
+        """Add to the transition counts."""
+        self.transitions.add(counts, categories, outcomes)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to resume."""
+        return super().state() | {"transitions": self.transitions.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        super().restore(state)
+        self.transitions = TransitionCounts.from_state(self.n_categories, state["transitions"])

@@ -1,18 +1,18 @@
 """UCBHybrid: the paper's learner, upper confidence bounds of the returns of a finite set of policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, e, inf, log, log1p
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from departing.kernels.learning.arms import estimated_tau, radius, record_return
-from departing.learning.base import MAX_CATEGORIES, LearnerBase, Option, min_departure
+from departing.learning.base import MAX_CATEGORIES, LearnerBase, Option, check_users, min_departure
 from departing.learning.protocol import ArmStatistics
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.model.validation import MAX_USERS, check_fraction, check_int, check_positive
+from departing.model.validation import check_fraction, check_int, check_positive
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -59,7 +59,8 @@ class UCBHybrid(LearnerBase):
     """
 
     kind = "ucb-hybrid"
-    options: ClassVar[Mapping[str, Option]] = {
+    arrays = (*LearnerBase.arrays, "pulls", "clicks", "totals")
+    options: ClassVar[dict[str, Option]] = {
         "policies": ("thresholds", "fixed"),
         "scale": SCALES,
         "epsilon": check_fraction,
@@ -84,57 +85,44 @@ class UCBHybrid(LearnerBase):
         super().__init__(needed if categories is None else categories)
         if needed > self.n_categories:
             raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
-        self.users = _check_users(users)
+        self.users = check_users(users)
         self.eta = check_positive("eta", eta, MAX_PARAMETER)
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES)}.")
-        self.scale = scale
+        self.scale, self.epsilon = scale, None  # saved as tau
         self._tau = _proved_or_given_tau(tau, epsilon, scale)  # None if it is estimated
         self._pulls = np.zeros(len(self.policies), np.int64)  # departed users by policy
         self._clicks = np.zeros(len(self.policies), np.int64)  # and their clicks
         self._totals = np.zeros(3, np.int64)  # departed users, their clicks, and the sum of squared clicks
 
     @classmethod
-    def fixed(
-        cls,
-        categories: int,
-        users: int | None = None,
-        tau: float | None = None,
-        eta: float = 1.0,
-        epsilon: float | None = None,
-        scale: str = "proved",
-    ) -> Self:
-        """Create UCB-Hybrid over all fixed categories: the paper's learner for one type."""
+    def fixed(cls, categories: int, users: int | None = None, **options: Any) -> Self:
+        """Create UCB-Hybrid over all fixed categories: the paper's learner for one type.
+
+        `options` are `tau`, `eta`, `epsilon` and `scale` as above.
+        """
         policies = [Fixed(a) for a in range(check_int("categories", categories, 1, MAX_CATEGORIES))]
-        return cls(policies, users, tau, eta, epsilon, scale)
+        return cls(policies, users, **options)
 
     @classmethod
-    def thresholds(
-        cls,
-        users: int | None = None,
-        tau: float | None = None,
-        eta: float = 1.0,
-        epsilon: float | None = None,
-        scale: str = "proved",
-        *,
-        horizon: int | None = None,
-    ) -> Self:
+    def thresholds(cls, users: int | None = None, *, horizon: int | None = None, **options: Any) -> Self:
         """Create UCB-Hybrid over the 2 H + 2 threshold policies of two categories: the paper's learner for two types.
 
         These recommend one category for 0 to H steps and then always the other. The paper chooses H proportional to
-        ln(users); it is `horizon`, by default ln(users) rounded up.
+        ln(users); it is `horizon`, by default ln(users) rounded up. `options` are `tau`, `eta`, `epsilon` and `scale`
+        as above.
 
         Examples
         --------
         >>> len(UCBHybrid.thresholds(users=10**6, epsilon=0.5).policies)
         30
         """
-        steps = ceil(log(_check_users(users))) if horizon is None else check_int("horizon", horizon, 0, MAX_HORIZON)
+        steps = ceil(log(check_users(users))) if horizon is None else check_int("horizon", horizon, 0, MAX_HORIZON)
         policies = [Threshold(first=a, steps=h, then=1 - a) for a in (0, 1) for h in range(steps + 1)]
-        return cls(policies, users, tau, eta, epsilon, scale, categories=2)
+        return cls(policies, users, categories=2, **options)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any], instance: Instance, users: int, seed: int) -> Self:
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
         """Create UCB-Hybrid over thresholds of two categories, or over fixed categories."""
         arguments = dict(options)
         policies = arguments.pop("policies", "thresholds")
@@ -152,8 +140,7 @@ class UCBHybrid(LearnerBase):
         return cls.thresholds(users=users, **arguments)
 
     def _arguments(self) -> dict[str, Any]:
-        names = ("users", "eta", "scale", "categories")
-        return {"policies": list(self.policies), "tau": self._tau} | {name: getattr(self, name) for name in names}
+        return super()._arguments() | {"tau": self._tau}
 
     @property
     def tau(self) -> float:
@@ -205,15 +192,6 @@ class UCBHybrid(LearnerBase):
         """Return the statistics of the index, which the arms engine updates in place."""
         return ArmStatistics(self._pulls, self._clicks, self._totals, log(self.users), self.eta, self._tau or 0.0)
 
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"pulls": self.pulls, "clicks": self._clicks.copy(), "totals": self._totals.copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self._pulls, self._clicks, self._totals = (state[name].copy() for name in ("pulls", "clicks", "totals"))
-
 
 def proved_tau(epsilon: float) -> float:
     """Return the paper's τ = 8e / ln(1 / (1 - ε)), where no click probability is above 1 - ε.
@@ -244,12 +222,6 @@ def _needed_categories(policies: Sequence[Policy], categories: int | Sequence[st
             name = type(policy).__name__
             raise InputError(f"categories is missing; it cannot be derived from a policy of type {name}.")
     return needed
-
-
-def _check_users(users: int | None) -> int:
-    if users is None:
-        raise InputError("users is missing; expected the total number of users.")
-    return check_int("users", users, 1, MAX_USERS)
 
 
 def _proved_or_given_tau(tau: float | None, epsilon: float | None, scale: str) -> float | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from departing.learning.last_outcome import LastOutcomePolicy
+from departing.learning.protocol import LastOutcomeRule
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
@@ -15,14 +15,14 @@ Crowd = tuple[Integers, Integers]  # counts[n, K, 4] and how many users of each 
 
 def aggregate_last_outcome(
     instance: Instance,
-    pair: LastOutcomePolicy,
+    policy: LastOutcomeRule,
     users: int,
     rng: np.random.Generator,
     nodes: int,
     progress: Progress,
     tell: Tell,
 ) -> Histories | None:
-    """The histories of `users` users under `pair`, with the exact distribution; None if there are too many counts.
+    """The histories of `users` users under `policy`, with the exact distribution; None if there are too many counts.
 
     It is `aggregate` for what is no function of counts alone, and a learner is told of all steps.
     """
@@ -34,7 +34,7 @@ def aggregate_last_outcome(
         if visited > nodes:
             return None
         counts, weights = (np.concatenate(parts) for parts in zip(liked, missed, strict=True))
-        categories = pair.at(np.arange(len(counts)) < len(liked[0]))
+        categories = policy.recommend_after(np.arange(len(counts)) < len(liked[0]))
         clicked = rng.binomial(weights, instance.click[categories])
         last = rng.binomial(clicked, instance.depart_on_click[categories])
         departed = rng.binomial(weights - clicked, instance.depart[categories])

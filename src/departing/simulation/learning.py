@@ -5,10 +5,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from departing.learning.base import LearnerBase
-from departing.learning.blocks import BlockLearner
-from departing.learning.last_outcome import LastOutcomePolicy
-from departing.learning.protocol import Learner
+from departing.learning.protocol import AssignsPolicies, LastOutcomeRule, Learner, SupportsBlocks
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
@@ -22,7 +19,7 @@ MOST_COUNTS = 10**8
 
 
 def run_blocks(
-    instance: Instance, learner: BlockLearner, users: int, rng: np.random.Generator, progress: Progress, seed: int
+    instance: Instance, learner: SupportsBlocks, users: int, rng: np.random.Generator, progress: Progress, seed: int
 ) -> Run:
     """Send `users` users through the policies a learner holds, block after block."""
     marks, finished = checkpoints_of(users), Finished()
@@ -30,7 +27,7 @@ def run_blocks(
     come, stretch = 0, 0
     while come < users:
         policy, n = learner.admit(int(marks[stretch]) - come)
-        if isinstance(policy, LastOutcomePolicy):
+        if isinstance(policy, LastOutcomeRule):
             histories = aggregate_last_outcome(instance, policy, n, rng, MOST_COUNTS, progress, learner.learn)
         else:
             histories = aggregate(
@@ -65,7 +62,7 @@ def run_steps(
     cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
     arrive, finished = new_users(instance, users, rng), Finished()
     marks = checkpoints_of(users)
-    first = learner.unused if isinstance(learner, LearnerBase) else 0  # users of another run have other names
+    first = learner.next_user_id if isinstance(learner, AssignsPolicies) else 0  # IDs of earlier runs are taken
     gained, played = np.zeros(len(marks), np.int64), _Played(learner, marks, first)
     ready, come, here = arrive(0), 0, 0
     untold: deque[tuple[int, Users, Integers, Integers]] = deque()
@@ -104,13 +101,13 @@ class _Played:
 
     def __init__(self, learner: Learner, marks: Integers, first: int) -> None:
         self._learner, self._marks, self._first = learner, marks, first
-        self.pieces: list[Piece] | None = [] if isinstance(learner, LearnerBase) else None
+        self.pieces: list[Piece] | None = [] if isinstance(learner, AssignsPolicies) else None
 
     def note(self, ids: Integers) -> None:
         """New users have come, in the order of their ids."""
         if self.pieces is None or not len(ids):
             return
-        assert isinstance(self._learner, LearnerBase)
+        assert isinstance(self._learner, AssignsPolicies)
         versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
         for first, after in zip(starts, [*starts[1:], len(ids)], strict=True):

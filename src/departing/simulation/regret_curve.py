@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
+from departing.learning.protocol import AssignedPolicy, LastOutcomeRule
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_float
 from departing.planning.plan import plan
-from departing.policy.protocol import Policy
 
 PER_DECADE = 10
 OFF = 0.02  # clicks that the regret of the users of one policy may be off
@@ -37,7 +37,7 @@ class Piece:
     """`users` of those who came up to checkpoint `stretch` (and after the one before) had this policy."""
 
     stretch: int
-    policy: Policy
+    policy: AssignedPolicy
     users: int
 
 
@@ -66,8 +66,8 @@ class RegretCurve:
         """The clicks that the users up to each checkpoint were to expect, by the exact values of their policies."""
         if self.pieces is None:
             raise InputError("This learner does not tell its policies, so only realised regret is known.")
-        worth: dict[Policy, float] = {}
-        users: dict[Policy, int] = {}
+        worth: dict[AssignedPolicy, float] = {}
+        users: dict[AssignedPolicy, int] = {}
         for piece in self.pieces:
             users[piece.policy] = users.get(piece.policy, 0) + piece.users
         for policy, n in users.items():
@@ -93,10 +93,11 @@ def optimum_gap(users: int) -> float:
     return max(OFF / users, FINEST)
 
 
-def value_of(instance: Instance, policy: Policy, tolerance: float) -> float:
+def value_of(instance: Instance, policy: AssignedPolicy, tolerance: float) -> float:
     """What `policy` brings one user; a policy that is more than a function of counts tells so itself."""
-    tells = getattr(policy, "brings", None)
-    return float(tells(instance)) if tells is not None else evaluate(instance, policy, tolerance).value
+    if isinstance(policy, LastOutcomeRule):
+        return policy.value(instance)
+    return evaluate(instance, policy, tolerance).value
 
 
 @dataclass(frozen=True)

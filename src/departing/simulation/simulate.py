@@ -104,27 +104,26 @@ def _run_learner(
     delay: int,
     progress: Progress,
 ) -> Run:
-    from departing.learning.base import LearnerBase
-    from departing.learning.blocks import BlockLearner
-    from departing.learning.ucb import UCBHybrid
-    from departing.simulation.arms import Arms
+    from departing.learning.protocol import AssignsPolicies, SupportsArms, SupportsBlocks
     from departing.simulation.learning import run_blocks, run_steps
 
     delay = check_int("delay", delay, 0, MAX_USERS)
-    if isinstance(learner, LearnerBase):
+    if isinstance(learner, AssignsPolicies):
         learner.check(instance)
     rng = np.random.default_rng([seed, 2])
     stepwise = open_users is not None or delay > 0
-    blocks = isinstance(learner, BlockLearner)
-    arms = isinstance(learner, UCBHybrid) and learner.open_users == 0
+    blocks = isinstance(learner, SupportsBlocks)
+    arms = isinstance(learner, SupportsArms) and learner.open_users == 0
     if engine == "arms" and (stepwise or not arms):
         raise InputError("engine is 'arms'; it is for UCB-Hybrid without users who are here, one after the other.")
-    if isinstance(learner, UCBHybrid) and arms and engine in ("auto", "arms") and not stepwise:
+    if isinstance(learner, SupportsArms) and arms and engine in ("auto", "arms") and not stepwise:
+        from departing.simulation.arms import Arms
+
         return Arms(instance, learner, users, seed).run(progress)
     if engine == "blocks" and (stepwise or not blocks):
         raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
     stepwise |= engine == "step" or (engine == "auto" and instance.n_types > MANY_TYPES)
-    if isinstance(learner, BlockLearner) and not stepwise:
+    if isinstance(learner, SupportsBlocks) and not stepwise:
         return run_blocks(instance, learner, users, rng, progress, seed)
     return run_steps(instance, learner, users, rng, open_users or (1000 if delay else 1), delay, progress, seed)
 

@@ -12,13 +12,12 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from departing.evaluation.bounds import Bounds
 from departing.learning.library import learner_from_dict
-from departing.learning.protocol import Learner
+from departing.learning.protocol import AssignedPolicy, Learner
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.model.validation import check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
-from departing.policy.protocol import Policy
 from departing.simulation.regret_curve import optimum_gap
 from departing.simulation.run import Progress, Run, quiet
 from departing.simulation.simulate import simulate
@@ -100,7 +99,7 @@ def most_used_policy(run: Run) -> str | None:
     assert run.course is not None
     if not run.course.pieces:
         return None
-    users: dict[Policy, int] = {}
+    users: dict[AssignedPolicy, int] = {}
     last = len(run.checkpoints) - 1
     for piece in run.course.pieces:
         if piece.stretch == last:

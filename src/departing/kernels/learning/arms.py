@@ -52,35 +52,21 @@ def record_return(pulls, clicks, totals, arm, value):
 
 
 @kernel
-def run_arms(
-    words,
-    table,
-    shown,
-    starts,
-    type_offsets,
-    type_bounds,
-    click_on_departure,
-    pulls,
-    clicks,
-    totals,
-    log_users,
-    eta,
-    fixed_tau,
-    chosen,
-    returns,
-    counts,
-):
+def run_arms(words, graphs, statistics, chosen, returns, counts):
     """Simulate users one after the other: `chosen[n]` becomes the policy of each and `returns[n]` the clicks.
 
-    `words[4]` is the state of the random number generator. A user is of type x if the first random word is below
-    `type_bounds[x]`, and not below the previous bound; policy p starts at state `starts[p] + type_offsets[x]`.
-    `click_on_departure[s // 4]` is the probability that a user who departs at a state clicks. `pulls[p]`, `clicks[p]`
-    and `totals` (users, clicks, squared clicks) are the statistics of the learner, updated in place; `fixed_tau` is
-    its tau, or 0 if tau is estimated. `counts[n, K, 4]`, if not empty, becomes the counts of the users.
+    `words[4]` is the state of the random number generator. `graphs` are the transitions `table`, the recommended
+    category `shown` of each (node, type), the first state `starts[p]` of each policy, `type_offsets` and
+    `type_bounds` (a user whose first random word is below `type_bounds[x]`, and not below the bound before, has the
+    offset `type_offsets[x]`), and `click_on_departure`, the probability that a user who departs at a state clicks.
+    `statistics` are those of the learner (see `ArmStatistics`), updated in place; its tau is 0 if tau is estimated.
+    `counts[n, K, 4]`, if not empty, becomes the counts of the users.
 
-    Returns the number of finished users, the number of steps, and the word of the next user if it has reached an exit of
-    its graph (where `shown` is -1), or -1 if there is none; that user has a policy, but its return is not recorded.
+    Returns the number of finished users, the number of steps, and the word of the next user if it has reached an exit
+    of its graph (where `shown` is -1), else -1; that user has a policy, but its return is not recorded.
     """
+    table, shown, starts, type_offsets, type_bounds, click_on_departure = graphs
+    pulls, clicks, totals, log_users, eta, fixed_tau = statistics
     a, b, c, d = words[0], words[1], words[2], words[3]
     low, one, two = uint64(LOW), uint64(1), uint64(2)
     keep_counts, tau_is_fixed = counts.shape[0] > 0, fixed_tau > 0.0
