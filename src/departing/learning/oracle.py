@@ -22,6 +22,11 @@ class Oracle(Frozen):
         super().__init__(plan(instance).policy, instance.n_categories)
 
     @classmethod
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
+        """Plan for `instance`."""
+        return cls(instance)
+
+    @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Create a learner that continues from a `state`, without planning again."""
         learner = cls.__new__(cls)
