@@ -186,9 +186,8 @@ class Posterior:
             fresh.append(known[0] + noise)
             fresh += [likelihood.to_logits(self._permute_one_category(self.pool[0])) for _ in range(starts)]
         near = likelihood.run_em(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDO_COUNT, EM_ROUNDS)
-        peaks = newton_maximise(
-            likelihood, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO_COUNT
-        )
+        begin = np.concatenate([np.array(known).reshape(-1, near.shape[1]), near])
+        peaks = newton_maximise(likelihood, begin, PSEUDO_COUNT)
         kept = _distinct(peaks, likelihood.n_types)
         precisions, directions = np.linalg.eigh(peaks.information[kept])
         precisions = np.maximum(precisions, MIN_PRECISION)
