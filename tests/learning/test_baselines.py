@@ -18,7 +18,7 @@ from departing.model.examples import blog
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.simulation.last_outcome import aggregate_last_outcome
 from departing.simulation.run import quiet, run_from_histories
-from helpers.exact import outcome_probabilitys
+from helpers.exact import outcome_chances
 from helpers.strategies import ORDINARY, instances
 
 SOFT = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=[[0.5, 0.6], [0.7, 0.3]], depart_on_click=0.1)
@@ -44,8 +44,8 @@ class TestLastOutcomePolicy:
         a, b = (data.draw(st.integers(0, instance.n_categories - 1)) for _ in range(2))
         total = Fraction(0)
         for x, share in enumerate(instance.prior):
-            click, stay, _, last = outcome_probabilitys(instance, a, x)
-            click_b, stay_b, _, last_b = outcome_probabilitys(instance, b, x)
+            click, stay, _, last = outcome_chances(instance, a, x)
+            click_b, stay_b, _, last_b = outcome_chances(instance, b, x)
             # (1 - click) v - stay w = gain, -click_b v + (1 - stay_b) w = gain_b, by Cramer's rule
             determinant = (1 - click) * (1 - stay_b) - stay * click_b
             total += (

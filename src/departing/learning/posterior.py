@@ -20,9 +20,7 @@ INITIAL_DEPART_ON_CLICK = 0.01  # start of inference: departure after a click is
 # Newton maximisation per block.
 MAX_MODES = 10
 MAX_LOG_RATIO = 12.0  # modes this many nats below the best are dropped: less than e^-12 = 6e-6 of its mass
-SAME_MODE_NATS = (
-    0.05  # two maxima within this log density may be one; set by hand, above the tolerance of `newton_maximise`
-)
+SAME_MODE_NATS = 0.05  # two maxima within this log density may be one; set by hand, above the tolerance of Newton
 SAME_MODE_DISTANCE = 4.0  # and are one within this squared Mahalanobis distance, that is 2 standard errors
 MAX_PERMUTED_TYPES = 4  # types up to which all relabellings are compared; 5! = 120 per pair would be slow
 # Posterior precision in logits below which a direction is sampled with heavy tails: a standard error of 1/sqrt(60) =
