@@ -12,9 +12,10 @@ import departing as dp
 import departing.learning
 from departing.learning.base import LearnerBase
 from departing.learning.blocks import BlockLearner
-from departing.learning.library import LEARNERS, learner_class, short_form
+from departing.learning.library import learner_class, short_form
 from departing.learning.model_learner import ModelLearner
 from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, DEPART, STAY
 

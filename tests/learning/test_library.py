@@ -12,6 +12,7 @@ from departing.learning.library import (
     short_form,
 )
 from departing.learning.oracle import Oracle
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.examples import blog, magazine
 from departing.policy.schedule import Fixed

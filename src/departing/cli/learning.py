@@ -25,12 +25,13 @@ from departing.cli.common import (
     print_saved,
     progress,
 )
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
     from departing.simulation.run import Progress
 
-LEARNER_HELP = "bayes, ucb-hybrid, lattice, thompson, …; options follow a colon, as in bayes:types=3,explore=none."
+LEARNER_HELP = f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none."
 
 
 def learn(

@@ -31,7 +31,7 @@ class LearnerBase(ABC):
 
     A subclass chooses the policies of new users (`_assign`), may learn from every step (`learn`) and from every
     departure (`_finish`). Policies are identified by an integer, their version. It declares its `kind` and its
-    `options` in studies and on the command line, and is listed once, in `departing.learning.library.LEARNERS`.
+    `options` in studies and on the command line, and is listed once, in `departing.learning.registry.LEARNERS`.
     """
 
     kind: ClassVar[str]

@@ -1,8 +1,4 @@
-"""Learners by kind: from the fields of a study, from the short form of the command line, and from files.
-
-`LEARNERS` is the one list of learners. To add one, write a subclass of `LearnerBase` that declares `kind`, `options`
-and `from_options`, and add its line here; the command line, studies, `load_learner` and the contract tests use it.
-"""
+"""Learners by kind: from the fields of a study, from the short form of the command line, and from files."""
 
 import os
 from importlib import import_module
@@ -10,25 +6,11 @@ from typing import Any
 
 from departing.learning.base import LearnerBase
 from departing.learning.files import kind_of
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 
 Spec = dict[str, Any]  # the kind of a learner and its options
-
-# Module and class of each kind; imported when needed, so that `--help` does not import numba.
-LEARNERS = {
-    "bayes": "bayes.Bayes",
-    "explore-then-commit": "explore_then_commit.ExploreThenCommit",
-    "fixed": "frozen.Frozen",
-    "kl-ulcb": "baselines.KLULCB",
-    "lattice": "lattice.LatticeUCB",
-    "oracle": "oracle.Oracle",
-    "refitted-greedy": "refitted_greedy.RefittedGreedy",
-    "thompson": "baselines.Thompson",
-    "ucb-hybrid": "ucb.UCBHybrid",
-    "ulcb": "baselines.ULCB",
-    "uniform": "baselines.Uniform",
-}
 
 
 def learner_class(kind: object, where: str = "The learner") -> type[LearnerBase]:
