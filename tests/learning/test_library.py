@@ -4,7 +4,6 @@ import pytest
 
 from departing.learning.frozen import Frozen
 from departing.learning.library import (
-    LEARNERS,
     check_spec,
     learner_from_dict,
     load_learner,
