@@ -10,15 +10,9 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.common import (
-    InstanceArgument,
-    Json,
-    load_instance,
-    new_console,
-    parse_int,
-    print_json,
-    progress,
-)
+from departing.cli.inputs import load_instance, parse_int
+from departing.cli.options import InstanceArgument, Json
+from departing.cli.output import new_console, print_json, progress
 from departing.model.errors import InputError, MissingExtraError
 
 
@@ -134,8 +128,8 @@ def loadtest(
     from departing.model.validation import check_int, check_seed
 
     model, n_users = load_instance(file), check_int("users", parse_int("users", users), most=10**8)
-    with progress("users", n_users, as_json) as advance:
-        result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, advance)
+    with progress("users", as_json, n_users) as bar:
+        result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, bar.advance)
     if as_json:
         print_json(result.to_dict())
         return

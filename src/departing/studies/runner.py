@@ -15,11 +15,13 @@ from departing.learning.library import learner_from_dict
 from departing.learning.protocol import AssignedPolicy, Learner
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
+from departing.model.progress import Progress
 from departing.model.validation import check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
 from departing.simulation.regret_curve import optimum_gap
-from departing.simulation.run import Progress, Run, quiet
+from departing.simulation.run import Progress as UsersProgress
+from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
@@ -39,7 +41,6 @@ def run_study(
     jobs: int | None = None,
     backend: str = "loky",
     scheduler: str | None = None,
-    started: Callable[[int, int], None] | None = None,
     progress: Progress | None = None,
 ) -> StudyResults:
     """Execute all runs of `study` that are not in `folder` yet, and gather the results.
@@ -58,10 +59,8 @@ def run_study(
         Backend of joblib, or Ray.
     scheduler : str, optional
         Address of a Dask scheduler such as "tcp://HOST:8786", by default a cluster on this machine.
-    started : callable, optional
-        Called once with the number of missing runs and the number of all runs.
     progress : callable, optional
-        Called with 1 after every run.
+        Called with the number of finished runs and the number of runs that were missing at the start.
 
     Returns
     -------
@@ -82,12 +81,10 @@ def run_study(
     store.open(study)
     finished = store.finished(store.parts)
     missing = list({job.key: job for job in study.jobs if job.key not in finished}.values())
-    if started is not None:
-        started(len(missing), len(study.jobs))
     failures: list[str] = []
     if missing:
         with _pool(backend, workers, scheduler) as pool:
-            failures = _run(store, missing, pool, progress or quiet)
+            failures = _run(store, missing, pool, progress)
     results = store.gather(study)
     if failures:
         raise InputError(f"{len(failures)} of {len(study.jobs)} runs failed; the first: {failures[0]}")
@@ -111,7 +108,7 @@ Finished = Generator[tuple[str, Record | str], None, None]  # keys with records,
 Pool = Callable[[Iterator[Any]], Finished]
 
 
-def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress) -> list[str]:
+def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress | None) -> list[str]:
     """Compute the missing optima, then the missing runs; return the errors of runs that failed."""
     known = store.finished(store.optima)
     instances = {_optimum_key(job): job for job in missing}
@@ -123,12 +120,13 @@ def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress)
     optima = {key: store.read(store.optima, key) for key in instances}
     failures = []
     with closing(pool(delayed(_run_job)(job, optima[_optimum_key(job)]) for job in missing)) as finished:
-        for key, record in finished:
+        for done, (key, record) in enumerate(finished, 1):
             if isinstance(record, dict):
                 store.write(store.parts, key, record)
             else:
                 failures.append(record)
-            progress(1)
+            if progress is not None:
+                progress(done, len(missing))
     return failures
 
 
@@ -164,7 +162,7 @@ def run_learner(
     optimum: Record,
     open_users: int | None = None,
     delay: int = 0,
-    progress: Progress | None = None,
+    progress: UsersProgress | None = None,
 ) -> tuple[Run, Record]:
     """Simulate a learner, and return the run and its record."""
     started = time.perf_counter()
