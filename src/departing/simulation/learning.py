@@ -100,14 +100,14 @@ class _Played:
     """Which policies users were given, if the learner tells."""
 
     def __init__(self, learner: Learner, marks: Integers, first: int) -> None:
-        self._learner, self._marks, self._first = learner, marks, first
-        self.pieces: list[Piece] | None = [] if isinstance(learner, AssignsPolicies) else None
+        self._learner = learner if isinstance(learner, AssignsPolicies) else None  # checked once: protocols are slow
+        self._marks, self._first = marks, first
+        self.pieces: list[Piece] | None = None if self._learner is None else []
 
     def note(self, ids: Integers) -> None:
         """New users have come, in the order of their ids."""
-        if self.pieces is None or not len(ids):
+        if self._learner is None or self.pieces is None or not len(ids):
             return
-        assert isinstance(self._learner, AssignsPolicies)
         versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
         for first, after in zip(starts, [*starts[1:], len(ids)], strict=True):
