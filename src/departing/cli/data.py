@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from departing.cli.inputs import (
-    check_files,
-    check_resamples,
-    exclusive,
-    load_instance,
-    parse_int,
-    policy_label,
-    split_names,
-)
-from departing.cli.options import (
+from departing.cli.common import (
     POLICY_HELP,
     Confidence,
     InstanceArgument,
@@ -24,9 +15,19 @@ from departing.cli.options import (
     Plot,
     Seed,
     Users,
+    check_files,
+    check_resamples,
+    exclusive,
+    load_instance,
+    new_console,
     output_option,
+    parse_int,
+    policy_label,
+    print_json,
+    print_saved,
+    progress,
+    split_names,
 )
-from departing.cli.output import new_console, print_json, print_saved, progress
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def sample_log(
     output: Annotated[Path, output_option("Event log to write (.parquet or .csv).")],
     users: Users = "1e5",
     days: Annotated[float, typer.Option(help="Length of the log in days.")] = 90.0,
-    gap: Annotated[float, typer.Option("--step-days", help="Mean time between two steps of a user, in days.")] = 1.0,
+    step_days: Annotated[float, typer.Option(help="Mean time between two steps of a user, in days.")] = 1.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -75,8 +76,8 @@ def sample_log(
     from departing.simulation.sample_log import sample_log as sample
 
     format_of(output)
-    with progress("sampling", as_json):
-        log = sample(load_instance(file), parse_int("users", users), seed, days=days, gap=gap)
+    with progress("sampling", None, as_json):
+        log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
         log.save(output)
     n_users, n_events = log.histories.users, len(log.user)
     if as_json:
@@ -123,16 +124,16 @@ def fit(
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, **columns, **limits)
-    with progress("fitting", as_json) as bar:
+    with progress("fitting", len(numbers), as_json) as advance:
         model = fit_log(
             data,
             numbers,
             criterion=criterion,
             depart=1.0 if depart else None,
             seed=seed,
-            progress=bar.update,
+            progress=lambda *_: advance(1),
         )
-    with progress("checking", as_json):
+    with progress("checking", None, as_json):
         check = model.check()
     if output is not None:
         model.instance.save(output)
@@ -142,9 +143,9 @@ def fit(
         tables.print_fit(new_console(), data, model, check)
     gains = None
     if bootstrap:
-        with progress("planning", as_json) as bar:
+        with progress("planning", bootstrap, as_json) as advance:
             log_value = None if check.truncated else check.clicks_per_user
-            gains = policy_gains(model, log_value, bootstrap, seed, bar.update)
+            gains = policy_gains(model, log_value, bootstrap, seed, lambda *_: advance(1))
     if as_json:
         values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
         print_json(values, output=output, plot=plot, rejects=rejects)
@@ -193,15 +194,15 @@ def ope(
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, propensity=propensity, **columns, **limits)
-    with progress("fitting", as_json) as bar:
-        model = fit_log(data, numbers, seed=seed, progress=bar.update)
+    with progress("fitting", len(numbers), as_json) as advance:
+        model = fit_log(data, numbers, seed=seed, progress=lambda *_: advance(1))
     parsed = [parse_policy(text, model.instance) for text in policies]
     descriptions = (describe(policy, model.instance) for policy in parsed)
     labels = [policy_label(*pair) for pair in zip(policies, descriptions, strict=True)]
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
-    with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
-        values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
-    with progress("checking", as_json):
+    with progress("estimating", bootstrap * len(parsed), as_json) as advance:
+        values = [off_policy_value(data, policy, **options, progress=lambda *_: advance(1)) for policy in parsed]
+    with progress("checking", None, as_json):
         check = model.check()
     log_value = None if check.truncated else check.clicks_per_user
     if as_json:
@@ -229,7 +230,7 @@ def _read(log: str, inactive_after: str | None, categories: str | None, quiet: b
     with suppress(ValueError):
         duration = None if inactive_after is None else float(inactive_after)
     source = OULAD if log == "oulad" else log
-    with progress("reading", quiet):
+    with progress("reading", None, quiet):
         return read_log(source, inactive_after=duration, categories=split_names(categories), **options)
 
 
@@ -280,7 +281,7 @@ def movielens(
     check_files(output, plot)
     probabilities = _parse_probabilities(depart)
     chosen = split_names(genres)
-    with progress("reading", as_json):
+    with progress("reading", None, as_json):
         ratings = MovieLens.read(path)
         if replay:
             data = ratings.replay(chosen, depart=probabilities, click=click)
