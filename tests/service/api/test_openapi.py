@@ -1,4 +1,4 @@
-"""The service against its own OpenAPI document: whatever the document allows or forbids, feedback are as it says."""
+"""The service against its own OpenAPI document."""
 
 import http.client
 import json
@@ -8,13 +8,14 @@ from contextlib import closing
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from departing.service.api.messages import ProblemCode
 from helpers.load import LONG, ask
 from helpers.servers import serving
 
 KEYS = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
 EXAMPLES = 300 if LONG else 20
 
-with warnings.catch_warnings():  # of what it imports
+with warnings.catch_warnings():  # its imports raise deprecation warnings
     warnings.simplefilter("ignore")
     import schemathesis
     from schemathesis import GenerationMode
@@ -42,10 +43,10 @@ def operations(server):
     assert status == 200
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=server.url)
-    return [found.ok() for found in schema.get_all_operations()]
+    return [operation.ok() for operation in schema.get_all_operations()]
 
 
-def hold(operation, mode, checks, key):
+def check_operation(operation, mode, checks, key):
     @settings(
         max_examples=EXAMPLES,
         phases=[Phase.explicit, Phase.generate],
@@ -55,25 +56,25 @@ def hold(operation, mode, checks, key):
         database=None,
     )
     @given(case=operation.as_strategy(generation_mode=mode))
-    def holds(case):
+    def responses_conform(case):
         case.call_and_validate(headers={"Authorization": f"Bearer {key}"}, checks=checks, timeout=60)
 
-    holds()
+    responses_conform()
 
 
-def test_what_the_document_allows_is_answered_as_it_says(server):
+def test_valid_requests_get_the_documented_responses(server):
     for operation in operations(server):
-        hold(operation, GenerationMode.POSITIVE, [*CHECKS, ignored_auth], "for admins")
+        check_operation(operation, GenerationMode.POSITIVE, [*CHECKS, ignored_auth], "for admins")
 
 
-def test_what_the_document_forbids_is_refused_as_it_says(server):
+def test_invalid_requests_are_rejected_as_documented(server):
     for operation in operations(server):
-        refused = [negative_data_rejection] if operation.body else []  # other parameters than it knows are ignored
+        rejected = [negative_data_rejection] if operation.body else []  # unknown query parameters are ignored
         if operation.body or operation.path_parameters or operation.query:
-            hold(operation, GenerationMode.NEGATIVE, [*CHECKS, *refused], "for admins")
+            check_operation(operation, GenerationMode.NEGATIVE, [*CHECKS, *rejected], "for admins")
 
 
-def test_a_path_takes_the_methods_that_the_document_names(server):
+def test_a_path_accepts_only_the_documented_methods(server):
     _, document = ask(server.port, "GET", "/openapi.json")
     for path, methods in document["paths"].items():
         with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
@@ -82,3 +83,17 @@ def test_a_path_takes_the_methods_that_the_document_names(server):
             assert answer.status == 405, path
             assert sorted(answer.headers["allow"].split(", ")) == sorted(map(str.upper, methods))
             assert "does not accept PUT" in json.loads(answer.read())["detail"]
+
+
+def test_the_document_has_every_message_an_operation_id_and_a_tag(server):
+    _, document = ask(server.port, "GET", "/openapi.json")
+    assert document["openapi"] == "3.1.0"
+    text = json.dumps(document)
+    for schema in document["components"]["schemas"]:
+        assert f"#/components/schemas/{schema}" in text
+    assert document["components"]["schemas"]["RecommendRequest"]["additionalProperties"] is False
+    assert document["components"]["schemas"]["ProblemCode"]["enum"] == sorted(ProblemCode)
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    tags = {tag["name"] for tag in document["tags"]}
+    assert all(set(operation["tags"]) <= tags for operation in operations)
