@@ -21,7 +21,7 @@ def log_of(users: int, days: float, stopping: float, seed: int) -> dp.Log:
     """A log of a site that shows categories at random, with logged departures."""
     import pandas as pd
 
-    seen = dp.sample_log(SITE, users, seed, days=days, step_days=3.0)
+    seen = dp.sample_log(SITE, users, seed, days=days, gap=3.0)
     columns = {name: np.asarray(column) for name, column in seen.columns().items()}
     events = pd.DataFrame(columns | {"departed": (seen.outcome >= 2).astype(object)})
     if stopping:  # the click is seen, but not whether the user stayed, and nothing after it

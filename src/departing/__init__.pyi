@@ -10,7 +10,7 @@ from .evaluation.evaluate import evaluate as evaluate
 from .fitting.fit import Fit as Fit
 from .fitting.fit import fit as fit
 from .learning.bayes import Bayes as Bayes
-from .learning.blocks import Frozen as Frozen
+from .learning.frozen import Frozen as Frozen
 from .learning.lattice import LatticeUCB as LatticeUCB
 from .learning.library import load_learner as load_learner
 from .learning.protocol import Learner as Learner

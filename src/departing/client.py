@@ -47,6 +47,22 @@ class ServiceError(InputError):
             return cls("unexpected_response", status, f"The service answered with status {status}.")
 
 
+def parse_url(url: str) -> tuple[str, int, bool]:
+    """The host, the port, and whether to use TLS.
+
+    >>> parse_url("http://127.0.0.1:8080"), parse_url("https://recommend.example")
+    (('127.0.0.1', 8080, False), ('recommend.example', 443, True))
+    """
+    try:
+        parts = urlsplit(url)
+        host, port, tls = parts.hostname, parts.port, parts.scheme == "https"
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.", "url")
+    return host, port or (443 if tls else 80), tls
+
+
 class Client:
     """A connection to a running `departing serve`.
 
@@ -68,12 +84,10 @@ class Client:
     """
 
     def __init__(self, url: str, key: str | None = None, timeout: float = 10.0) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        host, port, tls = parse_url(url)
         self.url = url
-        self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+        kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
+        self._connection = kind(host, port, timeout=timeout)
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
 
     def __repr__(self) -> str:

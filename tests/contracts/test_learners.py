@@ -1,81 +1,112 @@
-"""What every learner promises; to hold one more to it, add a line to LEARNERS."""
+"""Promises of every learner; learners and their options are discovered from the registry."""
 
 import json
+from importlib import import_module
+from inspect import isabstract, signature
+from pkgutil import iter_modules
 
 import numpy as np
 import pytest
 
 import departing as dp
-from departing.learning.baselines import ULCB, Thompson, Uniform
-from departing.learning.bayes import Bayes, ExploreThenCommit, RefittedGreedy
-from departing.learning.blocks import BlockLearner, Frozen
-from departing.learning.lattice import LatticeUCB
-from departing.learning.protocol import Learner
-from departing.learning.ucb import UCBHybrid
+import departing.learning
+from departing.learning.base import LearnerBase
+from departing.learning.blocks import BlockLearner
+from departing.learning.library import learner_class, short_form
+from departing.learning.model_learner import ModelLearner
+from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, DEPART, STAY
 
-# name -> a fresh learner for k categories
-LEARNERS = {
-    "frozen": lambda k, seed: Frozen(dp.Walk([0, 1, 0], then=1), k),
-    "uniform": lambda k, seed: Uniform(k, seed),
-    "thompson": lambda k, seed: Thompson(k, seed),
-    "ulcb": lambda k, seed: ULCB(k, seed=seed),
-    "kl-ulcb": lambda k, seed: ULCB(k, kl=True, seed=seed),
-    "bayes": lambda k, seed: Bayes(2, k, seed, growth=1.0),
-    "bayes, thompson": lambda k, seed: Bayes(2, k, seed, explore="thompson", growth=1.0),
-    "bayes, none": lambda k, seed: Bayes(1, k, seed, explore="none", growth=1.0),
-    "greedy": lambda k, seed: RefittedGreedy(2, k, seed, growth=1.0),
-    "explore-then-commit": lambda k, seed: ExploreThenCommit(2, k, 500, seed, explore_users=40),
-    "lattice": lambda k, seed: LatticeUCB(k, 500, seed),
-    "lattice, proved": lambda k, seed: LatticeUCB(k, 500, seed, scale="proved"),
-    "ucb-hybrid": lambda k, seed: UCBHybrid.fixed(k, users=500, epsilon=0.4),
-    "ucb-hybrid, estimated": lambda k, seed: UCBHybrid.fixed(k, users=500, scale="estimated"),
-}
-K = 3
-SMALL = dp.Instance([0.3, 0.7], [[0.6, 0.2], [0.4, 0.5], [0.1, 0.7]], depart=[[0.5, 0.9], [0.8, 0.4], [1.0, 0.6]])
-ENDS = {0: 0.4, 1: 0.25, 2: 0.3, 3: 0.05}  # chances of the outcomes of made-up users
+THREE = dp.Instance([0.3, 0.7], [[0.6, 0.2], [0.4, 0.5], [0.1, 0.7]], depart=[[0.5, 0.9], [0.8, 0.4], [1.0, 0.6]])
+TWO = dp.Instance([0.3, 0.7], [[0.6, 0.2], [0.4, 0.5]], depart=[[0.5, 0.9], [0.8, 0.4]])
+USERS = 500
+OUTCOME_PROBABILITIES = {0: 0.4, 1: 0.25, 2: 0.3, 3: 0.05}  # of made-up users
+
+
+def specs(kind):
+    """The default learner of a kind, and one with each other choice of each option."""
+    learner = learner_class(kind)
+    default = {"kind": kind} | dict.fromkeys(learner.required, 1)
+    choices = [
+        (name, choice)
+        for name, option in learner.options.items()
+        if isinstance(option, tuple)
+        for choice in option[1:]
+    ]
+    return [default, *(default | {name: choice} for name, choice in choices)]
+
+
+def create(spec, instance, seed):
+    learner, options = learner_class(spec["kind"]), {name: spec[name] for name in spec if name != "kind"}
+    if issubclass(learner, ModelLearner) and "growth" in signature(learner).parameters:
+        options["growth"] = 1.0  # few blocks, since each takes inference and plans
+    return learner.from_options(options, instance, USERS, seed)
+
+
+def instance_for(spec):
+    """An instance of three categories, or of two where the learner requires that."""
+    try:
+        create(spec, THREE, 0)
+    except InputError:
+        return TWO
+    return THREE
+
+
+CASES = {short_form(spec): (spec, instance_for(spec)) for kind in LEARNERS for spec in specs(kind)}
 
 
 def make(name, seed=7):
-    return LEARNERS[name](K, seed)
+    return create(*CASES[name], seed)
 
 
-def story(seed, length=120, first=0, names=int):
-    """Things that happen to a learner, whatever it recommends: users who ask and outcomes that are told.
+def test_every_concrete_learner_is_registered_under_its_kind():
+    defined = {
+        value
+        for module in iter_modules(departing.learning.__path__, "departing.learning.")
+        for value in vars(import_module(module.name)).values()
+        if isinstance(value, type) and issubclass(value, LearnerBase) and not isabstract(value)
+    }
+    assert defined == {learner_class(kind) for kind in LEARNERS}
+    assert all(learner_class(kind).kind == kind for kind in LEARNERS)
 
-    Users interleave; some ask twice, some answers come late, some never.
+
+def events_of(seed, length=120, first=0, names=int):
+    """Events that do not depend on what is recommended: recommend requests, and outcomes.
+
+    Users interleave; some request twice, some outcomes are delayed, some never arrive.
     """
     rng = np.random.default_rng(seed)
-    events, idle, waiting, silent, come = [], [], [], [], first
+    events, idle, waiting, silent, arrived = [], [], [], [], first
     for _ in range(length):
         if rng.random() < 0.5 or not waiting:
-            new = list(range(come, come + rng.integers(1, 4)))
-            come += len(new)
+            new = list(range(arrived, arrived + rng.integers(1, 4)))
+            arrived += len(new)
             again = [user for user in idle if rng.random() < 0.5]
             idle = [user for user in idle if user not in again]
             twice = waiting[:1] if rng.random() < 0.3 else []
-            events.append(("ask", [names(user) for user in [*again, *new, *twice]]))
+            events.append(("recommend", [names(user) for user in [*again, *new, *twice]]))
             for user in again + new:
                 (silent if rng.random() < 0.05 else waiting).append(user)
         else:
-            told = [user for user in waiting if rng.random() < 0.6]
-            waiting = [user for user in waiting if user not in told]
-            outcomes = rng.choice(4, len(told), p=list(ENDS.values())).tolist()
-            events.append(("tell", [names(user) for user in told], outcomes))
-            idle += [user for user, outcome in zip(told, outcomes, strict=True) if outcome < DEPART]
+            observed = [user for user in waiting if rng.random() < 0.6]
+            waiting = [user for user in waiting if user not in observed]
+            outcomes = rng.choice(4, len(observed), p=list(OUTCOME_PROBABILITIES.values())).tolist()
+            events.append(("observe", [names(user) for user in observed], outcomes))
+            idle += [user for user, outcome in zip(observed, outcomes, strict=True) if outcome < DEPART]
     return events
 
 
-class Teller:
-    """Tells a story to a learner, and keeps what it recommended."""
+class Replay:
+    """Replays events to a learner, and keeps its recommendations."""
 
     def __init__(self, learner):
         self.learner, self.shown, self.answers = learner, {}, []
 
-    def tell(self, events):
+    def run(self, events):
         for event in events:
-            if event[0] == "ask":
+            if event[0] == "recommend":
                 answer = self.learner.recommend(event[1]).tolist()
                 self.shown.update(zip(event[1], answer, strict=True))
                 self.answers.append(answer)
@@ -86,201 +117,234 @@ class Teller:
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """All that a learner knows, as it saves it; those who are gone are a set."""
+    """The state of a learner, as it is saved."""
 
     def take(learner):
         learner.save(tmp_path / "snapshot.json")
-        document = json.loads((tmp_path / "snapshot.json").read_text())
-        document["state"]["fields"]["gone"].sort(key=str)
-        return document
+        return json.loads((tmp_path / "snapshot.json").read_text())
 
     return take
 
 
-@pytest.fixture(params=LEARNERS)
+@pytest.fixture(params=CASES)
 def name(request):
     return request.param
 
 
-def test_it_is_a_learner(name):
-    assert isinstance(make(name), Learner)
+def test_it_satisfies_the_protocols(name):
+    learner = make(name)
+    assert isinstance(learner, Learner)
+    assert isinstance(learner, AssignsPolicies)
+    assert (
+        isinstance(learner, SupportsBlocks) == isinstance(learner, BlockLearner) != isinstance(learner, SupportsArms)
+    )
 
 
 @pytest.mark.parametrize("names", [int, "user {}".format], ids=["numbers", "strings"])
 def test_recommendations_are_categories(name, names):
-    for answer in Teller(make(name)).tell(story(1, names=names)):
-        assert all(0 <= category < K for category in answer)
+    learner = make(name)
+    for answer in Replay(learner).run(events_of(1, names=names)):
+        assert all(0 <= category < learner.n_categories for category in answer)
 
 
 @pytest.mark.parametrize("users", [[], np.array([], int), [5], np.array([5, 6]), ["ann", 5], range(3)])
-def test_users_come_in_any_sequence(name, users):
+def test_users_are_any_sequence_of_ids(name, users):
     answer = make(name).recommend(users)
     assert isinstance(answer, np.ndarray)
     assert answer.shape == (len(users),)
     assert answer.dtype.kind == "i"
 
 
-def test_asked_twice_it_says_the_same(name):
+def test_a_second_request_gets_the_same_category(name):
     learner = make(name)
-    Teller(learner).tell(story(2))
+    Replay(learner).run(events_of(2))
     first = learner.recommend(["ann", "bob", "ann"]).tolist()
     assert first[0] == first[2]
     assert learner.recommend(["bob", "ann"]).tolist() == [first[1], first[0]]
 
 
-def test_being_told_nothing_changes_nothing(name, snapshot):
+def test_empty_calls_change_nothing(name, snapshot):
     learner = make(name)
-    Teller(learner).tell(story(2))
+    Replay(learner).run(events_of(2))
     before = snapshot(learner)
     assert learner.recommend([]).tolist() == []
     learner.observe([], [], [])
     assert snapshot(learner) == before
 
 
-class TestMistakes:
-    """Each is one sentence, and nothing is learned."""
+class TestInvalidInput:
+    """Each error is one sentence, and nothing is learned."""
 
     @pytest.fixture
     def prepared(self, name, snapshot):
-        """A learner with users who wait, who were told of, and who have departed."""
+        """A learner with users w and x without an outcome, t with one, and d who departed."""
         learner = make(name)
-        Teller(learner).tell(story(3, length=40, first=100))
+        Replay(learner).run(events_of(3, length=40, first=100))
         shown = dict(zip("wtdx", learner.recommend(list("wtdx")).tolist(), strict=True))
         learner.observe(["t", "d"], [shown["t"], shown["d"]], [CLICK, DEPART])
         before = snapshot(learner)
         yield learner, shown
         assert snapshot(learner) == before
 
-    def wrong(self, call):
+    def rejects(self, call):
         with pytest.raises(InputError) as error:
             call()
         sentence = str(error.value)
         assert "\n" not in sentence
         assert sentence.endswith(".")
 
-    def test_a_user_who_is_unknown(self, prepared):
+    def test_an_unknown_user(self, prepared):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w", "nobody"], [shown["w"], 0], [CLICK, CLICK]))
+        self.rejects(lambda: learner.observe(["w", "nobody"], [shown["w"], 0], [CLICK, CLICK]))
 
-    def test_feedback_twice(self, prepared):
+    def test_a_second_outcome(self, prepared):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w", "t"], [shown["w"], shown["t"]], [CLICK, STAY]))
+        self.rejects(lambda: learner.observe(["w", "t"], [shown["w"], shown["t"]], [CLICK, STAY]))
 
-    def test_after_departure(self, prepared):
+    def test_anything_after_departure(self, prepared):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w", "d"], [shown["w"], shown["d"]], [CLICK, STAY]))
-        self.wrong(lambda: learner.recommend(["w", "new", "d"]))
+        self.rejects(lambda: learner.observe(["w", "d"], [shown["w"], shown["d"]], [CLICK, STAY]))
+        self.rejects(lambda: learner.recommend(["w", "new", "d"]))
 
     def test_a_category_that_was_not_recommended(self, prepared):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w", "x"], [shown["w"], (shown["x"] + 1) % K], [CLICK, STAY]))
-        self.wrong(lambda: learner.observe(["w"], [K], [STAY]))
-        self.wrong(lambda: learner.observe(["w"], [-1], [STAY]))
+        self.rejects(
+            lambda: learner.observe(["w", "x"], [shown["w"], (shown["x"] + 1) % learner.n_categories], [CLICK, STAY])
+        )
+        self.rejects(lambda: learner.observe(["w"], [learner.n_categories], [STAY]))
+        self.rejects(lambda: learner.observe(["w"], [-1], [STAY]))
 
-    @pytest.mark.parametrize("outcome", [-1, 4, 0.5, "click", None, True])
-    def test_an_outcome_out_of_range(self, prepared, outcome):
+    @pytest.mark.parametrize("outcome", [-1, 4, 0.5, "clicked", None, True])
+    def test_an_invalid_outcome(self, prepared, outcome):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w"], [shown["w"]], [outcome]))
+        self.rejects(lambda: learner.observe(["w"], [shown["w"]], [outcome]))
 
     @pytest.mark.parametrize("outcomes", [[], [0, 0], [[0]], 0, [[0], [0, 1]]])
     def test_wrong_shapes(self, prepared, outcomes):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w"], [shown["w"]], outcomes))
-        self.wrong(lambda: learner.observe(["w"], outcomes if outcomes != [] else [], [0]))
+        self.rejects(lambda: learner.observe(["w"], [shown["w"]], outcomes))
+        self.rejects(lambda: learner.observe(["w"], outcomes if outcomes != [] else [], [0]))
 
-    def test_a_user_twice_at_once(self, prepared):
+    def test_a_user_twice_in_one_call(self, prepared):
         learner, shown = prepared
-        self.wrong(lambda: learner.observe(["w", "w"], [shown["w"]] * 2, [CLICK, CLICK]))
+        self.rejects(lambda: learner.observe(["w", "w"], [shown["w"]] * 2, [CLICK, CLICK]))
 
     @pytest.mark.parametrize("users", ["w", 3, None, [1.5], [None], [True], [("a",)]])
-    def test_users_who_are_not_named(self, prepared, users):
+    def test_ids_that_are_neither_integers_nor_strings(self, prepared, users):
         learner, _ = prepared
-        self.wrong(lambda: learner.recommend(users))
-        self.wrong(lambda: learner.observe(users, [0], [0]))
+        self.rejects(lambda: learner.recommend(users))
+        self.rejects(lambda: learner.observe(users, [0], [0]))
 
-    def test_an_instance_of_other_categories(self, prepared):
+    def test_an_instance_with_another_number_of_categories(self, prepared):
         learner, _ = prepared
-        self.wrong(lambda: dp.simulate(dp.Instance([1.0], [[0.5], [0.4]]), learner, users=5))
+        self.rejects(lambda: dp.simulate(dp.Instance([1.0], [[0.5]]), learner, users=5))
 
 
-def test_same_seed_same_answers(name, snapshot):
+def test_the_same_seed_gives_the_same_recommendations(name, snapshot):
     one, two = make(name), make(name)
-    assert Teller(one).tell(story(4)) == Teller(two).tell(story(4))
+    assert Replay(one).run(events_of(4)) == Replay(two).run(events_of(4))
     assert snapshot(one) == snapshot(two)
 
 
-def test_nothing_is_learned_from_the_future(name):
-    past = story(5, length=60)
-    other = story(6, length=60, first=10**6)
-    later = story(5, length=120)
+def test_recommendations_do_not_depend_on_the_future(name):
+    past = events_of(5, length=60)
+    other = events_of(6, length=60, first=10**6)
+    later = events_of(5, length=120)
     assert later[:60] == past
-    known = Teller(make(name)).tell(past)
+    known = Replay(make(name)).run(past)
     for future in (later, past + other):
-        assert Teller(make(name)).tell(future)[: len(known)] == known
+        assert Replay(make(name)).run(future)[: len(known)] == known
 
 
 @pytest.mark.parametrize("moment", [0, 1, 37, 80])
-def test_a_saved_learner_goes_on_alike(name, moment, tmp_path, snapshot):
-    events = story(8, names=lambda user: user if user % 2 else f"user {user}")
-    teller = Teller(make(name))
-    teller.tell(events[:moment])
-    teller.learner.save(tmp_path / "learner.json")
-    other = Teller(type(teller.learner).load(tmp_path / "learner.json"))
-    other.shown = dict(teller.shown)
-    assert snapshot(other.learner) == snapshot(teller.learner)
-    teller.answers = []
-    assert other.tell(events[moment:]) == teller.tell(events[moment:])
-    assert snapshot(other.learner) == snapshot(teller.learner)
+def test_a_loaded_learner_continues_exactly(name, moment, tmp_path, snapshot):
+    events = events_of(8, names=lambda user: user if user % 2 else f"user {user}")
+    replay = Replay(make(name))
+    replay.run(events[:moment])
+    replay.learner.save(tmp_path / "learner.json")
+    other = Replay(type(replay.learner).load(tmp_path / "learner.json"))
+    other.shown = dict(replay.shown)
+    assert snapshot(other.learner) == snapshot(replay.learner)
+    replay.answers = []
+    assert other.run(events[moment:]) == replay.run(events[moment:])
+    assert snapshot(other.learner) == snapshot(replay.learner)
 
 
-def test_a_state_goes_on_alike(name):
-    events = story(9)
-    teller = Teller(make(name))
-    teller.tell(events[:50])
-    state = teller.learner.state()
-    shown, teller.answers = dict(teller.shown), []
-    expected = teller.tell(events[50:])
-    for _ in range(2):  # a state is not changed by the learners that go on from it
-        other = Teller(type(teller.learner).from_state(state))
+def test_a_state_is_restored_exactly_and_more_than_once(name):
+    events = events_of(9)
+    replay = Replay(make(name))
+    replay.run(events[:50])
+    state = replay.learner.state()
+    shown, replay.answers = dict(replay.shown), []
+    expected = replay.run(events[50:])
+    for _ in range(2):  # restoring does not change the state
+        other = Replay(type(replay.learner).from_state(state))
         other.shown = dict(shown)
-        assert other.tell(events[50:]) == expected
+        assert other.run(events[50:]) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"open_users": 7}, {"delay": 5}])
-def test_it_runs(name, options):
-    learner = make(name)
-    run = dp.simulate(SMALL, learner, users=200, seed=3, **options)
+def test_it_runs_in_every_engine(name, options):
+    learner, instance = make(name), CASES[name][1]
+    run = dp.simulate(instance, learner, users=200, seed=3, **options)
     assert run.users == run.checkpoints[-1] == run.histories.users == 200
     assert run.engine == ("step" if options else "blocks" if isinstance(learner, BlockLearner) else "arms")
     assert np.isfinite(run.regret).all()
     assert (np.diff(run.regret, prepend=0) > -1e-6).all()
-    assert sum(piece.users for piece in run.regret_curve.policy_segments) == 200
-    assert run.realised_regret[-1] == pytest.approx(200 * run.regret_curve.optimum.value - run.clicks)
+    assert sum(piece.users for piece in run.course.pieces) == 200
+    assert run.realised[-1] == pytest.approx(200 * run.course.optimum.value - run.clicks)
 
 
-def test_a_run_is_the_same_for_a_seed(name, snapshot):
+def test_a_run_is_reproducible(name, snapshot):
     def play():
         learner = make(name)
-        return dp.simulate(SMALL, learner, users=300, seed=4), snapshot(learner)
+        return dp.simulate(CASES[name][1], learner, users=300, seed=4), snapshot(learner)
 
     (one, known), (two, again) = play(), play()
     assert known == again
     assert one.regret.tolist() == two.regret.tolist()
-    assert one.regret_curve.clicks.tolist() == two.regret_curve.clicks.tolist()
+    assert one.course.clicks.tolist() == two.course.clicks.tolist()
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"open_users": 4}])
-def test_a_second_run_goes_on(name, options):
+def test_a_second_run_continues(name, options):
     learner = make(name)
     for seed in range(2):
-        assert dp.simulate(SMALL, learner, users=50, seed=seed, **options).users == 50
+        assert dp.simulate(CASES[name][1], learner, users=50, seed=seed, **options).users == 50
 
 
 def test_engines_agree_in_distribution(name):
     clicks = {"auto": [], "step": []}
-    runs, bound = (8, 5.5) if name.startswith("bayes") else (25, 4.5)  # few have heavier tails
+    runs, bound = (8, 5.5) if name.startswith("bayes") else (25, 4.5)  # fewer runs, heavier tails
     for engine, seen in clicks.items():
         for seed in range(runs):
-            seen.append(dp.simulate(SMALL, make(name, seed), users=60, seed=seed, engine=engine).clicks)
+            seen.append(dp.simulate(CASES[name][1], make(name, seed), users=60, seed=seed, engine=engine).clicks)
     one, other = np.array(clicks["auto"], float), np.array(clicks["step"], float)
     assert abs(one.mean() - other.mean()) < bound * np.sqrt((one.var(ddof=1) + other.var(ddof=1)) / runs)
+
+
+@pytest.mark.parametrize("engine", ["step", "auto"])
+def test_departed_users_of_a_simulation_take_no_memory(name, engine):
+    learner = make(name)
+    dp.simulate(CASES[name][1], learner, users=60, engine=engine)
+    assert not learner._departed
+    assert learner.next_user_id == (60 if engine == "step" else 0)
+
+
+def test_categories_and_outcomes_are_accepted_by_name(name):
+    if "categories" not in signature(type(make(name))).parameters:
+        pytest.skip("the categories come from the instance")
+    arguments = make(name)._arguments()
+    names = ["news", "sport", "music"][: make(name).n_categories]
+    by_name, by_index = (type(make(name))(**arguments | {"categories": each}) for each in (names, len(names)))
+    assert by_name.category_names == tuple(names)
+    for step, outcome in enumerate(["click", "stay", "depart", "click_and_depart"]):
+        users = [f"user {step}"]
+        shown = by_name.recommend(users)
+        assert shown.tolist() == by_index.recommend(users).tolist()
+        by_name.observe(users, [names[int(shown[0])]], [outcome])
+        by_index.observe(users, shown, [step])
+    with pytest.raises(InputError, match=r"categories contains 'opera'; expected integers .* or names \(news, sport"):
+        by_name.recommend(["new"])
+        by_name.observe(["new"], ["opera"], [0])
+    assert by_name.state()["counts"].tolist() == by_index.state()["counts"].tolist()

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -94,3 +96,15 @@ def serving(folder, *options, environment=None, store=None):
     finally:
         if server.process.poll() is None:
             server.kill()
+
+
+def request(server, path, body=None, method=None, key=None, headers=None):
+    """The status and the body of a response."""
+    headers = (headers or {}) | ({"authorization": f"Bearer {key}"} if key else {})
+    sent = urllib.request.Request(server.url + path, body, headers, method=method)
+    try:
+        with urllib.request.urlopen(sent) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()

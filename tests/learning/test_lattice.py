@@ -1,10 +1,10 @@
-"""The lattice learner: its intervals cover, its optimism is optimism, and it learns."""
+"""LatticeUCB: coverage of its intervals, optimism of its values, and regret."""
 
 import numpy as np
 import pytest
 
 import departing as dp
-from departing.learning.lattice import PRACTICAL, LatticeUCB
+from departing.learning.lattice import PRACTICAL_RADIUS, LatticeUCB
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -19,39 +19,39 @@ def learned(instance, users, seed, **options):
     return learner, run
 
 
-def true_chances(instance, nodes):
-    """Of every node and category: the chance of a click, of departing after a no-click and after a click."""
+def true_probabilities(instance, nodes):
+    """Probabilities of a click, of departure after a no-click and after a click, by node and category."""
     counts = np.zeros((len(nodes), instance.n_categories, 4), np.int64)
     counts[..., :2] = nodes
     belief = dp.belief(instance, counts)
-    chances = np.einsum("kox,nx->nko", instance.outcome_probabilities, belief)
-    click = chances[..., CLICK] + chances[..., CLICK_DEPART]
-    return click, chances[..., DEPART] / (1 - click), chances[..., CLICK_DEPART] / click
+    probabilities = np.einsum("kox,nx->nko", instance.outcome_probabilities, belief)
+    click = probabilities[..., CLICK] + probabilities[..., CLICK_DEPART]
+    return click, probabilities[..., DEPART] / (1 - click), probabilities[..., CLICK_DEPART] / click
 
 
 @pytest.mark.parametrize(("scale", "allowed"), [("practical", 0.07), ("proved", 0.0)])
-def test_the_intervals_hold_the_chances(scale, allowed):
+def test_the_intervals_cover_the_true_probabilities(scale, allowed):
     missed = asked = 0
     for seed in range(3):
         learner, _ = learned(UNSURE, 10000, seed, scale=scale)
         least, most, depart, last = learner.bounds()
-        click, departing, leaving = true_chances(UNSURE, learner.ledger.nodes)
-        seen = learner.ledger.seen.sum(axis=2) >= 20
+        click, departing, leaving = true_probabilities(UNSURE, learner.transitions.nodes)
+        seen = learner.transitions.outcomes.sum(axis=2) >= 20
         for low, high, true in ((least, most, click), (depart, 1.0, departing), (last, 1.0, leaving)):
             missed += int((((low > true + 1e-12) | (high < true - 1e-12)) & seen).sum())
             asked += int(seen.sum())
     assert asked > 500
     assert missed <= allowed * asked
-    # Chernoff: a bound is crossed with a chance of at most exp(-room) at any fixed number of users.
-    assert allowed <= 2 * np.exp(-PRACTICAL)
+    # Chernoff: a bound is crossed with probability at most exp(-radius) at any fixed number of users.
+    assert allowed <= 2 * np.exp(-PRACTICAL_RADIUS)
 
 
-def test_the_bounds_against_a_plain_search():
+def test_the_bounds_agree_with_a_grid_search():
     learner, _ = learned(UNSURE, 3000, 1)
     least, most, depart, _ = learner.bounds()
     grid = np.linspace(1e-6, 1 - 1e-6, 4001)
-    seen = learner.ledger.seen
-    for node in range(0, learner.ledger.size, 7):
+    seen = learner.transitions.outcomes
+    for node in range(0, learner.transitions.size, 7):
         for a in range(2):
             n = seen[node, a].sum()
             if not n:
@@ -62,33 +62,33 @@ def test_the_bounds_against_a_plain_search():
                 kl = np.where(p > 0, p * np.log(p / grid), 0) + np.where(
                     p < 1, (1 - p) * np.log((1 - p) / (1 - grid)), 0
                 )
-            inside = grid[n * kl <= learner.room]
+            inside = grid[n * kl <= learner.confidence_radius]
             assert most[node, a] == pytest.approx(max(inside.max(), p), abs=6e-4)
             assert least[node, a] == pytest.approx(min(inside.min(), p), abs=6e-4)
 
 
 def slow_values(learner):
     """Optimistic values and categories by plain recursion."""
-    ledger = learner.ledger
+    transitions = learner.transitions
     bounds = learner.bounds()
     go = 1 - learner.epsilon
-    known = {tuple(row.reshape(-1).tolist()): i for i, row in enumerate(ledger.nodes)}
+    known = {tuple(row.reshape(-1).tolist()): i for i, row in enumerate(transitions.nodes)}
     memory = {}
 
     def value(counts):
         if counts in memory:
             return memory[counts][0]
         depth = sum(counts)
-        ceiling = go * (1 - go ** (learner.horizon - depth)) / learner.epsilon
+        limit = go * (1 - go ** (learner.horizon - depth)) / learner.epsilon
         if counts not in known:
-            return ceiling
+            return limit
         i, best, chosen = known[counts], -1.0, 0
         for a in range(learner.n_categories):
             after = []
             for o in (CLICK, STAY):
                 child = list(counts)
                 child[2 * a + o] += 1
-                went = ledger.child[i, a, o] >= 0
+                went = transitions.child[i, a, o] >= 0
                 below = (
                     go * (1 - go ** (learner.horizon - depth - 1)) / learner.epsilon
                     if depth < learner.horizon
@@ -98,7 +98,7 @@ def slow_values(learner):
             least, most, depart, last = (bound[i, a] for bound in bounds)
             clicked, stayed = 1 + (1 - last) * after[0], (1 - depart) * after[1]
             hopes = [p * clicked + (1 - p) * stayed for p in (least, min(most, go))]
-            hope = min(max(hopes), ceiling)
+            hope = min(max(hopes), limit)
             if hope > best:
                 best, chosen = hope, a
         memory[counts] = best, chosen
@@ -109,7 +109,7 @@ def slow_values(learner):
     return memory, known
 
 
-def test_looking_ahead_agrees_with_plain_recursion():
+def test_optimistic_values_agree_with_plain_recursion():
     learner, _ = learned(UNSURE, 500, 2, horizon=20)
     memory, _ = slow_values(learner)
     policy, _ = learner._block()[0]
@@ -127,13 +127,13 @@ def test_it_learns_where_fixed_categories_cannot():
     assert run.slope(1e3, 1e5).value < 0.8
 
 
-def test_wrong_arguments_are_told():
-    for options, words in (
+def test_invalid_arguments_are_rejected():
+    for options, message in (
         ({"users": None}, "users is missing"),
         ({"users": 0}, "users is 0"),
-        ({"users": 10, "scale": "bold"}, "scale is 'bold'; allowed are practical, proved"),
+        ({"users": 10, "scale": "bold"}, "scale is 'bold'; expected one of practical, proved"),
         ({"users": 10, "epsilon": 2.0}, "epsilon is 2.0"),
         ({"users": 10, "horizon": 0}, "horizon is 0"),
     ):
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(InputError, match=message):
             LatticeUCB(2, **options)

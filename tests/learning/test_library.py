@@ -2,19 +2,27 @@ import re
 
 import pytest
 
-from departing.learning.blocks import Frozen, Oracle
-from departing.learning.library import OPTIONS, check_spec, learner_from_dict, load_learner, parse_learner, short_form
+from departing.learning.frozen import Frozen
+from departing.learning.library import (
+    check_spec,
+    learner_from_dict,
+    load_learner,
+    parse_learner,
+    short_form,
+)
+from departing.learning.oracle import Oracle
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.examples import blog, magazine
 from departing.policy.schedule import Fixed
 from departing.simulation.simulate import simulate
 
-SHORT = [*(kind for kind in OPTIONS if kind != "fixed"), "fixed:category=1", "bayes:explore=none", "bayes:types=3"]
+SHORT = [*(kind for kind in LEARNERS if kind != "fixed"), "fixed:category=1", "bayes:explore=none", "bayes:types=3"]
 SHORT += ["ucb-hybrid:policies=fixed,scale=estimated", "ucb-hybrid:horizon=3,epsilon=0.5", "ucb-hybrid:tau=1.5"]
 
 
 @pytest.mark.parametrize("text", SHORT)
-def test_every_learner_is_made_runs_and_comes_back_from_its_file(text, tmp_path):
+def test_every_learner_is_created_simulated_saved_and_loaded(text, tmp_path):
     spec = parse_learner(text)
     assert short_form(spec) == text
     learner = learner_from_dict(spec, blog(), users=50, seed=1)
@@ -27,11 +35,11 @@ def test_every_learner_is_made_runs_and_comes_back_from_its_file(text, tmp_path)
     assert (again.recommend(["ann"]) == learner.recommend(["ann"])).all()
 
 
-def test_what_is_not_told_comes_from_the_instance():
-    assert learner_from_dict({"kind": "bayes"}, magazine(), 100, 0).n_types == 3
-    assert learner_from_dict({"kind": "bayes", "types": 2}, magazine(), 100, 0).n_types == 2
-    told = learner_from_dict({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
-    assert learner_from_dict({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == told.tau
+def test_defaults_come_from_the_instance():
+    assert learner_from_dict({"kind": "bayes"}, magazine(), 100, 0).types == 3
+    assert learner_from_dict({"kind": "bayes", "types": 2}, magazine(), 100, 0).types == 2
+    given = learner_from_dict({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
+    assert learner_from_dict({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == given.tau
     assert isinstance(learner_from_dict({"kind": "oracle"}, blog(), 100, 0), Oracle)
     sports = learner_from_dict({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
     assert isinstance(sports, Frozen)
@@ -39,40 +47,40 @@ def test_what_is_not_told_comes_from_the_instance():
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
-        ("magic", "There is no learner 'magic'; known are bayes, explore-then-commit"),
-        ("", "There is no learner ''"),
-        ("bayes:3", "'3' in 'bayes:3' is no option; write options like bayes:types=3"),
+        ("magic", "Unknown learner 'magic'; expected one of bayes, explore-then-commit"),
+        ("", "Unknown learner ''"),
+        ("bayes:3", "'3' in 'bayes:3' is not an option; write bayes:types=3"),
         ("bayes:types=2,types=3", "has the option 'types' twice"),
         ("bayes:kind=lattice", "has the option 'kind' twice"),
         (
             "bayes:horizon=3",
-            "'bayes:horizon=3' has the unknown option 'horizon' for 'bayes'; allowed are types, explore",
+            "'bayes:horizon=3' has the unknown option 'horizon' of 'bayes'; expected one of types, explore",
         ),
-        ("lattice:types=3", "the unknown option 'types' for 'lattice'; allowed are epsilon, horizon, scale"),
+        ("lattice:types=3", "the unknown option 'types' of 'lattice'; expected one of epsilon, horizon, scale"),
         ("bayes:types=2.5", "'bayes:types=2.5': types is 2.5; expected an integer ≥ 1"),
-        ("bayes:explore=magic", "explore is 'magic'; allowed are priced, thompson, none"),
+        ("bayes:explore=magic", "explore is 'magic'; expected one of voi, thompson, none"),
         ("ucb-hybrid:epsilon=2", "epsilon is 2; expected a number above 0 and below 1"),
-        ("ucb-hybrid:scale=3", "scale is 3; allowed are proved, estimated"),
-        ("fixed", "'fixed' is 'fixed' but lacks 'category'"),
+        ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, estimated"),
+        ("fixed", "'fixed' has no option 'category', which the kind 'fixed' requires"),
     ],
 )
-def test_a_wrong_short_form_is_told(text, sentence):
-    with pytest.raises(InputError, match=re.escape(sentence)):
+def test_an_invalid_short_form_is_rejected(text, message):
+    with pytest.raises(InputError, match=re.escape(message)):
         parse_learner(text)
 
 
-def test_a_learner_that_does_not_fit_is_told(tmp_path):
+def test_an_invalid_learner_is_rejected(tmp_path):
     with pytest.raises(InputError, match="has the kind \\['bayes'\\]"):
         check_spec({"kind": ["bayes"]})
-    with pytest.raises(InputError, match="with thresholds is for 2 categories, not 3"):
+    with pytest.raises(InputError, match="with thresholds requires 2 categories, but the instance has 3"):
         learner_from_dict({"kind": "ucb-hybrid"}, magazine(), 100, 0)
-    with pytest.raises(InputError, match="horizon is for ucb-hybrid with policies = 'thresholds'"):
+    with pytest.raises(InputError, match="horizon applies to ucb-hybrid with policies = 'thresholds'"):
         learner_from_dict({"kind": "ucb-hybrid", "policies": "fixed", "horizon": 3}, magazine(), 100, 0)
     Fixed(0).save(tmp_path / "policy.json")
     with pytest.raises(InputError, match="has format 'departing-policy'"):
         load_learner(tmp_path / "policy.json")
     (tmp_path / "odd.json").write_text('{"format": "departing-learner", "version": 1, "kind": "odd", "state": {}}')
-    with pytest.raises(InputError, match="holds a learner of kind 'odd'; known are bayes"):
+    with pytest.raises(InputError, match="has the kind 'odd'; expected one of bayes"):
         load_learner(tmp_path / "odd.json")

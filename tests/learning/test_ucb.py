@@ -1,4 +1,4 @@
-"""UCB-Hybrid is Algorithm 2 of the paper, to the letter."""
+"""UCBHybrid: Algorithm 2 of the paper, exactly."""
 
 from math import inf, log, sqrt
 
@@ -17,7 +17,7 @@ TWO = [dp.Fixed(0), dp.Fixed(1)]
 
 
 def serve(learner, user, clicks):
-    """One user comes, clicks so often and departs; the category shown first."""
+    """Serve one user who clicks so often and departs; the category recommended first."""
     first = None
     for outcome in [CLICK] * clicks + [DEPART]:
         (shown,) = learner.recommend([user])
@@ -26,13 +26,13 @@ def serve(learner, user, clicks):
     return int(first)
 
 
-def test_algorithm_2_by_hand():
+def test_algorithm_2_computed_by_hand():
     # T = 100, tau = 0.5, eta = 0.1: ln T = 4.60517, and 8 eta ln T = 3.684.
     # So the radius is 8 sqrt(0.1) 0.5 ln T / n = 5.825131 / n for n = 1, 2, 3: 5.825131, 2.912565, 1.941710,
     # and then sqrt(8 0.25 ln T / n) = sqrt(9.210340 / n): 1.517427 for n = 4, 1.357228 for n = 5.
     learner = UCBHybrid(TWO, users=100, tau=0.5, eta=0.1)
     assert learner.bounds.tolist() == [inf, inf]
-    course = [
+    steps = [
         # policy, clicks, U of both afterwards
         (0, 2, 2 + 5.825131, inf),  # a tie of infinities: the first
         (1, 1, 7.825131, 1 + 5.825131),
@@ -46,18 +46,18 @@ def test_algorithm_2_by_hand():
         (0, 0, 7 / 6 + 1.238974, 2.517427),  # sqrt(9.210340 / 6)
         (1, 0, 2.405641, 0.8 + 1.357228),
     ]
-    for user, (policy, clicks, *bounds) in enumerate(course):
+    for user, (policy, clicks, *bounds) in enumerate(steps):
         assert serve(learner, user, clicks) == policy
         assert learner.bounds == pytest.approx(bounds, abs=2e-6)
     assert learner.pulls.tolist() == [6, 5]
 
 
-def test_the_scale_of_the_paper():
+def test_the_tau_of_the_paper():
     # 8 e / ln 2 = 21.746255 / 0.693147 = 31.373214
     assert UCBHybrid(TWO, users=10, epsilon=0.5).tau == pytest.approx(31.373214, abs=1e-6)
 
 
-def test_the_estimated_scale_by_hand():
+def test_the_estimated_tau_computed_by_hand():
     learner = UCBHybrid([dp.Fixed(0)], users=100, scale="estimated")
     assert learner.tau == 0.5  # half of sqrt(1)
     serve(learner, "a", 2)
@@ -78,7 +78,7 @@ def test_the_estimated_scale_by_hand():
     returns=st.lists(st.integers(0, 4), min_size=1, max_size=60),
 )
 @settings(max_examples=60, deadline=None)
-def test_it_is_ten_plain_lines(users, tau, eta, n_policies, returns):
+def test_it_agrees_with_a_plain_implementation(users, tau, eta, n_policies, returns):
     learner = UCBHybrid.fixed(n_policies, users=users, tau=tau, eta=eta)
     seen = [[] for _ in range(n_policies)]
     bounds = [inf] * n_policies
@@ -94,26 +94,26 @@ def test_it_is_ten_plain_lines(users, tau, eta, n_policies, returns):
         assert learner.bounds.tolist() == bounds
 
 
-def test_equal_bounds_go_to_the_first():
+def test_ties_go_to_the_first_policy():
     learner = UCBHybrid.fixed(3, users=50, tau=1.0)
     assert [serve(learner, user, 1) for user in range(9)] == [0, 1, 2] * 3
 
 
 class TestInterleaved:
-    def test_arrivals_spread(self):
+    def test_simultaneous_users_are_spread_over_the_policies(self):
         learner = UCBHybrid.fixed(3, users=100, epsilon=0.5)
         assert learner.recommend(range(7)).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
-    def test_users_here_count_in_the_radius_and_not_in_the_mean(self):
+    def test_active_users_count_in_the_radius_and_not_in_the_mean(self):
         learner = UCBHybrid(TWO, users=100, tau=0.5, eta=0.1)
         learner.recommend(["a", "b", "c"])  # 0, 1, 0
         learner.observe(["a"], [0], [CLICK])
         learner.recommend(["a"])
         learner.observe(["a"], [0], [DEPART])
-        # One gone with one click and one here; for the other policy the largest mean, 1, and one here.
+        # One departed with one click and one active; the other policy has the largest mean, 1, and one active user.
         assert learner.bounds == pytest.approx([1 + 5.825131 / 2, 1 + 5.825131], abs=1e-5)
 
-    def test_users_who_never_answer_do_not_hold_a_policy(self):
+    def test_missing_feedback_does_not_block_a_policy(self):
         learner = UCBHybrid(TWO, users=100, tau=0.5)
         learner.recommend(["silent"])
         learner.recommend(["too"])
@@ -122,8 +122,8 @@ class TestInterleaved:
         assert learner.pulls.min() >= 80
 
 
-class TestSets:
-    def test_thresholds(self):
+class TestPolicies:
+    def test_threshold_policies(self):
         learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5)
         policies = learner.policies
         assert len(policies) == len(set(policies)) == 2 * 14 + 2  # ln 10^6 = 13.8
@@ -132,7 +132,7 @@ class TestSets:
         assert len(UCBHybrid.thresholds(users=100, epsilon=0.5, horizon=3).policies) == 8
         assert learner.n_categories == 2
 
-    def test_categories(self):
+    def test_the_number_of_categories(self):
         assert UCBHybrid([dp.Walk([0, 4], then=1)], users=9, tau=1).n_categories == 5
         assert UCBHybrid([dp.Fixed(0)], users=9, tau=1, categories=3).n_categories == 3
         assert UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1, categories=3).recommend([1]) == [0]
@@ -141,10 +141,13 @@ class TestSets:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: UCBHybrid(TWO, tau=1), "users is missing; UCB-Hybrid needs the number of users who will come."),
+        (
+            lambda: UCBHybrid(TWO, tau=1),
+            "users is missing; expected the (approximate) total number of users.",
+        ),
         (
             lambda: UCBHybrid.thresholds(tau=1),
-            "users is missing; UCB-Hybrid needs the number of users who will come.",
+            "users is missing; expected the (approximate) total number of users.",
         ),
         (lambda: UCBHybrid(TWO, users=0, tau=1), "users is 0; expected an integer ≥ 1."),
         (lambda: UCBHybrid([], users=9, tau=1), "policies is empty; expected at least one policy."),
@@ -163,9 +166,9 @@ class TestSets:
         ),
         (
             lambda: UCBHybrid(TWO, users=9, tau=1, scale="estimated"),
-            "scale is 'estimated'; then neither tau nor epsilon can be set.",
+            "scale is 'estimated', but tau or epsilon is set; expected neither.",
         ),
-        (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; allowed are proved, estimated."),
+        (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; expected one of proved, estimated."),
         (
             lambda: UCBHybrid([dp.Fixed(3)], users=9, tau=1, categories=2),
             "categories is 2; the policies recommend up to category 3.",
@@ -175,23 +178,23 @@ class TestSets:
         (lambda: UCBHybrid(TWO, users=9, epsilon=1), "epsilon is 1; expected a number above 0 and below 1."),
         (
             lambda: UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1),
-            "categories is missing; a policy of type Opaque does not tell how many there are.",
+            "categories is missing; it cannot be derived from a policy of type Opaque.",
         ),
     ],
 )
-def test_errors_are_one_sentence(make, sentence):
+def test_invalid_arguments_are_rejected(make, sentence):
     with pytest.raises(InputError) as error:
         make()
     assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("options", [{"epsilon": 0.4, "eta": 0.3}, {"scale": "estimated"}])
-def test_a_saved_learner_goes_on_to_the_bit(tmp_path, options):
+def test_a_saved_learner_continues_bit_for_bit(tmp_path, options):
     rng = np.random.default_rng(5)
     learner = UCBHybrid.thresholds(users=200, horizon=2, **options)
     for user in range(50):
         serve(learner, user, int(rng.geometric(0.5)))
-    learner.recommend(["here", "still"])
+    learner.recommend(["active", "too"])
     learner.save(tmp_path / "ucb.json")
     other = UCBHybrid.load(tmp_path / "ucb.json")
     for user in range(100, 160):

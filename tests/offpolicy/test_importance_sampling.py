@@ -43,7 +43,7 @@ def _value_to_go(instance, policy, counts):
     if hasattr(policy, "then"):
         steps = [int(policy.recommend(_after(counts, n))) for n in range(32)]
         return dp.evaluate(same, dp.Walk(steps, then=policy.then)).value
-    return dp.evaluate(same, Shifted(policy, counts), gap=1e-11).value
+    return dp.evaluate(same, Shifted(policy, counts), tolerance=1e-11).value
 
 
 def as_episodes(users):
@@ -153,10 +153,10 @@ def test_values_to_go_are_those_of_a_new_user_with_the_belief_for_a_prior(data):
         values = dp.belief(instance, counts) @ to_go.values(t, row, counts[None])[0]
         assert values == pytest.approx(value_to_go(instance, policy, counts), abs=1e-5)
         outcome = data.draw(st.integers(0, 1))
-        row = to_go.child_rows(t, row, np.array([outcome]))
+        row = to_go.after(t, row, np.array([outcome]))
         counts = counts.copy()
         counts[int(policy.recommend(counts)), outcome] += 1
-    earned = sum(level.gained for level in to_go.levels)
+    earned = sum(level.earned for level in to_go.levels)
     assert earned == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
 
 
@@ -169,7 +169,7 @@ def test_counts_that_are_too_rare_have_a_rough_value():
     rough = to_go.values(3, np.array([-1]), counts)[0]
     assert (rough <= site.fixed_values.max(axis=0)).all()
     assert (rough >= site.fixed_values.min(axis=0)).all()
-    assert to_go.child_rows(2, np.array([-1]), np.array([0])).tolist() == [-1]
+    assert to_go.after(2, np.array([-1]), np.array([0])).tolist() == [-1]
 
 
 def test_first_steps_and_the_rest_make_the_whole():

@@ -81,14 +81,14 @@ def test_interrupted_runs_resume(tmp_path):
 
     checkpoint = tmp_path / "checkpoint.json"
     with pytest.raises(KeyboardInterrupt):
-        check_all([claim("one"), claim("two", breaks=True)], QUICK, checkpoint, lambda _: None)
-    findings = check_all([claim("one"), claim("two")], QUICK, checkpoint, lambda _: None)
+        check_all([claim("one"), claim("two", breaks=True)], QUICK, checkpoint, lambda *_: None)
+    findings = check_all([claim("one"), claim("two")], QUICK, checkpoint, lambda *_: None)
     assert calls == ["one", "two", "two"]
     assert [finding.result for _, finding in findings] == ["Fine.", "Fine."]
-    check_all([claim("one")], Scale(quick=False), checkpoint, lambda _: None)  # another scale: nothing is reused
+    check_all([claim("one")], Scale(quick=False), checkpoint, lambda *_: None)  # another scale: nothing is reused
     assert calls[3:] == ["one"]
     checkpoint.write_text("{ damaged")
-    check_all([claim("one")], QUICK, checkpoint, lambda _: None)
+    check_all([claim("one")], QUICK, checkpoint, lambda *_: None)
     assert calls[4:] == ["one"]
 
 

@@ -48,7 +48,7 @@ NAMES = ["one type", "blog", "walk", "specialists", "settles", "magazine", "five
 @pytest.mark.parametrize("name", NAMES)
 def test_the_shares_of_every_column_sum_to_the_survival(plans, name):
     found = plans[name]
-    survival = dp.evaluate(found.instance, found.policy, gap=1e-4).distribution.survival
+    survival = dp.evaluate(found.instance, found.policy, tolerance=1e-4).distribution.survival
     for column in first_steps(found):
         parts = sum(node.share for node in column.nodes) + column.hidden + column.ended
         assert parts == pytest.approx(column.here, abs=1e-12)

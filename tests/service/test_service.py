@@ -14,10 +14,7 @@ import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service.api import messages as m
-from departing.service.api.app import App
-from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
 from departing.service.api.metrics import metrics_text
-from departing.service.api.openapi import openapi
 from departing.service.clock import Clock as Wall
 from departing.service.dashboard import DashboardReader
 from departing.service.export import write_log
@@ -475,22 +472,3 @@ def test_a_clock_that_is_set_is_not_followed():
     assert clock.adjustment == 10**6
     assert later(5, -(10**6) - 500) == 1015
     assert clock.adjustment == -500
-
-
-def test_keys_have_rights_and_a_rate():
-    keys = ApiKeys(("client",), ("admin",), rate=1.0)
-    assert keys.grants("Bearer client", CLIENT)
-    assert not keys.grants("Bearer client", ADMIN)
-    assert keys.grants("Bearer admin", ADMIN)
-    assert not keys.grants("client", CLIENT)
-    assert keys.grants(None, PUBLIC)
-    assert sum(keys.within_rate("Bearer client") for _ in range(50)) == 10
-
-
-def test_the_document_of_the_api_names_all_messages(tmp_path):
-    with service(tmp_path / "s.sqlite") as found:
-        document = openapi(App(found).routes)
-        assert {"/v1/log", "/metrics"} <= set(document["paths"])
-    text = json.dumps(document)
-    for schema in document["components"]["schemas"]:
-        assert f"#/components/schemas/{schema}" in text

@@ -1,4 +1,4 @@
-"""The engine of UCB-Hybrid: its twin in plain Python, and the reference loop."""
+"""The arms engine against a plain Python implementation and the reference loop."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -44,7 +44,7 @@ class Generator:
 
 
 def one_user(instance, policy, generator):
-    """The final counts of a user who comes, by the reference loop with these words."""
+    """The final counts of one user, by the reference loop with these random words."""
     u, shares = generator.draw(), 0
     for x in np.argsort(instance.prior):
         shares += Fraction(float(instance.prior[x]))
@@ -53,14 +53,14 @@ def one_user(instance, policy, generator):
     counts = np.zeros((instance.n_categories, 4), np.int64)
     while True:
         a = int(policy.recommend(counts))
-        chances = [Fraction(float(chance)) for chance in instance.outcome_probabilities[a, :, x]]
+        probabilities = [Fraction(float(each)) for each in instance.outcome_probabilities[a, :, x]]
         u = generator.draw()
-        if u < chances[CLICK]:
+        if u < probabilities[CLICK]:
             counts[a, CLICK] += 1
         elif u < 1 - Fraction(float(instance.departure_probabilities[a, x])):
             counts[a, STAY] += 1
         else:
-            clicked = chances[CLICK_DEPART] > 0 and generator.draw() < chances[CLICK_DEPART] / Fraction(
+            clicked = probabilities[CLICK_DEPART] > 0 and generator.draw() < probabilities[CLICK_DEPART] / Fraction(
                 float(instance.departure_probabilities[a, x])
             )
             counts[a, CLICK_DEPART if clicked else DEPART] += 1
@@ -68,7 +68,7 @@ def one_user(instance, policy, generator):
 
 
 def twin(instance, learner, users, seed):
-    """The same run, one user after the other, the learner told as a learner is told."""
+    """The same run, one user after the other, through the interface of the learner."""
     generator, chosen, final = Generator(seed), [], []
     for _ in range(users):
         version = int(learner.bounds.argmax())
@@ -94,35 +94,35 @@ def agree(instance, make, users, seed):
     assert run.returns @ run.returns_users == run.clicks
     ends = np.append(0, run.checkpoints)
     for stretch, (first, last) in enumerate(pairwise(ends.tolist())):
-        pieces = [piece for piece in run.regret_curve.policy_segments if piece.interval == stretch]
+        pieces = [piece for piece in run.course.pieces if piece.stretch == stretch]
         expected = np.bincount(chosen[first:last], minlength=len(fast.policies))
         policies = [fast.policies[p] for p in np.flatnonzero(expected)]
         assert [piece.policy for piece in pieces] == policies
         assert [piece.users for piece in pieces] == expected[expected > 0].tolist()
-        assert run.regret_curve.clicks[stretch] == seen.clicks[:last].sum()
+        assert run.course.clicks[stretch] == seen.clicks[:last].sum()
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32), estimated=st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_the_twin_plays_the_same_run(data, seed, estimated):
+def test_a_plain_implementation_gives_the_same_run(data, seed, estimated):
     instance = data.draw(instances(ORDINARY, most=3))
     policies = data.draw(st.lists(schedules(instance.n_categories), min_size=1, max_size=4))
     scale = {"scale": "estimated"} if estimated else {"tau": 0.5, "eta": 0.1}
     agree(instance, lambda: UCBHybrid(policies, users=80, categories=instance.n_categories, **scale), 80, seed)
 
 
-def test_the_twin_with_policies_by_belief():
+def test_a_plain_implementation_agrees_with_belief_policies():
     policies = [dp.Fixed(0), dp.Greedy(blog()), Opaque(dp.Walk([1, 1], then=0))]
     agree(blog(), lambda: UCBHybrid(policies, users=100, tau=0.2, categories=2), 100, 3)
 
 
-def test_types_that_never_come():
+def test_types_with_prior_zero_never_arrive():
     instance = dp.Instance([0.0, 1.0, 0.0], [[0.9, 0.0, 0.9]], depart=1.0)
     run = dp.simulate(instance, UCBHybrid.fixed(1, users=10**5, tau=1.0), users=10**5)
     assert run.clicks == 0
 
 
-def test_who_leaves_only_after_a_click():
+def test_departure_only_after_a_click():
     instance = dp.Instance([1.0], [[0.5]], depart=0.0, depart_on_click=1.0)
     run = dp.simulate(instance, UCBHybrid.fixed(1, users=1000, tau=1.0), users=1000)
     assert run.returns.tolist() == [1]
@@ -159,22 +159,22 @@ class TestExits:
         learner = UCBHybrid([policy], users=users, tau=1.0, categories=2)
         return dp.simulate(SOFT, learner, users=users, seed=seed), learner
 
-    def test_users_who_leave_the_graph_are_played_to_the_end(self):
+    def test_users_who_leave_the_graph_are_simulated_to_the_end(self):
         policy = Opaque(dp.Greedy(SOFT))
         run, learner = self.run(1, policy)
         exits = (Arms(SOFT, learner, 3000, 1).graphs.shown < 0).sum()
         assert exits > 0
         histories = run.histories
         assert not histories.censored.any()
-        assert histories.clicks @ histories.multiplicity == run.clicks == learner._sums[0]
+        assert histories.clicks @ histories.multiplicity == run.clicks == learner._clicks[0]
         assert histories.steps @ histories.multiplicity == run.steps
         whole = dp.simulate(SOFT, policy, users=3000, seed=1, engine="step")
         assert abs(run.mean - whole.mean) < 4 * np.hypot(run.stderr, whole.stderr)
 
-    def test_of_schedules_too(self, monkeypatch):
+    def test_exits_of_schedules(self, monkeypatch):
         import departing.simulation.automaton as automaton
 
-        monkeypatch.setattr(automaton, "MAX_NODES", 2)
+        monkeypatch.setattr(automaton, "NODES", 2)
         policy = dp.Walk([0, 1, 1, 0, 1], then=0)
         run, learner = self.run(2, policy, users=800)
         assert (Arms(SOFT, learner, 800, 2).graphs.shown < 0).any()
@@ -193,29 +193,29 @@ def test_returns_of_any_size():
     assert abs(run.mean - (99_999 + 1) / 2) < 4 * run.stderr
 
 
-def test_a_second_run_goes_on():
+def test_a_second_run_continues():
     learner = UCBHybrid.thresholds(users=1000, horizon=2, tau=0.3)
     first = dp.simulate(blog(), learner, users=400, seed=1)
     pulls = learner.pulls
     second = dp.simulate(blog(), learner, users=600, seed=2)
     assert (learner.pulls >= pulls).all()
     assert learner.pulls.sum() == 1000
-    assert learner._sums.sum() == first.clicks + second.clicks
-    assert second.histories.users == 600  # played again from what was known at the time
+    assert learner._clicks.sum() == first.clicks + second.clicks
+    assert second.histories.users == 600  # repeated from the initial statistics
     assert second.histories.clicks @ second.histories.multiplicity == second.clicks
 
 
-def test_a_saved_learner_goes_on_alike(tmp_path):
+def test_a_saved_learner_continues_exactly(tmp_path):
     learner = UCBHybrid.thresholds(users=1000, horizon=2, scale="estimated")
     dp.simulate(blog(), learner, users=400, seed=1)
     learner.save(tmp_path / "learner.json")
     other = UCBHybrid.load(tmp_path / "learner.json")
     one, two = (dp.simulate(blog(), each, users=500, seed=2) for each in (learner, other))
-    assert one.regret_curve.clicks.tolist() == two.regret_curve.clicks.tolist()
+    assert one.course.clicks.tolist() == two.course.clicks.tolist()
     assert learner.bounds.tolist() == other.bounds.tolist()
 
 
-def test_blocks_do_not_change_a_run(monkeypatch):
+def test_the_batch_size_does_not_change_a_run(monkeypatch):
     import departing.simulation.arms as arms
 
     def play():
@@ -223,19 +223,19 @@ def test_blocks_do_not_change_a_run(monkeypatch):
         return dp.simulate(SOFT, learner, users=5000, seed=1), learner.pulls.tolist()
 
     one, pulls = play()
-    monkeypatch.setattr(arms, "BLOCK", 7)
+    monkeypatch.setattr(arms, "BATCH", 7)
     two, again = play()
     assert pulls == again
     assert one.returns_users.tolist() == two.returns_users.tolist()
 
 
 def test_progress_counts_all_users():
-    told = []
-    dp.simulate(blog(), UCBHybrid.fixed(2, users=10**5, tau=1.0), users=10**5, progress=told.append)
-    assert sum(told) == 10**5
+    reported = []
+    dp.simulate(blog(), UCBHybrid.fixed(2, users=10**5, tau=1.0), users=10**5, progress=reported.append)
+    assert sum(reported) == 10**5
 
 
-def test_open_users_go_step_by_step():
+def test_open_users_use_the_step_engine():
     learner = UCBHybrid.fixed(2, users=50, tau=1.0)
     assert dp.simulate(blog(), learner, users=50, open_users=5).engine == "step"
     learner = UCBHybrid.fixed(2, users=50, tau=1.0)
@@ -244,12 +244,12 @@ def test_open_users_go_step_by_step():
 
 
 @pytest.mark.parametrize("options", [{"open_users": 2}, {"delay": 3}])
-def test_arms_are_for_users_one_after_the_other(options):
-    with pytest.raises(InputError, match="engine is 'arms'; it applies to UCB-Hybrid"):
+def test_the_arms_engine_requires_users_one_after_the_other(options):
+    with pytest.raises(InputError, match="engine is 'arms'; it is for UCB-Hybrid"):
         dp.simulate(blog(), UCBHybrid.fixed(2, users=50, tau=1.0), users=50, engine="arms", **options)
 
 
-def test_the_proved_constants_do_not_learn():
+def test_with_the_proved_constants_regret_is_linear():
     learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5)
     run = dp.simulate(blog(), learner, users=10**6, seed=1)
     assert run.regret[-1] == pytest.approx(11_064, rel=0.01)

@@ -54,8 +54,8 @@ def stored_parts(folder):
 def test_study_is_run_and_gathered(tmp_path):
     definition = study(tmp_path)
     seen = []
-    results = run(definition, tmp_path / "out", started=lambda *numbers: seen.append(numbers), progress=seen.append)
-    assert seen == [(18, 18), *[1] * 18]
+    results = run(definition, tmp_path / "out", progress=lambda *numbers: seen.append(numbers))
+    assert seen == [(done, 18) for done in range(1, 19)]
     rows = table(tmp_path / "out" / "results.parquet")
     assert list(rows) == [
         *("study", "instance", "group", "learner", "seed", "users"),
@@ -82,9 +82,9 @@ def test_only_missing_runs_are_executed(tmp_path):
     run(study(tmp_path), tmp_path / "out")
     before, seen = stored_parts(tmp_path / "out"), []
     more = study(tmp_path, title="More", seeds=4, learners=[*STUDY["learners"], {"kind": "fixed", "category": 1}])
-    run(more, tmp_path / "out", started=lambda *numbers: seen.append(numbers))
+    run(more, tmp_path / "out", progress=lambda *numbers: seen.append(numbers))
     after = stored_parts(tmp_path / "out")
-    assert seen == [(18, 36)]
+    assert seen == [(done, 18) for done in range(1, 19)]
     assert {name: after[name] for name in before} == before
     assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 36
     fewer = run(study(tmp_path, seeds=1), tmp_path / "out")

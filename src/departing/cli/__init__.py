@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.common import report_errors
 from departing.cli.data import fit, movielens, ope, sample_log
+from departing.cli.errors import report_errors
 from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate

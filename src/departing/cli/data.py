@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from departing.cli.common import (
+from departing.cli.inputs import (
+    check_files,
+    check_resamples,
+    exclusive,
+    load_instance,
+    parse_int,
+    policy_label,
+    split_names,
+)
+from departing.cli.options import (
     POLICY_HELP,
     Confidence,
     InstanceArgument,
@@ -15,19 +24,9 @@ from departing.cli.common import (
     Plot,
     Seed,
     Users,
-    check_files,
-    check_resamples,
-    exclusive,
-    load_instance,
-    new_console,
     output_option,
-    parse_int,
-    policy_label,
-    print_json,
-    print_saved,
-    progress,
-    split_names,
 )
+from departing.cli.output import new_console, print_json, print_saved, progress
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def sample_log(
     output: Annotated[Path, output_option("Event log to write (.parquet or .csv).")],
     users: Users = "1e5",
     days: Annotated[float, typer.Option(help="Length of the log in days.")] = 90.0,
-    step_days: Annotated[float, typer.Option(help="Mean time between two steps of a user, in days.")] = 1.0,
+    gap: Annotated[float, typer.Option("--step-days", help="Mean time between two steps of a user, in days.")] = 1.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -76,8 +75,8 @@ def sample_log(
     from departing.simulation.sample_log import sample_log as sample
 
     format_of(output)
-    with progress("sampling", None, as_json):
-        log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
+    with progress("sampling", as_json):
+        log = sample(load_instance(file), parse_int("users", users), seed, days=days, gap=gap)
         log.save(output)
     n_users, n_events = log.histories.users, len(log.user)
     if as_json:
@@ -124,16 +123,16 @@ def fit(
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, **columns, **limits)
-    with progress("fitting", len(numbers), as_json) as advance:
+    with progress("fitting", as_json) as bar:
         model = fit_log(
             data,
             numbers,
             criterion=criterion,
             depart=1.0 if depart else None,
             seed=seed,
-            progress=lambda *_: advance(1),
+            progress=bar.update,
         )
-    with progress("checking", None, as_json):
+    with progress("checking", as_json):
         check = model.check()
     if output is not None:
         model.instance.save(output)
@@ -143,9 +142,9 @@ def fit(
         tables.print_fit(new_console(), data, model, check)
     gains = None
     if bootstrap:
-        with progress("planning", bootstrap, as_json) as advance:
+        with progress("planning", as_json) as bar:
             log_value = None if check.truncated else check.clicks_per_user
-            gains = policy_gains(model, log_value, bootstrap, seed, lambda *_: advance(1))
+            gains = policy_gains(model, log_value, bootstrap, seed, bar.update)
     if as_json:
         values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
         print_json(values, output=output, plot=plot, rejects=rejects)
@@ -194,15 +193,15 @@ def ope(
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, propensity=propensity, **columns, **limits)
-    with progress("fitting", len(numbers), as_json) as advance:
-        model = fit_log(data, numbers, seed=seed, progress=lambda *_: advance(1))
+    with progress("fitting", as_json) as bar:
+        model = fit_log(data, numbers, seed=seed, progress=bar.update)
     parsed = [parse_policy(text, model.instance) for text in policies]
     descriptions = (describe(policy, model.instance) for policy in parsed)
     labels = [policy_label(*pair) for pair in zip(policies, descriptions, strict=True)]
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
-    with progress("estimating", bootstrap * len(parsed), as_json) as advance:
-        values = [off_policy_value(data, policy, **options, progress=lambda *_: advance(1)) for policy in parsed]
-    with progress("checking", None, as_json):
+    with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
+        values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
+    with progress("checking", as_json):
         check = model.check()
     log_value = None if check.truncated else check.clicks_per_user
     if as_json:
@@ -230,7 +229,7 @@ def _read(log: str, inactive_after: str | None, categories: str | None, quiet: b
     with suppress(ValueError):
         duration = None if inactive_after is None else float(inactive_after)
     source = OULAD if log == "oulad" else log
-    with progress("reading", None, quiet):
+    with progress("reading", quiet):
         return read_log(source, inactive_after=duration, categories=split_names(categories), **options)
 
 
@@ -281,7 +280,7 @@ def movielens(
     check_files(output, plot)
     probabilities = _parse_probabilities(depart)
     chosen = split_names(genres)
-    with progress("reading", None, as_json):
+    with progress("reading", as_json):
         ratings = MovieLens.read(path)
         if replay:
             data = ratings.replay(chosen, depart=probabilities, click=click)

@@ -1,36 +1,18 @@
 """Commands about learners: learn and study."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from departing.cli.common import (
-    InstanceArgument,
-    Json,
-    Plot,
-    Seed,
-    Users,
-    check_files,
-    fail,
-    is_interrupt,
-    load_instance,
-    new_console,
-    output_option,
-    parse_int,
-    print_json,
-    print_saved,
-    progress,
-)
+from departing.cli.errors import fail, is_interrupt
+from departing.cli.inputs import check_files, load_instance, parse_int
+from departing.cli.options import InstanceArgument, Json, Plot, Seed, Users, output_option
+from departing.cli.output import new_console, print_json, print_saved, progress
+from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
-if TYPE_CHECKING:
-    from departing.simulation.run import UsersProgress
-
-LEARNER_HELP = "bayes, ucb-hybrid, lattice, thompson, …; options follow a colon, as in bayes:types=3,explore=none."
+LEARNER_HELP = f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none."
 
 
 def learn(
@@ -74,11 +56,11 @@ def learn(
     check_files(output, plot, (".json",))
     spec = None if learner is None else parse_learner(learner)
     records = []
-    with progress("learning", n_users * runs, as_json) as advance:
+    with progress("learning", as_json, n_users * runs) as bar:
         optimum = optimum_record(chosen, n_users)
         for number in range(seed, seed + runs):
             agent = load_learner(load) if load else learner_from_dict(spec or {}, chosen, n_users, number)
-            run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, advance)
+            run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, bar.advance)
             records.append(record)
     curves = learner_curves(learner or str(load), records, [file] * runs)
     policy = most_used_policy(run)
@@ -124,15 +106,9 @@ def study(
     definition = load_study(file)
     folder = output or Path(f"{file.stem}-results")
     try:
-        with _study_progress(as_json) as (started, advance):
+        with progress("running", as_json) as bar:
             results = run_study(
-                definition,
-                folder,
-                jobs=jobs,
-                backend=backend,
-                scheduler=scheduler,
-                started=started,
-                progress=advance,
+                definition, folder, jobs=jobs, backend=backend, scheduler=scheduler, progress=bar.update
             )
     except (KeyboardInterrupt, SystemError) as error:
         if not is_interrupt(error):
@@ -147,23 +123,3 @@ def study(
     for table in study_tables(definition.title, rows):
         console.print(table)
     print(f"Saved to {folder}: results.parquet, timings.parquet, {', '.join(plots)}")
-
-
-@contextmanager
-def _study_progress(quiet: bool) -> Iterator[tuple[Callable[[int, int], None], "UsersProgress"]]:
-    """Progress bar whose total is set once the number of missing runs is known."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda missing, runs: None, lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("runs", total=None)
-
-        def started(missing: int, runs: int) -> None:
-            bars.update(task, total=missing)
-
-        yield started, lambda runs: bars.advance(task, runs)

@@ -5,16 +5,10 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.common import (
-    Json,
-    check_files,
-    fail,
-    is_interrupt,
-    new_console,
-    output_option,
-    print_json,
-    progress,
-)
+from departing.cli.errors import fail, is_interrupt
+from departing.cli.inputs import check_files
+from departing.cli.options import Json, output_option
+from departing.cli.output import new_console, print_json, progress
 
 
 def paper(
@@ -42,8 +36,8 @@ def paper(
     if movielens is not None:
         MovieLens.read(movielens)  # rejects an invalid path before the checks
     try:
-        with progress("checking", len(CLAIMS), as_json) as advance:
-            findings = check_all(CLAIMS, Scale(quick, movielens), checkpoint, lambda _: advance(1))
+        with progress("checking", as_json) as bar:
+            findings = check_all(CLAIMS, Scale(quick, movielens), checkpoint, bar.update)
     except (KeyboardInterrupt, SystemError) as error:
         if not is_interrupt(error):
             raise

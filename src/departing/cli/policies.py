@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from departing.cli.common import (
+from departing.cli.inputs import check_files, exclusive, load_instance, parse_int, policy_label, split_names
+from departing.cli.options import (
     INSTANCE_HELP,
     POLICY_HELP,
     Confidence,
@@ -19,18 +20,9 @@ from departing.cli.common import (
     Plot,
     Seed,
     Users,
-    check_files,
-    exclusive,
-    load_instance,
-    new_console,
     output_option,
-    parse_int,
-    policy_label,
-    print_json,
-    print_saved,
-    progress,
-    split_names,
 )
+from departing.cli.output import new_console, print_json, print_saved, progress
 from departing.model.errors import InputError
 
 
@@ -109,7 +101,7 @@ def evaluate(
     texts = policies or [*(f"fixed:{a}" for a in range(chosen.n_categories)), "greedy"]
     parsed = [parse_policy(text, chosen) for text in texts]
     max_nodes = None if nodes is None else parse_int("nodes", nodes)
-    with progress("evaluating", None, as_json):
+    with progress("evaluating", as_json):
         rows = [
             (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, tolerance, max_nodes))
             for text, policy in zip(texts, parsed, strict=True)
@@ -164,8 +156,8 @@ def simulate(
         chosen_engine = None if engine == "auto" else engine
         exclusive("--against", log=log, engine=chosen_engine, threads=threads, open_users=open_users)
         other = parse_policy(against, chosen)
-        with progress("comparing", n_users, as_json) as advance:
-            comparison = compare(chosen, parsed, other, n_users, seed, max_steps=max_steps, progress=advance)
+        with progress("comparing", as_json, n_users) as bar:
+            comparison = compare(chosen, parsed, other, n_users, seed, max_steps=max_steps, progress=bar.advance)
         labels = (label, policy_label(against, describe(other, chosen)))
         if as_json:
             print_json(tables.comparison_values(*labels, comparison, confidence))
@@ -173,7 +165,7 @@ def simulate(
             new_console().print(tables.comparison_table(*labels, comparison, confidence))
         return
     started = time.perf_counter()
-    with progress("simulating", n_users, as_json) as advance:
+    with progress("simulating", as_json, n_users) as bar:
         run = simulate_policy(
             chosen,
             parsed,
@@ -184,7 +176,7 @@ def simulate(
             max_steps=max_steps,
             threads=threads,
             log=log,
-            progress=advance,
+            progress=bar.advance,
         )
     seconds = time.perf_counter() - started
     if as_json:

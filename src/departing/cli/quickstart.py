@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Annotated
 
-from departing.cli.common import Json, check_files, new_console, output_option, print_json, progress
+from departing.cli.inputs import check_files
+from departing.cli.options import Json, output_option
+from departing.cli.output import new_console, print_json, progress
 
 
 def quickstart(
@@ -16,8 +18,8 @@ def quickstart(
     from departing.report.quickstart import write_page
 
     check_files(output, suffixes=(".html", ".htm"))
-    with progress("computing", PARTS, as_json) as advance:
-        demo = run_demo(advance)
+    with progress("computing", as_json, PARTS) as bar:
+        demo = run_demo(bar.advance)
     write_page(demo, output)
     if as_json:
         print_json(quickstart_values(demo), output=output)

@@ -10,39 +10,22 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.common import (
-    InstanceArgument,
-    Json,
-    load_instance,
-    new_console,
-    parse_int,
-    print_json,
-    progress,
-)
+from departing.cli.inputs import load_instance, parse_int
+from departing.cli.options import InstanceArgument, Json
+from departing.cli.output import new_console, print_json, progress
 from departing.model.errors import InputError, MissingExtraError
 
 
 def serve(
-    instance: Annotated[
-        str | None, typer.Option(help="Serve the optimal policy of this instance.", show_default=False)
-    ] = None,
+    instance: Annotated[str | None, typer.Option(help="Serve the optimal policy of this instance.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Learn online from feedback.")] = False,
-    categories: Annotated[
-        str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.", show_default=False)
-    ] = None,
+    categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.")] = None,
     types: Annotated[int, typer.Option(help="Number of types to learn.", min=1, max=64)] = 3,
     store: Annotated[
-        str,
-        typer.Option(
-            help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE", show_envvar=True
-        ),
+        str, typer.Option(help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE")
     ] = "departing.sqlite",
-    workers: Annotated[
-        int, typer.Option(help="Server processes; more than one requires PostgreSQL.", min=1, max=256)
-    ] = 1,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than 127.0.0.1 requires an API key.")
-    ] = "127.0.0.1",
+    workers: Annotated[int, typer.Option(help="Server processes; several need PostgreSQL.", min=1, max=256)] = 1,
+    host: Annotated[str, typer.Option(help="Address to listen on; not local: needs an API key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8080,
     inactive_after: Annotated[
         str | None,
@@ -51,18 +34,10 @@ def serve(
             show_default="never",
         ),
     ] = None,
-    explore: Annotated[
-        float, typer.Option(help="Fraction of recommendations drawn uniformly at random.", min=0, max=1)
-    ] = 0.01,
-    missing_feedback: Annotated[
-        str, typer.Option(help="Meaning of missing feedback: no-click or not-seen.")
-    ] = "no-click",
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="Shadow mode: the caller decides, the policy is only compared.")
-    ] = False,
-    rate: Annotated[
-        float, typer.Option("--rate-limit", help="Requests per second and API key; 0 for no limit.", min=0)
-    ] = 0.0,
+    explore: Annotated[float, typer.Option(help="Share of uniformly random recommendations.", min=0, max=1)] = 0.01,
+    missing_feedback: Annotated[str, typer.Option(help="Missing feedback means no-click or not-seen.")] = "no-click",
+    shadow: Annotated[bool, typer.Option("--shadow", help="Shadow mode: the caller decides.")] = False,
+    rate: Annotated[float, typer.Option("--rate-limit", help="Requests per second and key; 0: no limit.", min=0)] = 0,
     max_users: Annotated[int, typer.Option(help="Maximum number of active users.", min=1)] = 10_000_000,
     seed: Annotated[int | None, typer.Option(help="Seed of random recommendations.", show_default="random")] = None,
 ) -> None:
@@ -153,8 +128,8 @@ def loadtest(
     from departing.model.validation import check_int, check_seed
 
     model, n_users = load_instance(file), check_int("users", parse_int("users", users), most=10**8)
-    with progress("users", n_users, as_json) as advance:
-        result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, advance)
+    with progress("users", as_json, n_users) as bar:
+        result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, bar.advance)
     if as_json:
         print_json(result.to_dict())
         return

@@ -1,170 +1,233 @@
-"""Users and the policies they are given: what all learners of this package share."""
+"""LearnerBase: users, the policy assigned to each, and saving."""
 
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from departing.learning.files import read_state, write_state
-from departing.learning.protocol import Users
+from departing.learning.files import decode_state, read_state, write_state
+from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
-from departing.model.instance import DEPART, Instance
-from departing.model.validation import check_int
+from departing.model.instance import DEPART, Instance, default_names
+from departing.model.validation import MAX_USERS, check_int
 from departing.policy.protocol import Policy, recommended
 
-NOT_WAITING = -1
-OUTCOMES = ("CLICK", "STAY", "DEPART", "CLICK_DEPART")
+NO_REQUEST = -1  # in `_pending`: the user has no recommendation without an outcome
+MAX_CATEGORIES = 2**20  # a sanity limit: counts of one user take 32 bytes per category
+MIN_EPSILON = 1e-6  # of `epsilon`: keeps horizons of the order of ln(users) / epsilon finite
+OUTCOME_NAMES = ("click", "stay", "depart", "click_and_depart")
+# Option of a learner in studies and on the command line: its accepted words, or a check of (field, value).
+Option = tuple[str, ...] | Callable[[str, Any], object]
 
 
 class LearnerBase(ABC):
-    """A learner that gives every user one policy on arrival and keeps to it until the user departs.
+    """A learner that assigns every user one policy on arrival and keeps it until the user departs.
 
-    A learner says which policy new users get (`_assign`), and is told every step (`_learn`) and every departure
-    (`_finish`). Policies go by a number, their version.
+    A subclass chooses the policies of new users (`_assign`), may learn from every step (`learn`) and from every
+    departure (`_finish`). Policies are identified by an integer, their version. It declares its `kind` and its
+    `options` in studies and on the command line, and is listed once, in `departing.learning.registry.LEARNERS`.
     """
 
     kind: ClassVar[str]
+    options: ClassVar[dict[str, Option]] = {}
+    required: ClassVar[tuple[str, ...]] = ()  # options without a default
+    arrays: ClassVar[tuple[str, ...]] = ("counts", "version", "pending")  # saved, from attributes with an underscore
 
-    def __init__(self, categories: int) -> None:
-        self.n_categories = check_int("categories", categories, 1, 2**20)
-        self._slots: dict[int | str, int] = {}
-        self._gone: set[int | str] = set()
+    def __init__(self, categories: int | Sequence[str]) -> None:
+        self.n_categories, self._names = _check_categories(categories)
+        self._slots: dict[int | str, int] = {}  # row of each active user in the arrays below
+        self._departed: set[int | str] = set()  # IDs of departed users, except 0 to `_departed_below` - 1:
+        self._departed_below = 0  # consecutive IDs, as in simulations, take no memory
         self._free: list[int] = []
         self._counts = np.zeros((0, self.n_categories, 4), np.int64)
         self._version = np.zeros(0, np.int64)
-        self._shown = np.zeros(0, np.int64)
-        self._users_of: Counter[int] = Counter()  # how many users have each version
+        self._pending = np.zeros(0, np.int64)  # category recommended and not yet observed
+        self._users_of: Counter[int] = Counter()  # active users of each version
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
+        """Create a learner from checked options, for `users` users of `instance`."""
+        defaults: dict[str, Any] = {"users": users, "seed": seed, "instance": instance}
+        defaults |= {"types": instance.n_types, "categories": instance.n_categories}
+        defaults["epsilon"] = min_departure(instance)
+        parameters = signature(cls).parameters
+        return cls(**({name: value for name, value in defaults.items() if name in parameters} | options))
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the constructor arguments, each stored as the attribute of the same name."""
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     @abstractmethod
     def _assign(self, n: int) -> Integers:
-        """The versions of the policies that the next n users get."""
+        """Choose the policy versions `[n]` of the next n users."""
 
     @abstractmethod
-    def policy(self, version: int) -> Policy:
-        """The policy of a version that some user has."""
+    def policy(self, version: int) -> AssignedPolicy:
+        """Return the policy of a version that some active user has."""
 
-    def _learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
-        """Be told of users who had `counts[n, K, 4]` and were shown `categories[n]`: how many ended in each outcome.
-
-        `outcomes[n, 4]` are numbers of users.
-        """
+    def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
+        """Learn from users with `counts[n, K, 4]` shown `categories[n]`: `outcomes[n, 4]` users per outcome."""
 
     def _finish(self, versions: Integers, returns: Integers) -> None:
-        """Be told of users who departed: the version each had, and how often each clicked."""
+        """Learn from departed users: the policy version `[n]` and the clicks `[n]` of each."""
 
     def _release(self, version: int) -> None:
-        """No user has this version any longer."""
+        """Discard a version that no active user has."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {self.n_categories} categories, {self.open_users} users are here>"
+        return f"<{type(self).__name__} for {self.n_categories} categories, {self.open_users} active users>"
+
+    @property
+    def categories(self) -> int | tuple[str, ...]:
+        """The `categories` argument: a number, or names."""
+        return self._names or self.n_categories
+
+    @property
+    def category_names(self) -> tuple[str, ...]:
+        """Names `[K]` of the category indices that `recommend` returns."""
+        return self._names or tuple(default_names("category", self.n_categories))
 
     @property
     def open_users(self) -> int:
-        """How many users are here, as far as is known."""
+        """The number of active users."""
         return len(self._slots)
 
     @property
-    def unused(self) -> int:
-        """A whole number from which on no user is named."""
-        named = (user for users in (self._slots, self._gone) for user in users if isinstance(user, int))
-        return max(max(named, default=-1) + 1, 0)
+    def next_user_id(self) -> int:
+        """The smallest integer above all integer IDs seen so far, at least 0."""
+        known = (user for users in (self._slots, self._departed) for user in users if isinstance(user, int))
+        return max([self._departed_below, *(user + 1 for user in known)])
 
-    def recommend(self, users: Users) -> Integers:
-        """A category for each of `users[n]`; those who are not known are new."""
-        ids = _as_ids(users)
-        for user in ids:
-            if user in self._gone:
-                raise InputError(f"user {user!r} has departed; recommend to users who are here, or new.")
+    def _has_departed(self, user: int | str) -> bool:
+        return user in self._departed or (isinstance(user, int) and 0 <= user < self._departed_below)
+
+    def recommend(self, users: UserIds) -> Integers:
+        """Recommend a category to each user; unknown IDs are new users.
+
+        Parameters
+        ----------
+        users : sequence of int or str, length n
+            User IDs.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Category indices; `category_names[index]` is the name.
+
+        Raises
+        ------
+        InputError
+            If an ID is neither an integer nor a string, or the user has departed.
+        """
+        ids = _check_ids(users)
         new = [user for user in dict.fromkeys(ids) if user not in self._slots]
+        for user in new:
+            if self._has_departed(user):
+                raise InputError(f"user {user!r} has departed; expected active or new users.")
         if new:
             self._admit(new, self._assign(len(new)))
         rows = np.array([self._slots[user] for user in ids], np.int64)
-        asked = np.unique(rows[self._shown[rows] == NOT_WAITING])
-        versions = self._version[asked]
+        requested = np.unique(rows[self._pending[rows] == NO_REQUEST])
+        versions = self._version[requested]
         for version in np.unique(versions):
-            group = asked[versions == version]
-            self._shown[group] = self._recommend(int(version), group)
-        return self._shown[rows]
+            group = requested[versions == version]
+            self._pending[group] = self._recommend(int(version), group)
+        return self._pending[rows]
 
     def _recommend(self, version: int, rows: Integers) -> Integers:
-        return recommended(self.policy(version), self._counts[rows])
+        return recommended(cast(Policy, self.policy(version)), self._counts[rows])
 
-    def versions(self, users: Users) -> Integers:
-        """The version of the policy of each of `users[n]`, who are here."""
-        return self._version[self._rows(_as_ids(users))]
+    def versions(self, users: UserIds) -> Integers:
+        """Return the policy version `[n]` of each of the active `users[n]`."""
+        return self._version[self._rows(_check_ids(users))]
 
-    def observe(self, users: Users, categories: npt.ArrayLike, outcomes: npt.ArrayLike) -> None:
-        """Be told that each of `users[n]` was shown `categories[n]` and what came of it.
+    def observe(self, users: UserIds, categories: npt.ArrayLike, outcomes: npt.ArrayLike) -> None:
+        """Record the outcome of the last recommendation to each user, and learn from it.
 
-        Outcomes are 0 to 3: CLICK, STAY, DEPART, CLICK_DEPART. Nothing is learned if any of it is wrong.
+        Parameters
+        ----------
+        users : sequence of int or str, length n
+            User IDs, each at most once.
+        categories : array_like of int or str, shape (n,)
+            The recommended categories, as indices or names.
+        outcomes : array_like of int or str, shape (n,)
+            0 to 3, or "click", "stay", "depart", "click_and_depart".
+
+        Raises
+        ------
+        InputError
+            If any of it is invalid; then nothing is learned.
         """
-        ids = _as_ids(users)
-        shown = _as_codes("categories", categories, len(ids), self.n_categories)
-        came = _as_codes("outcomes", outcomes, len(ids), 4)
+        ids = _check_ids(users)
+        shown = _check_codes("categories", categories, len(ids), self.n_categories, self._names or ())
+        observed = _check_codes("outcomes", outcomes, len(ids), 4, OUTCOME_NAMES)
         rows = self._rows(ids)
-        self._check(ids, rows, shown)
-        counts = self._counts[rows]
-        self._learn(counts, shown, np.eye(4, dtype=np.int64)[came])
-        self._counts[rows, shown, came] += 1
-        self._shown[rows] = NOT_WAITING
-        self._note(rows, came)
-        over = came >= DEPART
-        if over.any():
-            self._leave([user for user, left in zip(ids, over.tolist(), strict=True) if left], rows[over])
+        self._check_pending(ids, rows, shown)
+        self.learn(self._counts[rows], shown, np.eye(4, dtype=np.int64)[observed])
+        self._counts[rows, shown, observed] += 1
+        self._pending[rows] = NO_REQUEST
+        self._after_outcome(rows, observed)
+        left = observed >= DEPART
+        if left.any():
+            self._depart([user for user, is_gone in zip(ids, left.tolist(), strict=True) if is_gone], rows[left])
 
-    def _note(self, rows: Integers, outcomes: Integers) -> None:
-        """For learners who keep more of a user than counts."""
+    def _after_outcome(self, rows: Integers, outcomes: Integers) -> None:
+        """Update what a subclass stores per user besides counts."""
 
-    def _check(self, ids: list[int | str], rows: Integers, shown: Integers) -> None:
+    def _check_pending(self, ids: list[int | str], rows: Integers, shown: Integers) -> None:
         if len(set(ids)) < len(ids):
-            twice = next(user for i, user in enumerate(ids) if user in ids[:i])
-            raise InputError(f"user {twice!r} is told of twice at once; expected one outcome of each recommendation.")
-        waiting = self._shown[rows]
-        for user, was, told in zip(ids, waiting.tolist(), shown.tolist(), strict=True):
-            if was == NOT_WAITING:
-                raise InputError(f"user {user!r} waits for no outcome: it was told, or nothing was recommended.")
-            if was != told:
-                raise InputError(f"user {user!r} was recommended category {was}, not {told}.")
+            repeated = next(user for i, user in enumerate(ids) if user in ids[:i])
+            raise InputError(f"users contains {repeated!r} more than once; expected one outcome per user.")
+        for user, pending, category in zip(ids, self._pending[rows].tolist(), shown.tolist(), strict=True):
+            if pending == NO_REQUEST:
+                raise InputError(f"user {user!r} has no open recommendation; call recommend before the next observe.")
+            if pending != category:
+                raise InputError(f"user {user!r} was recommended category {pending}, not {category}.")
 
     def _rows(self, ids: list[int | str]) -> Integers:
-        for user in ids:
-            if user in self._gone:
-                raise InputError(f"user {user!r} has departed; there is nothing more to observe.")
-            if user not in self._slots:
-                raise InputError(f"user {user!r} is unknown; recommend to a user before observing.")
+        missing = next((user for user in ids if user not in self._slots), None)
+        if missing is not None:
+            if self._has_departed(missing):
+                raise InputError(f"user {missing!r} has departed; no further outcome is expected.")
+            raise InputError(f"user {missing!r} is unknown; call recommend for a user before observe.")
         return np.array([self._slots[user] for user in ids], np.int64)
 
     def _admit(self, ids: list[int | str], versions: Integers) -> None:
         if len(self._free) < len(ids):
-            self._make_room(len(ids))
+            self._grow(len(ids))
         for user, version in zip(ids, versions.tolist(), strict=True):
             row = self._free.pop()
             self._slots[user] = row
             self._counts[row] = 0
             self._version[row] = version
-            self._shown[row] = NOT_WAITING
+            self._pending[row] = NO_REQUEST
         self._users_of.update(versions.tolist())
 
-    def _make_room(self, more: int) -> None:
+    def _grow(self, more: int) -> None:
         before = len(self._version)
-        after = max(2 * before, before + more)
-        self._counts = np.concatenate([self._counts, np.zeros((after - before, self.n_categories, 4), np.int64)])
-        self._version = np.concatenate([self._version, np.full(after - before, -1, np.int64)])
-        self._shown = np.concatenate([self._shown, np.full(after - before, NOT_WAITING, np.int64)])
-        self._free.extend(range(after - 1, before - 1, -1))
+        added = max(before, more)
+        self._counts = np.concatenate([self._counts, np.zeros((added, self.n_categories, 4), np.int64)])
+        self._version = np.concatenate([self._version, np.full(added, -1, np.int64)])
+        self._pending = np.concatenate([self._pending, np.full(added, NO_REQUEST, np.int64)])
+        self._free.extend(range(before + added - 1, before - 1, -1))
 
-    def _leave(self, ids: list[int | str], rows: Integers) -> None:
+    def _depart(self, ids: list[int | str], rows: Integers) -> None:
         versions = self._version[rows]
         self._finish(versions, clicks(self._counts[rows]))
         self._version[rows] = -1
         for user, row in zip(ids, rows.tolist(), strict=True):
             del self._slots[user]
-            self._gone.add(user)
+            self._departed.add(user)
             self._free.append(row)
+        while self._departed_below in self._departed:
+            self._departed.remove(self._departed_below)
+            self._departed_below += 1
         self._users_of.subtract(versions.tolist())
         for version in np.unique(versions).tolist():
             if not self._users_of[version]:
@@ -172,79 +235,101 @@ class LearnerBase(ABC):
                 self._release(version)
 
     def check(self, instance: Instance) -> None:
-        """Raise unless this learner can learn to recommend to users of `instance`."""
+        """Raise `InputError` unless this learner can recommend the categories of `instance`."""
         if instance.n_categories != self.n_categories:
             raise InputError(
                 f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}."
             )
 
     def state(self) -> dict[str, Any]:
-        """All that it takes to go on from here: plain values, arrays and policies."""
+        """Return everything needed to resume: plain values, arrays and policies."""
         return {
-            "categories": self.n_categories,
+            "arguments": self._arguments(),
             "users": list(self._slots),
             "rows": list(self._slots.values()),
-            "gone": list(self._gone),
+            "departed": sorted(self._departed, key=str),
+            "departed_below": self._departed_below,
             "free": list(self._free),
-            "counts": self._counts.copy(),
-            "version": self._version.copy(),
-            "shown": self._shown.copy(),
-        }
+        } | {name: getattr(self, f"_{name}").copy() for name in self.arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`."""
+        """Continue from a `state` of a learner with the same arguments."""
         self._slots = dict(zip(state["users"], state["rows"], strict=True))
-        self._gone, self._free = set(state["gone"]), list(state["free"])
-        self._counts, self._version, self._shown = (state[name].copy() for name in ("counts", "version", "shown"))
+        self._departed, self._departed_below = set(state["departed"]), state["departed_below"]
+        self._free = list(state["free"])
+        for name in self.arrays:
+            setattr(self, f"_{name}", state[name].copy())
         self._users_of = Counter(self._version[list(self._slots.values())].tolist())
 
     @classmethod
-    @abstractmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """A learner that goes on from a `state`."""
+        """Create a learner that continues from a `state`."""
+        learner = cls(**state["arguments"])
+        learner.restore(state)
+        return learner
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all it knows to a JSON file; `load` goes on from there, to the bit."""
+        """Write the state to a JSON file; a loaded learner continues bit for bit."""
         write_state(path, self.kind, self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The learner that was saved."""
+        """Read a learner of this kind from the file written by `save`."""
         state = read_state(path, cls.kind)
         try:
-            return cls.from_state(state)
+            return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"{str(path)!r} is damaged: {error!r}.") from error
 
 
-def _as_ids(users: Users) -> list[int | str]:
+def min_departure(instance: Instance) -> float:
+    """Return the smallest departure probability of any type and category, the paper's epsilon of an instance."""
+    return float(np.clip(instance.departure_probabilities.min(), MIN_EPSILON, 1 - MIN_EPSILON))
+
+
+def check_users(users: int | None) -> int:
+    """Return the total number of users of a learner that requires it."""
+    if users is None:
+        raise InputError("users is missing; expected the (approximate) total number of users.")
+    return check_int("users", users, 1, MAX_USERS)
+
+
+def _check_categories(categories: int | Sequence[str]) -> tuple[int, tuple[str, ...] | None]:
+    """Return the number of categories, and their names if given."""
+    if isinstance(categories, str) or not isinstance(categories, Sequence):
+        return check_int("categories", cast(int, categories), 1, MAX_CATEGORIES), None
+    names = tuple(categories)
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise InputError(f"categories is {categories!r:.80}; expected a number, or distinct non-empty names.")
+    return len(names), names
+
+
+def _check_ids(users: UserIds) -> list[int | str]:
     listed = users.tolist() if isinstance(users, np.ndarray) else users
     if isinstance(listed, str | bytes) or not hasattr(listed, "__iter__"):
-        raise InputError(f"users is {users!r:.80}; expected a list of whole numbers or strings.")
+        raise InputError(f"users is {users!r:.80}; expected a list of integers or strings.")
     ids = [user.item() if isinstance(user, np.generic) else user for user in listed]
     for user in ids:
         if isinstance(user, bool) or not isinstance(user, int | str):
-            raise InputError(f"users holds {user!r:.80}; users are named by whole numbers or strings.")
+            raise InputError(f"users contains {user!r:.80}; expected integers or strings.")
     return ids
 
 
-def _as_codes(field: str, values: npt.ArrayLike, n: int, most: int) -> Integers:
+def _check_codes(field: str, values: npt.ArrayLike, n: int, size: int, names: Sequence[str]) -> Integers:
+    """Return `values[n]` as indices below `size`, from indices or `names[size]`."""
+    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    expected = f"expected integers from 0 to {size - 1}" + (f" or names ({listed})" if names else "")
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise InputError(f"{field} is {values!r:.80}; expected {n} whole numbers.") from error
+        raise InputError(f"{field} is {values!r:.80}; {expected}, one per user.") from error
     if n == 0 and array.size == 0:
         return np.zeros(0, np.int64)
-    known = f" ({', '.join(OUTCOMES)})" if field == "outcomes" else ""
     if array.shape != (n,):
-        raise InputError(f"{field} has the shape {array.shape}; expected a whole number for each of {n} users.")
-    if array.dtype.kind not in "iu":
-        raise InputError(
-            f"{field} holds {array.tolist()[0]!r:.40}; allowed are whole numbers, 0 to {most - 1}{known}."
-        )
-    wrong = array[(array < 0) | (array >= most)]
-    if len(wrong):
-        raise InputError(f"{field} holds {wrong[0]}; allowed are 0 to {most - 1}{known}.")
+        raise InputError(f"{field} has the shape {array.shape}; expected ({n},), one value per user.")
+    if array.dtype.kind == "U" and names:
+        array = np.array([names.index(name) if name in names else -1 for name in array.tolist()])
+    valid = (array >= 0) & (array < size) if array.dtype.kind in "iu" else np.zeros(n, bool)
+    if not valid.all():
+        raise InputError(f"{field} contains {np.asarray(values).tolist()[int(valid.argmin())]!r:.40}; {expected}.")
     return array.astype(np.int64)

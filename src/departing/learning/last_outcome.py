@@ -1,55 +1,57 @@
-"""LastOutcomePolicy: one category for users who liked the last recommendation, another for those who did not."""
+"""LastOutcomePolicy: one category after a click, another after a no-click."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers
-from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats, Instance
 from departing.policy.protocol import check_category, check_category_range
 
 
 @dataclass(frozen=True)
 class LastOutcomePolicy:
-    """Show `liked` on arrival and after a click, `missed` after none.
+    """Recommend `after_click` on arrival and after a click, `after_no_click` after a no-click.
 
-    It goes by the last outcome, which counts do not tell, so only the learners that use it can follow it.
+    It is no function of counts, which do not determine the last outcome: a `LastOutcomeRule`, not a `Policy`.
 
-    >>> LastOutcomePolicy(liked=1, missed=0).at(np.array([True, False]))
+    Examples
+    --------
+    >>> LastOutcomePolicy(after_click=1, after_no_click=0).recommend_after(np.array([True, False]))
     array([1, 0])
     """
 
-    liked: int
-    missed: int
+    after_click: int
+    after_no_click: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "liked", check_category("liked", self.liked))
-        object.__setattr__(self, "missed", check_category("missed", self.missed))
+        for field in ("after_click", "after_no_click"):
+            object.__setattr__(self, field, check_category(field, getattr(self, field)))
 
-    def at(self, liked: npt.NDArray[np.bool_]) -> Integers:
-        """The category of users who liked the last recommendation, or have seen none, and of those who did not."""
-        return np.where(liked, self.liked, self.missed)
+    def recommend_after(self, clicked: npt.NDArray[np.bool_]) -> Integers:
+        """Return categories `[n]` for users who clicked last or are new (True), and for the others."""
+        return np.where(clicked, self.after_click, self.after_no_click)
 
-    def recommend(self, counts: npt.ArrayLike) -> Integers:
-        """Raise: counts do not tell the last outcome."""
-        raise InputError("A LastOutcomePolicy goes by the last outcome of a user, which counts do not tell.")
+    def describe(self, names: Sequence[str]) -> str:
+        """Describe the policy in one phrase, with the names of the categories."""
+        return f"{names[self.after_click]} first and after a click, {names[self.after_no_click]} after a no-click"
 
-    def brings(self, instance: Instance) -> float:
-        """What it brings one user, in closed form."""
+    def value(self, instance: Instance) -> float:
+        """Return the expected clicks per user, in closed form."""
         return float(instance.prior @ self.values(instance))
 
     def values(self, instance: Instance) -> Floats:
-        """What it brings one user of each type, `[M]`.
+        """Return the expected clicks of a user of each type, `[M]`.
 
-        With chances of a click that goes on k, of a stay s, of leaving l and of any click g, the values v after a
-        click and w after none are v = g + k v + s w with those of `liked`, and w = g + k v + s w with those of
-        `missed`: two equations for each type.
+        With the probabilities k of a click without departure, s of a stay and g of any click, the values v after a
+        click and w after a no-click satisfy v = g + k v + s w with those of `after_click`, and w = g + k v + s w
+        with those of `after_no_click`: two linear equations per type.
         """
-        check_category_range("LastOutcomePolicy", np.array([self.liked, self.missed]), instance.n_categories)
-        chances, leave = instance.outcome_probabilities, instance.departure_probabilities
-        gain = chances[:, CLICK] + chances[:, CLICK_DEPART]
-        a, b = self.liked, self.missed
-        back, away = leave[b] + chances[b, CLICK], chances[a, STAY]  # 1 - s of missed, s of liked
-        return np.asarray((gain[a] * back + away * gain[b]) / (leave[a] * back + away * leave[b]))
+        a, b = self.after_click, self.after_no_click
+        check_category_range("LastOutcomePolicy", np.array([a, b]), instance.n_categories)
+        probabilities, depart = instance.outcome_probabilities, instance.departure_probabilities
+        gain = probabilities[:, CLICK] + probabilities[:, CLICK_DEPART]
+        back, away = depart[b] + probabilities[b, CLICK], probabilities[a, STAY]  # 1 - s of b, s of a
+        return np.asarray((gain[a] * back + away * gain[b]) / (depart[a] * back + away * depart[b]))

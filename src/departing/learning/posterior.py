@@ -1,4 +1,4 @@
-"""Draws of prior, click and depart that agree with what users did."""
+"""Posterior samples of an instance: modes of the posterior, and importance-weighted samples around them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,57 +12,79 @@ from departing.fitting.optimisation import NewtonResult, newton_maximise
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
-PSEUDO = 2.0  # yes and no that every chance has before anything is seen, and users of each type
-POOL = 10  # modes that are kept
-FAR = 12.0  # nats below the best at which a mode is not worth a draw
-CLOSE = 4.0  # squared standard errors within which two modes are one
-LABELS = 4  # types whose orders are tried
-SAME = 0.05  # nats within which two modes are one that was found twice, or found with the types relabelled
-WEAK = 60.0  # information below which a direction may be far from Gaussian
-STEP = 1e-4  # of derivatives
-FARTHEST = 8.0  # logit that a proposal may have
-ENOUGH, MOST = 0.3, 8  # share of the draws that they must be worth, and how often to draw for that at most
-HEAVY, STRAYS = 0.2, 4  # share of the weight from which a draw is looked at, and how many are dropped at most
-MARGIN = 50.0  # a chance asked about n times is kept off 0 and 1 by one in so many and n
+# The prior: 2 pseudo-observations of each kind per probability, and 2 users per type. It keeps maxima away from 0 and
+# 1 and is otherwise weak; set by hand.
+PSEUDO_COUNT = 2.0
+INITIAL_DEPART_ON_CLICK = 0.01  # start of inference: departure after a click is rare; only a start, set by hand
+# Modes kept between blocks. Set by hand, raised from 5 with the first rule that values information; each costs one
+# Newton maximisation per block.
+MAX_MODES = 10
+MAX_LOG_RATIO = 12.0  # modes this many nats below the best are dropped: less than e^-12 = 6e-6 of its mass
+SAME_MODE_NATS = 0.05  # two maxima within this log density may be one; set by hand, above the tolerance of Newton
+SAME_MODE_DISTANCE = 4.0  # and are one within this squared Mahalanobis distance, that is 2 standard errors
+MAX_PERMUTED_TYPES = 4  # types up to which all relabellings are compared; 5! = 120 per pair would be slow
+# Posterior precision in logits below which a direction is sampled with heavy tails: a standard error of 1/sqrt(60) =
+# 0.13. Set by hand: higher values sample more directions by importance weights, with a smaller effective sample size.
+WEAK_PRECISION = 60.0
+DIFFERENCE_STEP = 1e-4  # logits; central differences: truncation error of order 1e-8, rounding of order 1e-12
+MAX_START = 6.0  # logits: random starts are clipped to probabilities of 0.0025 to 0.9975
+MAX_PROPOSAL = 8.0  # logits: proposals are clipped to probabilities of 3e-4 to 1 - 3e-4, unless the mode is beyond
+PROPOSAL_SCALE = 1.2  # proposals are this much wider than the curvature implies, so that weights stay bounded
+TAIL_DEGREES = 5  # degrees of freedom of the Student t proposals; heavier tails than normal, but finite variance
+MIN_PRECISION = 0.3  # lower limit of a mode's precision, so that a flat direction has finite width; set by hand
+MIN_TIGHT_PRECISION = 1.0  # the same along the directions that proposals maximise over; set by hand
+EM_ROUNDS, NEWTON_ROUNDS = 20, 12  # of random starts, and of proposals; set by hand, more take longer
+START_NOISE = (0.3, 1.0)  # logits: a start near the best mode, close to leave a saddle or wide to leave the basin
+# Samples are drawn again until the effective sample size is this fraction, at most so many times. Set by hand.
+MIN_ESS_FRACTION, MAX_ROUNDS = 0.3, 8
+# A sample with more than this share of the weight is checked for being in the basin of another mode, and so many at
+# most are dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
+STRAY_SHARE, MAX_STRAYS = 0.2, 4
+# A probability observed n times is kept 1 / (50 + n) away from 0 and 1, so that a plan never relies on certainty.
+# 50 set by hand; click probabilities may come ten times closer to 0.
+BOUNDARY_COUNT = 50.0
+# Prior odds that departure is not sure, if no user ever stayed in any category; if one did, the odds are 1. Set by
+# hand: higher odds spend more exploration on users who might stay.
+UNSURE_ODDS = 0.02
 
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """A peak of the posterior: where it is, how much of it it holds, and its curvature there."""
+    """A mode of the posterior in logits `[d]`: its share of the mass, log density, and precisions `[d]`."""
 
-    evidence: MixtureLikelihood
-    eta: Floats
+    likelihood: MixtureLikelihood
+    logits: Floats
     share: float
-    height: float
-    widths: Floats  # the curvature along each of the directions
+    log_density: float
+    precisions: Floats
     directions: Floats
 
     @cached_property
     def instance(self) -> Instance:
-        """The instance at the peak."""
-        return _instance_of(self.evidence.from_logits(self.eta), self.evidence.impressions)
+        """The instance at the mode."""
+        return _to_instance(self.likelihood.from_logits(self.logits), self.likelihood.impressions)
 
     @property
-    def curvature(self) -> Floats:
-        """The information at the peak, `[d, d]`."""
-        return np.asarray((self.directions * self.widths) @ self.directions.T)
+    def precision(self) -> Floats:
+        """The observed information at the mode, `[d, d]`."""
+        return np.asarray((self.directions * self.precisions) @ self.directions.T)
 
     @cached_property
-    def around(self) -> list[Instance]:
-        """The instances a `STEP` ahead in every parameter, then those a step back."""
-        moves = STEP * np.eye(len(self.eta))
-        asked = self.evidence.impressions
-        return [_instance_of(self.evidence.from_logits(self.eta + move), asked) for move in (*moves, *-moves)]
+    def neighbours(self) -> list[Instance]:
+        """The instances one `DIFFERENCE_STEP` ahead in each parameter, then those one step back, `2d` in all."""
+        steps = DIFFERENCE_STEP * np.eye(len(self.logits))
+        shown = self.likelihood.impressions
+        return [_to_instance(self.likelihood.from_logits(self.logits + step), shown) for step in (*steps, *-steps)]
 
     @cached_property
-    def around_arrays(self) -> tuple[Floats, Floats]:
-        """Their priors `[2d, M]` and chances `[2d, K, 4, M]`."""
-        return stacked(self.around)
+    def neighbour_arrays(self) -> tuple[Floats, Floats]:
+        """Priors `[2d, M]` and outcome probabilities `[2d, K, 4, M]` of the neighbours."""
+        return stack(self.neighbours)
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
-    """Instances that may be true, weights that say how likely each is, and the mode that owns each."""
+class PosteriorSamples:
+    """Instances with weights `[n]` that sum to 1, and the index `owner[n]` of the mode each was proposed from."""
 
     instances: list[Instance]
     weights: Floats
@@ -72,11 +94,11 @@ class Draws:
 
 @dataclass
 class Posterior:
-    """What is known of an instance with so many types, from the evidence so far.
+    """The posterior of an instance with `n_types` types.
 
-    Modes are found by EM and Newton's method from several starts and kept from one time to the next. Draws go along
-    the weak directions of a mode with heavy tails, follow the ridge by maximising over the tight ones, and are
-    resampled by their weights, with the tight directions integrated out.
+    Modes are found by EM and Newton's method from several starts and kept in `pool` from one block to the next.
+    Proposals follow a Student t distribution along the weak directions of a mode and are maximised over the tight
+    ones; importance weights integrate these out (a Laplace approximation within each proposal).
     """
 
     n_categories: int
@@ -84,207 +106,207 @@ class Posterior:
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
 
-    def draw(self, evidence: MixtureLikelihood, n: int, starts: int) -> Draws:
-        """`n` instances with their weights; unlikely ones are among them on purpose."""
-        modes = self._modes(evidence, starts)
-        visits = np.sqrt([mode.share for mode in modes])
-        visits /= visits.sum()
-        places = np.searchsorted(visits.cumsum(), (np.arange(n) + self.rng.random()) / n)
-        owner = np.minimum(places, len(modes) - 1)
-        parts = [self._drawn(modes, owner, visits)]
-        while _effective(parts) < ENOUGH * n and len(parts) < MOST:
-            parts.append(self._drawn(modes, owner, visits))
-        etas, weight = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        if len(parts) > 1:  # keep n of them, all with the weight that the resampling left them
-            kept, share = _resample(np.exp(weight - weight.max()), n, self.rng)
-            etas, owner = etas[kept], np.tile(owner, len(parts))[kept]
-        else:
-            share = np.exp(weight - weight.max())
-        share = np.minimum(share, share.mean() * np.sqrt(n))  # one that outweighs all others is more often luck
-        seen, owner = np.unique(owner, return_inverse=True)
-        instances = [self._instance(evidence, eta) for eta in etas]
-        return Draws(instances, share / share.sum(), [modes[mode] for mode in seen.tolist()], owner)
+    def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:
+        """Sample `n` weighted instances; modes of small mass are over-represented on purpose."""
+        modes = self._modes(likelihood, starts)
+        proportions = np.sqrt([mode.share for mode in modes])
+        proportions /= proportions.sum()
+        positions = np.searchsorted(proportions.cumsum(), (np.arange(n) + self.rng.random()) / n)
+        owner = np.minimum(positions, len(modes) - 1)
+        rounds = [self._propose_all(modes, owner, proportions)]
+        while _effective_size(rounds) < MIN_ESS_FRACTION * n and len(rounds) < MAX_ROUNDS:
+            rounds.append(self._propose_all(modes, owner, proportions))
+        logits, log_weights = (np.concatenate(parts) for parts in zip(*rounds, strict=True))
+        weights = np.exp(log_weights - log_weights.max())
+        if len(rounds) > 1:
+            kept, weights = _resample(weights, n, self.rng)
+            logits, owner = logits[kept], np.tile(owner, len(rounds))[kept]
+        # Truncated importance sampling: a weight above sqrt(n) times the mean is more often chance than likelihood.
+        weights = np.minimum(weights, weights.mean() * np.sqrt(n))
+        used, owner = np.unique(owner, return_inverse=True)
+        instances = [self._sample_sure_departure(likelihood, each) for each in logits]
+        return PosteriorSamples(instances, weights / weights.sum(), [modes[mode] for mode in used.tolist()], owner)
 
-    def _drawn(self, modes: list[Mode], owner: Integers, visits: Floats) -> tuple[Floats, Floats]:
-        """A proposal from the owner of each draw, `[n, d]`, and their log weights."""
-        etas, weights = [], []
+    def _propose_all(self, modes: list[Mode], owner: Integers, proportions: Floats) -> tuple[Floats, Floats]:
+        """Propose logits `[n, d]` from the owner of each sample, with log weights `[n]`."""
+        logits, log_weights = [], []
         for mode in np.unique(owner).tolist():
-            proposed, weight = self._propose(modes[mode], int((owner == mode).sum()))
-            etas.append(proposed)
-            weights.append(weight - np.log(visits[mode]))
-        drawn, weighed = np.concatenate(etas), np.concatenate(weights)
-        self._drop_strays([modes[mode] for mode in np.sort(owner)], drawn, weighed)
-        return drawn, weighed
+            proposed, log_weight = self._propose(modes[mode], int((owner == mode).sum()))
+            logits.append(proposed)
+            log_weights.append(log_weight - np.log(proportions[mode]))
+        all_logits, all_log_weights = np.concatenate(logits), np.concatenate(log_weights)
+        self._drop_strays([modes[mode] for mode in np.sort(owner)], all_logits, all_log_weights)
+        return all_logits, all_log_weights
 
-    def _drop_strays(self, owners: list[Mode], etas: Floats, weights: Floats) -> None:
-        """Drop draws that outweigh all others since they strayed to where another mode draws, and often.
+    def _drop_strays(self, owners: list[Mode], logits: Floats, log_weights: Floats) -> None:
+        """Drop dominating samples that lie in the basin of another mode than their own.
 
-        The proposals of their own mode hardly ever come there, so their weight would say that nothing else is true.
+        Their own mode hardly ever proposes there, so their weight would exclude everything else.
         """
-        for _ in range(STRAYS):
-            i = int(weights.argmax())
-            if np.exp(weights - weights[i]).sum() > 1 / HEAVY:
+        for _ in range(MAX_STRAYS):
+            i = int(log_weights.argmax())
+            if np.exp(log_weights - log_weights[i]).sum() > 1 / STRAY_SHARE:
                 break
-            peak = newton_maximise(owners[i].evidence, etas[i][None], PSEUDO)
-            if abs(peak.values[0] - owners[i].height) <= SAME:
+            peak = newton_maximise(owners[i].likelihood, logits[i][None], PSEUDO_COUNT)
+            if abs(peak.values[0] - owners[i].log_density) <= SAME_MODE_NATS:
                 break
-            weights[i] = -np.inf
+            log_weights[i] = -np.inf
 
-    def best(self, evidence: MixtureLikelihood, starts: int) -> Instance:
-        """The instance at the highest peak."""
-        return max(self._modes(evidence, starts), key=lambda mode: mode.share).instance
+    def mode(self, likelihood: MixtureLikelihood, starts: int) -> Instance:
+        """Return the instance at the mode with the largest mass."""
+        return max(self._modes(likelihood, starts), key=lambda mode: mode.share).instance
 
-    def guess(self) -> Parameters:
-        """Parameters from what is thought before anything is seen."""
+    def _sample_start(self) -> Parameters:
         k, m, rng = self.n_categories, self.n_types, self.rng
-        prior = rng.dirichlet(np.full(m, PSEUDO))
-        click, depart = rng.beta(PSEUDO, PSEUDO, (2, k, m))
-        return Parameters(prior, click, depart, np.full((k, m), 0.01))
+        prior = rng.dirichlet(np.full(m, PSEUDO_COUNT))
+        click, depart = rng.beta(PSEUDO_COUNT, PSEUDO_COUNT, (2, k, m))
+        return Parameters(prior, click, depart, np.full((k, m), INITIAL_DEPART_ON_CLICK))
 
-    def imagine(self) -> Instance:
-        """An instance before anything is seen."""
-        guess = self.guess()
-        return _instance_of(replace(guess, depart_on_click=np.zeros_like(guess.click)), np.zeros(self.n_categories))
+    def sample_prior(self) -> Instance:
+        """Sample an instance before anything is observed, without departure after a click."""
+        start = self._sample_start()
+        return _to_instance(replace(start, depart_on_click=np.zeros_like(start.click)), np.zeros(self.n_categories))
 
-    def _mistaken(self, parameters: Parameters) -> Parameters:
-        """What if it is other types that like one of the categories?"""
+    def _permute_one_category(self, parameters: Parameters) -> Parameters:
+        """Permute the types of one random category: a start for modes in which other types like it."""
         category, order = self.rng.integers(self.n_categories), self.rng.permutation(self.n_types)
-        swapped = [np.array(part) for part in (parameters.click, parameters.depart, parameters.depart_on_click)]
-        for part in swapped:
+        permuted = [np.array(part) for part in (parameters.click, parameters.depart, parameters.depart_on_click)]
+        for part in permuted:
             part[category] = part[category, order]
-        return Parameters(parameters.prior, *swapped)
+        return Parameters(parameters.prior, *permuted)
 
-    def _modes(self, evidence: MixtureLikelihood, starts: int) -> list[Mode]:
-        fresh = [evidence.to_logits(self.guess()) for _ in range(starts)]
-        known = [evidence.to_logits(parameters) for parameters in self.pool]
-        if self.pool:  # one more from near the best, to leave a saddle; and some where types like other categories
-            fresh.append(known[0] + self.rng.normal(size=evidence.n_parameters) * self.rng.choice([0.3, 1.0]))
-            fresh += [evidence.to_logits(self._mistaken(self.pool[0])) for _ in range(starts)]
-        near = evidence.run_em(np.clip(np.array(fresh), -6, 6), PSEUDO, 20)
-        peaks = newton_maximise(evidence, np.concatenate([np.array(known).reshape(-1, near.shape[1]), near]), PSEUDO)
-        kept = _distinct(peaks, evidence.n_types)
-        curvature, directions = np.linalg.eigh(peaks.information[kept])
-        curvature = np.maximum(curvature, 0.3)
-        held = peaks.values[kept] - 0.5 * np.log(curvature).sum(axis=1)
-        order = np.argsort(-held, kind="stable")[:POOL]
-        order = order[held[order] > held[order[0]] - FAR]
-        share = np.exp(held[order] - held[order[0]])
+    def _modes(self, likelihood: MixtureLikelihood, starts: int) -> list[Mode]:
+        """Find the modes, the one with the largest mass first, and store them in the pool."""
+        fresh = [likelihood.to_logits(self._sample_start()) for _ in range(starts)]
+        known = [likelihood.to_logits(parameters) for parameters in self.pool]
+        if self.pool:
+            noise = self.rng.normal(size=likelihood.n_parameters) * self.rng.choice(START_NOISE)
+            fresh.append(known[0] + noise)
+            fresh += [likelihood.to_logits(self._permute_one_category(self.pool[0])) for _ in range(starts)]
+        near = likelihood.run_em(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDO_COUNT, EM_ROUNDS)
+        begin = np.concatenate([np.array(known).reshape(-1, near.shape[1]), near])
+        peaks = newton_maximise(likelihood, begin, PSEUDO_COUNT)
+        kept = _distinct(peaks, likelihood.n_types)
+        precisions, directions = np.linalg.eigh(peaks.information[kept])
+        precisions = np.maximum(precisions, MIN_PRECISION)
+        log_mass = peaks.values[kept] - 0.5 * np.log(precisions).sum(axis=1)  # Laplace approximation
+        order = np.argsort(-log_mass, kind="stable")[:MAX_MODES]
+        order = order[log_mass[order] > log_mass[order[0]] - MAX_LOG_RATIO]
+        share = np.exp(log_mass[order] - log_mass[order[0]])
         share /= share.sum()
-        etas, heights = peaks.logits[kept][order], peaks.values[kept][order]
-        self.pool = [evidence.from_logits(eta) for eta in etas]
+        logits, log_densities = peaks.logits[kept][order], peaks.values[kept][order]
+        self.pool = [likelihood.from_logits(each) for each in logits]
         return [
-            Mode(evidence, *parts)
-            for parts in zip(etas, share, heights, curvature[order], directions[order], strict=True)
+            Mode(likelihood, *parts)
+            for parts in zip(logits, share, log_densities, precisions[order], directions[order], strict=True)
         ]
 
     def _propose(self, mode: Mode, n: int) -> tuple[Floats, Floats]:
-        """`n` proposals `[n, d]` from one mode, and their log weights."""
-        evidence = mode.evidence
-        weak = mode.widths < WEAK
+        """Propose logits `[n, d]` from one mode, with log weights `[n]`."""
+        likelihood = mode.likelihood
+        weak = mode.precisions < WEAK_PRECISION
         basis = np.ascontiguousarray(mode.directions[:, ~weak])
-        width = 1.2 / np.sqrt(mode.widths[weak])
-        tails = _mirrored(self.rng.standard_t(5, size=(n - n // 2, int(weak.sum()))), n)
-        start = mode.eta + (tails * width) @ mode.directions[:, weak].T
-        start = np.clip(start, np.minimum(-FARTHEST, mode.eta), np.maximum(FARTHEST, mode.eta))
+        width = PROPOSAL_SCALE / np.sqrt(mode.precisions[weak])
+        tails = _antithetic(self.rng.standard_t(TAIL_DEGREES, size=(n - n // 2, int(weak.sum()))), n)
+        start = mode.logits + (tails * width) @ mode.directions[:, weak].T
+        start = np.clip(start, np.minimum(-MAX_PROPOSAL, mode.logits), np.maximum(MAX_PROPOSAL, mode.logits))
         if weak.any() and not weak.all():
-            peaks = newton_maximise(evidence, start, PSEUDO, basis, 12)
+            peaks = newton_maximise(likelihood, start, PSEUDO_COUNT, basis, NEWTON_ROUNDS)
         else:
-            values, _, informations = evidence.derivatives(start, PSEUDO)
-            peaks = NewtonResult(start, values, informations)
+            values, _, information = likelihood.derivatives(start, PSEUDO_COUNT)
+            peaks = NewtonResult(start, values, information)
         tight, inside = np.linalg.eigh(basis.T @ peaks.information @ basis)
-        tight = np.maximum(tight, 1.0)
-        proposed = -3 * np.log1p(tails**2 / 5).sum(axis=1) - np.log(width).sum()
-        weight = peaks.values - 0.5 * np.log(tight).sum(axis=1) - proposed
-        # The same noise for both of a pair, the other way round, so that their mean is right to first order.
-        noise = _mirrored(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
+        tight = np.maximum(tight, MIN_TIGHT_PRECISION)
+        exponent = (TAIL_DEGREES + 1) // 2  # of the density of Student's t
+        log_proposal = -exponent * np.log1p(tails**2 / TAIL_DEGREES).sum(axis=1) - np.log(width).sum()
+        log_weights = peaks.values - 0.5 * np.log(tight).sum(axis=1) - log_proposal
+        noise = _antithetic(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
         root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
-        return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), weight
+        return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), log_weights
 
-    def _instance(self, evidence: MixtureLikelihood, eta: Floats) -> Instance:
-        """The instance at `eta`; whether departure is sure where nobody ever stayed is drawn too."""
-        found = evidence.from_logits(eta)
-        depart = np.array(found.depart)
-        doubt = (
-            1.0 if len(evidence.depart_categories) else 0.02
-        )  # where nobody ever stayed at all it will be sure everywhere
-        for category in np.setdiff1d(np.arange(self.n_categories), evidence.depart_categories):
-            misses = int(evidence.sure_departures[category])
-            # Sure departure competes with a chance from the prior, which brings so many departures with:
-            explained = doubt * 6 / ((misses + 2) * (misses + 3))
-            if self.rng.random() < explained / (1 + explained):
-                depart[category] = self.rng.beta(2 + misses, 2)
-        return _instance_of(replace(found, depart=depart), evidence.impressions)
+    def _sample_sure_departure(self, likelihood: MixtureLikelihood, logits: Floats) -> Instance:
+        """Return the instance at `logits`; where no user ever stayed, sample whether departure is sure."""
+        parameters = likelihood.from_logits(logits)
+        depart = np.array(parameters.depart)
+        prior_odds = 1.0 if len(likelihood.depart_categories) else UNSURE_ODDS
+        for category in np.setdiff1d(np.arange(self.n_categories), likelihood.depart_categories):
+            departures = int(likelihood.sure_departures[category])
+            # Marginal likelihood of n departures in a row under Beta(2, 2), over that of sure departure, which is 1.
+            odds = prior_odds * 6 / ((departures + 2) * (departures + 3))
+            if self.rng.random() < odds / (1 + odds):
+                depart[category] = self.rng.beta(2 + departures, 2)
+        return _to_instance(replace(parameters, depart=depart), likelihood.impressions)
 
 
-def _mirrored(half: Floats, n: int) -> Floats:
-    """Rows and then the same rows with the other sign, `n` of them."""
+def _antithetic(half: Floats, n: int) -> Floats:
+    """Return `n` rows: those of `half`, then the same negated, so that their mean is exact to first order."""
     return np.concatenate([half, -half])[:n]
 
 
-def stacked(instances: Sequence[Instance]) -> tuple[Floats, Floats]:
-    """Priors `[n, M]` and chances `[n, K, 4, M]`."""
+def stack(instances: Sequence[Instance]) -> tuple[Floats, Floats]:
+    """Return priors `[n, M]` and outcome probabilities `[n, K, 4, M]`."""
     return np.array([instance.prior for instance in instances]), np.array(
         [instance.outcome_probabilities for instance in instances]
     )
 
 
-def _effective(parts: list[tuple[Floats, Floats]]) -> float:
-    """How many draws of equal weight these are worth."""
-    weight = np.concatenate([weights for _, weights in parts])
-    share = np.exp(weight - weight.max())
-    return float(share.sum() ** 2 / (share**2).sum())
+def _effective_size(rounds: list[tuple[Floats, Floats]]) -> float:
+    """Return the effective sample size of all rounds of proposals."""
+    log_weights = np.concatenate([each for _, each in rounds])
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def _resample(share: Floats, n: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
-    """`n` of the draws, and their weights: heavy ones are kept as they are, of the light ones some stand for all."""
-    share = share / share.sum()
-    heavy = np.argsort(-share, kind="stable")[: n // 2]
-    light = np.setdiff1d(np.arange(len(share)), heavy)
-    rest = share[light].sum()
+def _resample(weights: Floats, n: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
+    """Keep the n/2 heaviest samples with their weights, and resample the others to n/2 of equal weight."""
+    weights = weights / weights.sum()
+    heavy = np.argsort(-weights, kind="stable")[: n // 2]
+    light = np.setdiff1d(np.arange(len(weights)), heavy)
+    rest = weights[light].sum()
     if rest <= 0:
-        return heavy, share[heavy]
-    places = rest * (np.arange(n - len(heavy)) + rng.random()) / (n - len(heavy))
-    chosen = light[np.minimum(np.searchsorted(share[light].cumsum(), places), len(light) - 1)]
-    return np.concatenate([heavy, chosen]), np.concatenate([share[heavy], np.full(len(chosen), rest / len(chosen))])
+        return heavy, weights[heavy]
+    positions = rest * (np.arange(n - len(heavy)) + rng.random()) / (n - len(heavy))
+    drawn = light[np.minimum(np.searchsorted(weights[light].cumsum(), positions), len(light) - 1)]
+    return np.concatenate([heavy, drawn]), np.concatenate([weights[heavy], np.full(len(drawn), rest / len(drawn))])
 
 
 def _distinct(peaks: NewtonResult, n_types: int) -> list[int]:
-    """The peaks that are not one found twice, or found with the types relabelled; the highest first."""
+    """Return the indices of distinct maxima up to relabelling of types, the highest first."""
     kept: list[int] = []
     for i in np.argsort(-peaks.values, kind="stable").tolist():
-        near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME]
-        if not any(_alike(peaks.logits[i], peaks.logits[j], peaks.information[j], n_types) for j in near):
+        near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME_MODE_NATS]
+        if not any(_same_mode(peaks.logits[i], peaks.logits[j], peaks.information[j], n_types) for j in near):
             kept.append(i)
     return kept
 
 
-def _alike(eta: Floats, other: Floats, information: Floats, n_types: int) -> bool:
-    """Whether two parameters are the same but for the order of types, as far as the information tells."""
-    if n_types > LABELS:  # too many orders to try: peaks of the same height are taken for one
+def _same_mode(logits: Floats, other: Floats, information: Floats, n_types: int) -> bool:
+    """Return True if two maxima of equal height agree up to relabelling of types, measured by the information."""
+    if n_types > MAX_PERMUTED_TYPES:
         return True
-    curvature, directions = np.linalg.eigh(information)
+    precisions, directions = np.linalg.eigh(information)
     for order in permutations(range(n_types)):
-        apart = directions.T @ (_relabelled(eta, order) - other)
-        if float((np.maximum(curvature, 0.0) * apart**2).sum()) < CLOSE:
+        difference = directions.T @ (_relabel(logits, order) - other)
+        if float((np.maximum(precisions, 0.0) * difference**2).sum()) < SAME_MODE_DISTANCE:
             return True
     return False
 
 
-def _relabelled(eta: Floats, order: Sequence[int]) -> Floats:
-    """Parameters with the types in another order."""
+def _relabel(logits: Floats, order: Sequence[int]) -> Floats:
+    """Return logits with the types in another order."""
     m = len(order)
-    chances = eta[: len(eta) - m + 1].reshape(-1, m)[:, list(order)]
-    prior = np.append(eta[len(eta) - m + 1 :], 0.0)[list(order)]
-    return np.concatenate([chances.reshape(-1), prior[:-1] - prior[-1]])
+    probabilities = logits[: len(logits) - m + 1].reshape(-1, m)[:, list(order)]
+    prior = np.append(logits[len(logits) - m + 1 :], 0.0)[list(order)]
+    return np.concatenate([probabilities.reshape(-1), prior[:-1] - prior[-1]])
 
 
-def _instance_of(parameters: Parameters, asked: Floats) -> Instance:
-    """The instance, with chances kept off 0 and 1, the more so the fewer times categories were shown, `asked[K]`."""
+def _to_instance(parameters: Parameters, shown: Floats) -> Instance:
+    """Return the instance with probabilities kept away from 0 and 1, the less the more often `shown[K]`."""
     prior = np.maximum(parameters.prior, 1e-9)
-    edge = (1 / (MARGIN + asked))[:, None]
+    margin = (1 / (BOUNDARY_COUNT + shown))[:, None]
     return Instance(
         prior=prior / prior.sum(),
-        click=np.clip(parameters.click, edge / 10, 1 - edge),
-        depart=np.clip(parameters.depart, edge, 1.0),
-        depart_on_click=np.clip(parameters.depart_on_click, 0.0, 1 - edge),
+        click=np.clip(parameters.click, margin / 10, 1 - margin),
+        depart=np.clip(parameters.depart, margin, 1.0),
+        depart_on_click=np.clip(parameters.depart_on_click, 0.0, 1 - margin),
     )

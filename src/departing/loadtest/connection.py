@@ -16,7 +16,7 @@ except ImportError as error:
 
     raise MissingExtraError("The load test needs httptools; install it with: pip install '.[serve]'") from error
 
-from departing.client import RETRY_STATUSES, ServiceError
+from departing.client import RETRY_STATUSES, ServiceError, parse_url
 from departing.model.errors import InputError
 
 TIMEOUT = 30.0  # seconds without a response, retries included, after which a session fails
@@ -156,22 +156,6 @@ def not_departing(url: str, error: Exception) -> ServiceError:
     problem = ServiceError("unexpected_response", None, f"{url} is not a departing service: unexpected response.")
     problem.__cause__ = error
     return problem
-
-
-def parse_url(url: str) -> tuple[str, int, bool]:
-    """The host, the port, and whether to use TLS.
-
-    >>> parse_url("http://127.0.0.1:8080"), parse_url("https://recommend.example")
-    (('127.0.0.1', 8080, False), ('recommend.example', 443, True))
-    """
-    try:
-        parts = urlsplit(url)
-        host, port, tls = parts.hostname, parts.port, parts.scheme == "https"
-    except ValueError:
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
-        raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.", "url")
-    return host, port or (443 if tls else 80), tls
 
 
 def header_lines(url: str, key: str | None = None) -> bytes:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from departing.client import Client, ServiceError
+from departing.client import Client
 from departing.evaluation.bounds import Bounds
 from departing.formatting import format_bounds, format_clicks
-from departing.loadtest.connection import header_lines, not_departing, parse_url, run_sessions
+from departing.loadtest.connection import header_lines, not_departing, run_sessions
 from departing.loadtest.regret import optimum_and_regret, uniform_value
 from departing.loadtest.simulated_users import SimulatedUsers
 from departing.model.counts import Integers
@@ -68,16 +68,8 @@ class LoadTestResult:
         for start, stop in pairwise(ends):
             clicks, clicks_stderr = _mean(self.clicks[start:stop].astype(np.float64))
             regret, regret_stderr = self.regret(start, stop)
-            rows.append(
-                {
-                    "first": start + 1,
-                    "last": stop,
-                    "clicks_per_user": clicks,
-                    "clicks_stderr": clicks_stderr,
-                    "regret_per_user": regret,
-                    "regret_stderr": regret_stderr,
-                }
-            )
+            row = {"first": start + 1, "last": stop, "clicks_per_user": clicks, "clicks_stderr": clicks_stderr}
+            rows.append(row | {"regret_per_user": regret, "regret_stderr": regret_stderr})
         return rows
 
     def baselines(self) -> Rows:
@@ -134,14 +126,13 @@ def _mean(values: Floats) -> tuple[float, float | None]:
 
 def check_service(instance: Instance, url: str, key: str | None = None) -> None:
     """Raise unless the service is reachable and shows the categories of the instance."""
-    parse_url(url)
     if key is not None and not (key.isascii() and key.isprintable()):
         raise InputError("key contains characters other than printable ASCII.", "key")
     try:
         with Client(url, key) as client:
             rows = client.call("GET", "/v1/categories")["categories"]
         shown = [row["name"] for row in rows if not row["retired"]]
-    except ServiceError:
+    except InputError:  # a ValueError too
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise not_departing(url, error) from error
@@ -198,12 +189,5 @@ def run_loadtest(
     start = time.perf_counter()
     asyncio.run(run_sessions(url, [simulated.session() for _ in range(min(open_users, users))], latencies))
     seconds = time.perf_counter() - start
-    return LoadTestResult(
-        instance,
-        optimum,
-        simulated.clicks,
-        simulated.regrets,
-        simulated.rejected_feedback,
-        np.array(latencies),
-        seconds,
-    )
+    results = simulated.clicks, simulated.regrets, simulated.rejected_feedback
+    return LoadTestResult(instance, optimum, *results, np.array(latencies), seconds)

@@ -148,7 +148,7 @@ class _Trajectories:
         """Move to the next counts as if every user stayed; return the continuation values there."""
         instance = self.continuation.instance
         self.counts[np.arange(len(category)), category, outcome] += 1
-        self.row = self.continuation.child_rows(t, self.row, outcome)
+        self.row = self.continuation.after(t, self.row, outcome)
         beliefs = posterior(log_weights(instance, self.counts), instance.prior)
         return np.asarray((beliefs * self.continuation.values(t + 1, self.row, self.counts)).sum(axis=1))
 

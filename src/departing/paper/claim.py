@@ -1,5 +1,6 @@
 """Claims of the paper, and findings: the results of checking them."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,6 +56,9 @@ class Finding:
         return {"verdict": self.verdict, "result": self.result, "table": self.table, "seconds": self.seconds}
 
 
+Check = Callable[[Scale], Finding]
+
+
 @dataclass(frozen=True)
 class Claim:
     """Claim with a short `key`, its `source` in the paper, its `statement`, and the `method` of its `check`."""
@@ -63,10 +67,21 @@ class Claim:
     source: str
     statement: str
     method: str
-    check: Callable[[Scale], Finding]
+    check: Check
 
 
 Findings = Sequence[tuple[Claim, Finding]]
+REGISTRY: dict[str, Claim] = {}
+
+
+def claim(key: str, source: str, statement: str) -> Callable[[Check], Check]:
+    """Register a function as the check of a claim; its docstring describes the method."""
+
+    def register(check: Check) -> Check:
+        REGISTRY[key] = Claim(key, source, statement, inspect.getdoc(check) or "", check)
+        return check
+
+    return register
 
 
 def _as_text(table: Table) -> list[list[str]]:

@@ -16,7 +16,7 @@ from departing.learning.ucb import UCBHybrid, proved_tau
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import Instance
-from departing.paper.claim import Claim, Finding, Scale
+from departing.paper.claim import Finding, Scale, claim
 from departing.paper.exact import best_to_counts, walk_value
 from departing.paper.plot import draw_survival
 from departing.planning.plan import plan
@@ -36,8 +36,13 @@ COUNTER_CLICK = (
 DEPTH = 30  # steps after which the value of policies of two categories is bounded: 0.82^30 of the users are active
 
 
+@claim(
+    "two-categories",
+    "Section 6, first future direction",
+    "Conjecture: with two types and sure departure, an optimal policy uses at most two categories.",
+)
 def check_counter_example(_: Scale) -> Finding:
-    """Value of a walk of three categories against upper bounds of all policies of two categories, in fractions."""
+    """A counterexample in exact fractions, with an upper bound for every policy of two categories."""
     value = walk_value(COUNTER_PRIOR, COUNTER_CLICK, [0, 2], 1)
     bounds = {}
     for pair in combinations(range(3), 2):
@@ -57,8 +62,9 @@ def check_counter_example(_: Scale) -> Finding:
     )
 
 
+@claim("how-often", "Extension", "Frequency of instances that need three or more categories, and their gain.")
 def check_how_often(scale: Scale) -> Finding:
-    """Frequency of instances that need three categories or more, and their loss without."""
+    """Plans with all categories and with every pair of categories, on random instances."""
     rows, n = (
         [["categories", "instances", "need three or more", "mean loss without", "maximum"]],
         scale.of(10_000, 500),
@@ -84,8 +90,11 @@ def _two_category_loss(instance: Instance) -> float:
     return max(best.lower - max(pairs), 0.0) / best.lower
 
 
+@claim(
+    "constants", "Extension", "Number of users until UCB-Hybrid, with the proved constants, separates its policies."
+)
 def check_constants(scale: Scale) -> Finding:
-    """Number of users until the proved confidence radii separate the policies of an instance."""
+    """Confidence radius in closed form, and one run."""
     rows = [["instance", "τ", "largest loss", "users until the radius is half of it", "regret (users)", "in turn"]]
     users = scale.of(3 * 10**8, 10**6)
     for name, instance in (("the paper's example", blog()), ("hard", hard())):
@@ -107,8 +116,13 @@ def check_constants(scale: Scale) -> Finding:
     )
 
 
+@claim(
+    "open-problems",
+    "Section 6, both future directions",
+    "Learning with more than two categories, and with uncertain departure.",
+)
 def check_open_problems(scale: Scale) -> Finding:
-    """Regret of learners for more than two categories and for uncertain departure, on a random instance of each."""
+    """Two learners on one instance of each kind on which planning matters."""
     users = scale.of(10**6, 30_000)
     rows = [["problem", "learner", "users", "regret", "best fixed category"]]
     plots = []
@@ -163,8 +177,9 @@ def of_film_ratings(path: Path, n: int) -> Iterator[Instance]:
         yield ratings.semi_synthetic(genres, 3, depart=rng.uniform(0.2, 0.9), seed=seed).instance
 
 
+@claim("myopia", "Extension", "Gain of planning over the greedy policy.")
 def check_myopia(scale: Scale) -> Finding:
-    """Gains of the optimal policy over greedy and over the best fixed category, on families of instances."""
+    """Plans, greedy and fixed policies on random instances of several families."""
     rows = [["instances", "gain over greedy: median", "90%", "max", "gain over fixed: median", "90%", "max"]]
     curves, n = [], scale.of(400, 40)
     families: dict[str, Iterable[Instance]] = {
@@ -200,8 +215,9 @@ def _gains(instance: Instance) -> tuple[float, float]:
     return max(best / greedy - 1, 0.0), max(best / fixed - 1, 0.0)
 
 
+@claim("after-clicks", "Extension", "Effect of departures after a click.")
 def check_departing_after_clicks(scale: Scale) -> Finding:
-    """Loss of a plan that ignores departures after clicks."""
+    """Plans with and without departures after clicks, on random instances."""
     rows, n = [["P(departure after a click)", "instances with a loss", "mean loss", "max"]], scale.of(200, 25)
     for mean in (0.02, 0.1, 0.3):
         losses = []
@@ -219,49 +235,3 @@ def check_departing_after_clicks(scale: Scale) -> Finding:
         "if such departures are rare, and loses a few percent otherwise.",
         rows,
     )
-
-
-CLAIMS = (
-    Claim(
-        "two-categories",
-        "Section 6, first future direction",
-        "Conjecture: with two types and sure departure, an optimal policy uses at most two categories.",
-        "A counterexample in exact fractions, with an upper bound for every policy of two categories.",
-        check_counter_example,
-    ),
-    Claim(
-        "how-often",
-        "Extension",
-        "Frequency of instances that need three or more categories, and their gain.",
-        "Plans with all categories and with every pair of categories, on random instances.",
-        check_how_often,
-    ),
-    Claim(
-        "constants",
-        "Extension",
-        "Number of users until UCB-Hybrid, with the proved constants, separates its policies.",
-        "Confidence radius in closed form, and one run.",
-        check_constants,
-    ),
-    Claim(
-        "open-problems",
-        "Section 6, both future directions",
-        "Learning with more than two categories, and with uncertain departure.",
-        "Two learners on one instance of each kind on which planning matters.",
-        check_open_problems,
-    ),
-    Claim(
-        "myopia",
-        "Extension",
-        "Gain of planning over the greedy policy.",
-        "Plans, greedy and fixed policies on random instances of several families.",
-        check_myopia,
-    ),
-    Claim(
-        "after-clicks",
-        "Extension",
-        "Effect of departures after a click.",
-        "Plans with and without departures after clicks, on random instances.",
-        check_departing_after_clicks,
-    ),
-)

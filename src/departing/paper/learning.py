@@ -9,7 +9,7 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, DEPART, Floats, Instance
-from departing.paper.claim import Claim, Finding, Scale
+from departing.paper.claim import Finding, Scale, claim
 from departing.paper.plot import draw_bound
 from departing.planning.plan import plan
 from departing.plotting.figures import svg
@@ -35,8 +35,13 @@ def regret_bound(users: float, policies: int, tau: float, gap: float, eta: float
     return policies * (gap + early) + late + gap
 
 
+@claim(
+    "algorithm",
+    "Section 3, Algorithm 2",
+    "UCB-Hybrid gives every user a policy with the largest upper confidence bound, with two confidence radii.",
+)
 def check_algorithm(scale: Scale) -> Finding:
-    """`dp.UCBHybrid` against Algorithm 2 written out line by line, on the same users."""
+    """dp.UCBHybrid against the algorithm written out line by line."""
     same, n, instance = 0, 0, blog()
     for seed in range(scale.of(20, 5)):
         learner = UCBHybrid.thresholds(1000, tau=TAU, horizon=3)
@@ -75,8 +80,13 @@ def _gaps(learner: UCBHybrid, instance: Instance) -> Floats:
     return np.array([best - evaluate(instance, policy).value for policy in learner.policies])
 
 
+@claim(
+    "general-regret",
+    "Section 3, theorem on UCB-Hybrid",
+    "Regret against the best policy of the set is O(√(|Π| T log T) + |Π| log T).",
+)
 def check_general(scale: Scale) -> Finding:
-    """Regret with sets of policies of several sizes, against the bound."""
+    """Measured regret against a bound of this form with all constants."""
     users, worst, rows = scale.of(10**6, 10**5), 0.0, [["policies", "τ", "users", "regret", "bound"]]
     for horizon in (0, 4, 14):
         for tau in (TAU, 3.0):
@@ -108,8 +118,13 @@ def _against_bound(
     return row, exponent, ratio, (points, regret, bounds, gaps.mean() * points)
 
 
+@claim(
+    "one-type",
+    "Section 4, theorem on one type",
+    "With one type, UCB-Hybrid over the fixed categories has regret O(√(K T log T) + K log T).",
+)
 def check_one_type(scale: Scale) -> Finding:
-    """Regret with one type and the proved τ, against the bound, with its slope."""
+    """Measured regret and its slope, against the bound."""
     users, rows, worst = scale.of(10**8, 10**6), [["categories", "users", "regret", "slope", "bound"]], 0.0
     for seed, k in enumerate((2, 5, 10)):
         instance = random_instance("uniform", types=1, categories=k, seed=seed)
@@ -122,8 +137,13 @@ def check_one_type(scale: Scale) -> Finding:
     return finding.with_plot(svg(figure), "Regret and its upper bound.")
 
 
+@claim(
+    "two-by-two",
+    "Section 5.3, theorem on 2 × 2 instances",
+    "UCB-Hybrid over the 2H + 2 threshold policies, H = Θ(ln T), has regret O(√T ln T).",
+)
 def check_two_by_two(scale: Scale) -> Finding:
-    """Regret on the hard instance with the proved τ and with a smaller one, against the bound."""
+    """Measured regret and its slope, against the bound."""
     users, instance, rows = scale.of(10**8, 10**6), hard(), [["τ", "users", "regret", "slope", "bound"]]
     slopes, worst = [], 0.0
     for tau in (None, TAU):
@@ -142,35 +162,3 @@ def check_two_by_two(scale: Scale) -> Finding:
     )
     figure = draw_bound("UCB-Hybrid on the hard 2 × 2 instance, τ = 0.3", *curves)
     return finding.with_plot(svg(figure), "Regret and its upper bound.")
-
-
-CLAIMS = (
-    Claim(
-        "algorithm",
-        "Section 3, Algorithm 2",
-        "UCB-Hybrid gives every user a policy with the largest upper confidence bound, with two confidence radii.",
-        "dp.UCBHybrid against the algorithm written out line by line.",
-        check_algorithm,
-    ),
-    Claim(
-        "general-regret",
-        "Section 3, theorem on UCB-Hybrid",
-        "Regret against the best policy of the set is O(√(|Π| T log T) + |Π| log T).",
-        "Measured regret against a bound of this form with all constants.",
-        check_general,
-    ),
-    Claim(
-        "one-type",
-        "Section 4, theorem on one type",
-        "With one type, UCB-Hybrid over the fixed categories has regret O(√(K T log T) + K log T).",
-        "Measured regret and its slope, against the bound.",
-        check_one_type,
-    ),
-    Claim(
-        "two-by-two",
-        "Section 5.3, theorem on 2 × 2 instances",
-        "UCB-Hybrid over the 2H + 2 threshold policies, H = Θ(ln T), has regret O(√T ln T).",
-        "Measured regret and its slope, against the bound.",
-        check_two_by_two,
-    ),
-)

@@ -13,7 +13,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.ucb import UCBHybrid
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.claim import SKIPPED, Claim, Finding, Scale
+from departing.paper.claim import SKIPPED, Finding, Scale, claim
 from departing.paper.exact import best_walk_value, recursion, tail_bound
 from departing.planning.closed_form import two_by_two
 from departing.planning.plan import plan
@@ -25,8 +25,13 @@ STEPS = 220
 ROUNDING = 1e-9
 
 
+@claim(
+    "partition",
+    "Section 5.2",
+    "Every 2 × 2 matrix, relabelled so that P₁ₓ is its largest entry, has exactly one of three structures.",
+)
 def check_partition(scale: Scale) -> Finding:
-    """Structure of every matrix on a grid, ties included, under every relabelling that the paper allows."""
+    """All matrices on a grid."""
     grid = np.linspace(0.05, 0.95, scale.of(13, 7))
     wrong, several, n = 0, 0, 0
     for entries in product(grid.tolist(), repeat=4):
@@ -71,8 +76,35 @@ def beaten_by_any_walk(instances: list[Instance], values: Floats) -> tuple[int, 
     return wrong, largest
 
 
-def check_structure(structure: str, scale: Scale) -> Finding:
-    """Policies that the paper names for a structure, against the best of all walks by the recursion over counts."""
+@claim(
+    "row", "Section 5.2, lemma on a dominant row", "With a dominant row, always recommending its category is optimal."
+)
+def check_row(scale: Scale) -> Finding:
+    """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure("row", scale)
+
+
+@claim(
+    "column",
+    "Section 5.2, theorem on a dominant column",
+    "With a dominant column, one of always 1, always 2, and 2 for ⌊N*⌋ or ⌈N*⌉ steps and then 1 is optimal.",
+)
+def check_column(scale: Scale) -> Finding:
+    """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure("column", scale)
+
+
+@claim(
+    "diagonal",
+    "Section 5.2, theorem on a dominant diagonal",
+    "With a dominant diagonal, always 1 or always 2 is optimal.",
+)
+def check_diagonal(scale: Scale) -> Finding:
+    """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure("diagonal", scale)
+
+
+def _check_structure(structure: str, scale: Scale) -> Finding:
     instances = list(_instances(structure, scale))
     values = np.array([_value_of_the_paper(instance) for instance in instances])
     wrong, excess = beaten_by_any_walk(instances, values)
@@ -97,8 +129,14 @@ def _value_of_the_paper(instance: Instance) -> float:
     return max(evaluate(instance, policy).value for policy in policies)
 
 
+@claim(
+    "switching-condition",
+    "Appendix E, lemma on dominant columns",
+    "Once Σ P₁ₓ^m₁P₂ₓ^m₂ over later steps exceeds a constant times the same sum of type y, an optimal policy "
+    "recommends category 1 from then on.",
+)
 def check_switching_condition(scale: Scale) -> Finding:
-    """Condition of the lemma along the walk of the best threshold policy: category 1 from then on."""
+    """The condition along the best walk, on random instances."""
     wrong, met, n = 0, 0, scale.of(1000, 150)
     for seed in range(n):
         instance = random_instance("column", seed=seed)
@@ -137,8 +175,14 @@ def _constant(instance: Instance) -> float:
     return float((1 - b) / b * (p2y - p1y) / (p1x - p2x) * p2x / p2y)
 
 
+@claim(
+    "most-switches",
+    "Appendix E, corollary",
+    "The optimal policy recommends category 2 at most argmin_N times, where N is the first at which "
+    "Σᵢ≤ₙ P₂ₓⁱ exceeds the constant times Σᵢ≤ₙ P₂ᵧⁱ.",
+)
 def check_most_switches(scale: Scale) -> Finding:
-    """Number of recommendations of category 2 under the best policy, against the bound of the corollary."""
+    """The optimal policy against the bound as printed, on random instances."""
     wrong, n, example = 0, scale.of(2000, 300), ""
     for seed in range(n):
         instance = random_instance("column", seed=seed)
@@ -162,8 +206,9 @@ def _corollary_bound(instance: Instance) -> float:
     return float(met.argmax() + 1) if met.any() else inf
 
 
+@claim("constant-time", "Section 5.2", "The optimal policy of a 2 × 2 instance is found in constant time.")
 def check_constant_time(scale: Scale) -> Finding:
-    """Time of the closed form on instances with small and large N*."""
+    """Time on instances with N* from 10 to 10⁵."""
     rows = [["N*", "milliseconds"]]
     times = []
     for gap in (0.1, 1e-2, 1e-3, 1e-4, 1e-5):
@@ -178,8 +223,13 @@ def check_constant_time(scale: Scale) -> Finding:
     return Finding.of(ratio < 5, f"The slowest takes {ratio:.1f} times as long as the fastest.", rows)
 
 
+@claim(
+    "horizon",
+    "Section 5.3, lemma on finite horizons",
+    "The best threshold policy with at most H steps loses at most (1 − ε)^H / ε.",
+)
 def check_horizon(scale: Scale) -> Finding:
-    """Loss of the best threshold policy with at most H steps compared with the optimal policy, for every H."""
+    """Exact values on random instances of all structures, H from 0 to 30."""
     worst, n = 0.0, scale.of(1000, 150)
     for seed in range(n):
         instance = random_instance(("column", "row", "diagonal")[seed % 3], seed=seed)
@@ -193,15 +243,17 @@ def check_horizon(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, for H up to 30 on {n:,} random instances.")
 
 
+@claim("size-of-set", "Section 5.3", "There are 2H + 2 threshold policies with at most H steps.")
 def check_size_of_set(_: Scale) -> Finding:
-    """Number of distinct threshold policies."""
+    """Enumeration."""
     sizes = {h: len(set(UCBHybrid.thresholds(10, epsilon=0.5, horizon=h).policies)) for h in (0, 1, 2, 5, 14, 100)}
     holds = all(size == 2 * h + 2 for h, size in sizes.items())
     return Finding.of(holds, ", ".join(f"H = {h}: {size}" for h, size in sizes.items()) + ", all distinct.")
 
 
+@claim("recursion", "Appendix A", "The integer program of the first H steps is solved by a recursion over counts.")
 def check_recursion(scale: Scale) -> Finding:
-    """Recursion over counts against the enumeration of all walks, in fractions."""
+    """Enumeration of all walks in exact fractions."""
     rng, worst, n = np.random.default_rng(9), 0.0, scale.of(60, 12)
     for _ in range(n):
         k, m = int(rng.integers(2, 4)), int(rng.integers(2, 5))
@@ -218,8 +270,9 @@ def check_recursion(scale: Scale) -> Finding:
     )
 
 
+@claim("recursion-time", "Appendix A and section 6", "The recursion takes O(H²) for two categories and O(H^K) for K.")
 def check_recursion_time(scale: Scale) -> Finding:
-    """Number of counts that the recursion visits, and its time, as the horizon doubles."""
+    """Number of counts visited; the time is reported."""
     rng = np.random.default_rng(10)
     rows, slopes = [["categories", "horizon", "counts", "seconds"]], []
     for k, horizons in ((2, (50, 100, 200, 400)), (3, (10, 20, 40, 80)), (4, (5, 10, 20))):
@@ -235,8 +288,9 @@ def check_recursion_time(scale: Scale) -> Finding:
     return Finding.of(holds, f"The number of counts grows like the horizon to the power {exponents}.", rows)
 
 
+@claim("recursion-error", "Appendix A", "For several types it loses at most 1/2^O(H), that is (1 − ε)^H / ε.")
 def check_recursion_error(scale: Scale) -> Finding:
-    """Loss of considering only the first H steps, compared with certified upper bounds."""
+    """Plans with certified bounds."""
     worst, n = 0.0, scale.of(150, 25)
     for seed in range(n):
         instance = random_instance("uniform", types=2 + seed % 4, categories=2 + seed % 2, seed=seed, depart=1.0)
@@ -248,8 +302,13 @@ def check_recursion_error(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, on {n} random instances with 2 to 5 types.")
 
 
+@claim(
+    "movielens",
+    "Appendix B",
+    "Instances can be built from rating data: genres are categories, users without a rating in one are dropped.",
+)
 def check_movielens(scale: Scale) -> Finding:
-    """Instances from film ratings and their plans, if a MovieLens release is given."""
+    """The scheme on a MovieLens release."""
     if scale.movielens is None:
         return Finding(SKIPPED, "No film ratings; use --movielens with the folder or zip of a MovieLens release.")
     ratings = MovieLens.read(scale.movielens)
@@ -266,104 +325,3 @@ def check_movielens(scale: Scale) -> Finding:
         "little.",
         rows,
     )
-
-
-def _structure_claim(structure: str, source: str, statement: str) -> Claim:
-    return Claim(
-        structure,
-        source,
-        statement,
-        "The policies of the paper against all walks (recursion over counts), on random instances and ties.",
-        lambda scale: check_structure(structure, scale),
-    )
-
-
-CLAIMS = (
-    Claim(
-        "partition",
-        "Section 5.2",
-        "Every 2 × 2 matrix, relabelled so that P₁ₓ is its largest entry, has exactly one of three structures.",
-        "All matrices on a grid.",
-        check_partition,
-    ),
-    _structure_claim(
-        "row",
-        "Section 5.2, lemma on a dominant row",
-        "With a dominant row, always recommending its category is optimal.",
-    ),
-    _structure_claim(
-        "column",
-        "Section 5.2, theorem on a dominant column",
-        "With a dominant column, one of always 1, always 2, and 2 for ⌊N*⌋ or ⌈N*⌉ steps and then 1 is optimal.",
-    ),
-    Claim(
-        "switching-condition",
-        "Appendix E, lemma on dominant columns",
-        "Once Σ P₁ₓ^m₁P₂ₓ^m₂ over later steps exceeds a constant times the same sum of type y, an optimal policy "
-        "recommends category 1 from then on.",
-        "The condition along the best walk, on random instances.",
-        check_switching_condition,
-    ),
-    Claim(
-        "most-switches",
-        "Appendix E, corollary",
-        "The optimal policy recommends category 2 at most argmin_N times, where N is the first at which "
-        "Σᵢ≤ₙ P₂ₓⁱ exceeds the constant times Σᵢ≤ₙ P₂ᵧⁱ.",
-        "The optimal policy against the bound as printed, on random instances.",
-        check_most_switches,
-    ),
-    _structure_claim(
-        "diagonal",
-        "Section 5.2, theorem on a dominant diagonal",
-        "With a dominant diagonal, always 1 or always 2 is optimal.",
-    ),
-    Claim(
-        "constant-time",
-        "Section 5.2",
-        "The optimal policy of a 2 × 2 instance is found in constant time.",
-        "Time on instances with N* from 10 to 10⁵.",
-        check_constant_time,
-    ),
-    Claim(
-        "size-of-set",
-        "Section 5.3",
-        "There are 2H + 2 threshold policies with at most H steps.",
-        "Enumeration.",
-        check_size_of_set,
-    ),
-    Claim(
-        "horizon",
-        "Section 5.3, lemma on finite horizons",
-        "The best threshold policy with at most H steps loses at most (1 − ε)^H / ε.",
-        "Exact values on random instances of all structures, H from 0 to 30.",
-        check_horizon,
-    ),
-    Claim(
-        "recursion",
-        "Appendix A",
-        "The integer program of the first H steps is solved by a recursion over counts.",
-        "Enumeration of all walks in exact fractions.",
-        check_recursion,
-    ),
-    Claim(
-        "recursion-time",
-        "Appendix A and section 6",
-        "The recursion takes O(H²) for two categories and O(H^K) for K.",
-        "Number of counts visited; the time is reported.",
-        check_recursion_time,
-    ),
-    Claim(
-        "recursion-error",
-        "Appendix A",
-        "For several types it loses at most 1/2^O(H), that is (1 − ε)^H / ε.",
-        "Plans with certified bounds.",
-        check_recursion_error,
-    ),
-    Claim(
-        "movielens",
-        "Appendix B",
-        "Instances can be built from rating data: genres are categories, users without a rating in one are dropped.",
-        "The scheme on a MovieLens release.",
-        check_movielens,
-    ),
-)

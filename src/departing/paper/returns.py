@@ -9,7 +9,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.ucb import proved_tau
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.claim import Claim, Finding, Scale
+from departing.paper.claim import Finding, Scale, claim
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold
 
@@ -38,8 +38,13 @@ def _norm(logs: Floats, power: float) -> float:
     return exp((logs.max() + log(np.exp(logs - logs.max()).sum())) / power)
 
 
+@claim(
+    "geometric",
+    "Section 4, observation",
+    "Under a fixed category the number of steps is geometric with parameter Λ(1 − P).",
+)
 def check_geometric(scale: Scale) -> Finding:
-    """Distribution of steps under a fixed category against the geometric distribution."""
+    """Exact distribution of steps on random instances."""
     worst = 0.0
     for seed in range(scale.of(200, 30)):
         instance = random_instance("uniform", types=1, categories=1, seed=seed)
@@ -54,8 +59,13 @@ def check_geometric(scale: Scale) -> Finding:
     )
 
 
+@claim(
+    "best-category",
+    "Section 4, lemma on one type",
+    "With one type the fixed category with the largest P/(Λ(1 − P)) is optimal.",
+)
 def check_best_category(scale: Scale) -> Finding:
-    """Plans for one type against the largest ratio P/(Λ(1 − P))."""
+    """The general planner on random instances."""
     n, wrong = scale.of(1000, 100), 0
     for seed in range(n):
         instance = random_instance("uniform", types=1, categories=2 + seed % 5, seed=seed)
@@ -69,8 +79,9 @@ def check_best_category(scale: Scale) -> Finding:
     )
 
 
+@claim("recurrence", "Appendix D, observation", "E[Vⱼ] = E[Vⱼ₊₁](1 − Λ(1 − P)) + P.")
 def check_recurrence(scale: Scale) -> Finding:
-    """E[V_j] = E[V_{j+1}](1 − Λ(1 − P)) + P, for one category in the first step and another from then on."""
+    """dp.evaluate on random instances."""
     worst = 0.0
     for seed in range(scale.of(500, 100)):
         instance = random_instance("uniform", types=1, categories=2, seed=seed)
@@ -80,8 +91,13 @@ def check_recurrence(scale: Scale) -> Finding:
     return Finding.of(worst < 1e-9, f"The largest difference is {worst:.1e}.")
 
 
+@claim(
+    "geometric-moments",
+    "Appendix D, lemma from the literature",
+    "A geometric variable with parameter r has E[Xᵖ]^(1/p) ≤ −2p / ln(1 − r) for all p ≥ 0.",
+)
 def check_geometric_moments(scale: Scale) -> Finding:
-    """Moments of geometric variables against −2p / ln(1 − r)."""
+    """Summed moments, r from 0.01 to 0.99 and p from 1 to 20."""
     worst = {}
     for r in np.linspace(0.01, 0.99, scale.of(197, 50)).tolist():
         constant = -2 / np.log1p(-r)
@@ -100,8 +116,13 @@ def check_geometric_moments(scale: Scale) -> Finding:
     )
 
 
+@claim(
+    "length-moments",
+    "Appendix D, corollary",
+    "The number of steps is sub-exponential with the constant −2 / ln(1 − Λ(1 − P)), and has exponential tails.",
+)
 def check_length_moments(scale: Scale) -> Finding:
-    """Moments and tails of the number of steps under a fixed category."""
+    """Mean and tails in closed form, over a grid of probabilities."""
     pairs = list(_grid(scale))
     failing = [(p, q) for p, q in pairs if 1 / (q * (1 - p)) > -2 / np.log1p(-q * (1 - p)) * (1 + ROUNDING)]
     tails = True
@@ -118,8 +139,9 @@ def check_length_moments(scale: Scale) -> Finding:
     )
 
 
+@claim("mean-return", "Appendix D, proposition", "|E[Vᵃ]| ≤ −2 / ln(1 − Λ(1 − P)).")
 def check_mean(scale: Scale) -> Finding:
-    """Mean return against −2 / ln(1 − Λ(1 − P))."""
+    """Closed form over a grid of probabilities."""
     pairs = list(_grid(scale))
     worst = max(p / (q * (1 - p)) * np.log1p(-q * (1 - p)) / -2 for p, q in pairs)
     return Finding.of(worst < 1, f"At most {worst:.3f} of the bound over {len(pairs):,} pairs of probabilities.")
@@ -132,8 +154,13 @@ def _click_distribution(click: float, depart: float) -> Floats:
     return np.asarray(stop * (1 - stop) ** np.arange(n))
 
 
+@claim(
+    "return-moments",
+    "Appendix D, lemma on returns",
+    "Centred returns are sub-exponential with the constant −4 / ln(1 − Λ(1 − P)).",
+)
 def check_return_moments(scale: Scale) -> Finding:
-    """Central moments of returns against −4p / ln(1 − Λ(1 − P))."""
+    """Central moments, powers 1 to 20, over a grid of probabilities."""
     worst, n = 0.0, 0
     for click, depart in _grid(scale):
         leave = depart * (1 - click)
@@ -150,8 +177,13 @@ def check_return_moments(scale: Scale) -> Finding:
     )
 
 
+@claim(
+    "return-scale",
+    "Section 4, lemma on τ and b",
+    "Returns of fixed categories are sub-exponential with τ = b = −8e / ln(1 − Λ(1 − P)).",
+)
 def check_return_scale(scale: Scale) -> Finding:
-    """Moment condition E exp(γ(V − E V)) ≤ exp(γ²τ²/2) for |γ| < 1/b, with the left side in closed form."""
+    """Moment condition in closed form, over a grid of probabilities and γ."""
     worst, n = -np.inf, 0
     for click, depart in _grid(scale):
         leave = depart * (1 - click)
@@ -168,8 +200,14 @@ def check_return_scale(scale: Scale) -> Finding:
     )
 
 
+@claim(
+    "bernstein",
+    "Appendix C, Bernstein's inequality",
+    "A sub-exponential variable deviates from its mean by v or more with probability at most 2 exp(−v²/2τ²), or "
+    "2 exp(−v/2b).",
+)
 def check_bernstein(scale: Scale) -> Finding:
-    """Two-sided tails of returns against Bernstein's inequality with the constants of the lemma."""
+    """Exact tails of the returns of fixed categories, with the constants of the lemma on one type."""
     worst = 0.0
     for click, depart in _grid(scale):
         leave = depart * (1 - click)
@@ -183,8 +221,13 @@ def check_bernstein(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"Tails are at most {worst:.3f} of the bound.")
 
 
+@claim(
+    "threshold-scale",
+    "Section 5.3, lemma on threshold policies",
+    "Returns of threshold policies are sub-exponential with τ ≤ 8e / ln(1 / (1 − ε)) and b²/τ² ≤ 1.",
+)
 def check_threshold_scale(scale: Scale) -> Finding:
-    """Moment condition for threshold policies, with the exact distribution of their returns."""
+    """Moment condition with exact distributions, on random instances with probabilities down to 10⁻⁴."""
     worst, n = -np.inf, scale.of(1000, 150)
     rng = np.random.default_rng(5)
     for _ in range(n):
@@ -205,78 +248,3 @@ def check_threshold_scale(scale: Scale) -> Finding:
         worst <= 1 + 1e-6,
         f"The exponent is at most {worst:.4f} of the bound over {n:,} random instances and policies.",
     )
-
-
-CLAIMS = (
-    Claim(
-        "bernstein",
-        "Appendix C, Bernstein's inequality",
-        "A sub-exponential variable deviates from its mean by v or more with probability at most 2 exp(−v²/2τ²), or "
-        "2 exp(−v/2b).",
-        "Exact tails of the returns of fixed categories, with the constants of the lemma on one type.",
-        check_bernstein,
-    ),
-    Claim(
-        "best-category",
-        "Section 4, lemma on one type",
-        "With one type the fixed category with the largest P/(Λ(1 − P)) is optimal.",
-        "The general planner on random instances.",
-        check_best_category,
-    ),
-    Claim(
-        "recurrence",
-        "Appendix D, observation",
-        "E[Vⱼ] = E[Vⱼ₊₁](1 − Λ(1 − P)) + P.",
-        "dp.evaluate on random instances.",
-        check_recurrence,
-    ),
-    Claim(
-        "geometric",
-        "Section 4, observation",
-        "Under a fixed category the number of steps is geometric with parameter Λ(1 − P).",
-        "Exact distribution of steps on random instances.",
-        check_geometric,
-    ),
-    Claim(
-        "geometric-moments",
-        "Appendix D, lemma from the literature",
-        "A geometric variable with parameter r has E[Xᵖ]^(1/p) ≤ −2p / ln(1 − r) for all p ≥ 0.",
-        "Summed moments, r from 0.01 to 0.99 and p from 1 to 20.",
-        check_geometric_moments,
-    ),
-    Claim(
-        "length-moments",
-        "Appendix D, corollary",
-        "The number of steps is sub-exponential with the constant −2 / ln(1 − Λ(1 − P)), and has exponential tails.",
-        "Mean and tails in closed form, over a grid of probabilities.",
-        check_length_moments,
-    ),
-    Claim(
-        "mean-return",
-        "Appendix D, proposition",
-        "|E[Vᵃ]| ≤ −2 / ln(1 − Λ(1 − P)).",
-        "Closed form over a grid of probabilities.",
-        check_mean,
-    ),
-    Claim(
-        "return-moments",
-        "Appendix D, lemma on returns",
-        "Centred returns are sub-exponential with the constant −4 / ln(1 − Λ(1 − P)).",
-        "Central moments, powers 1 to 20, over a grid of probabilities.",
-        check_return_moments,
-    ),
-    Claim(
-        "return-scale",
-        "Section 4, lemma on τ and b",
-        "Returns of fixed categories are sub-exponential with τ = b = −8e / ln(1 − Λ(1 − P)).",
-        "Moment condition in closed form, over a grid of probabilities and γ.",
-        check_return_scale,
-    ),
-    Claim(
-        "threshold-scale",
-        "Section 5.3, lemma on threshold policies",
-        "Returns of threshold policies are sub-exponential with τ ≤ 8e / ln(1 / (1 − ε)) and b²/τ² ≤ 1.",
-        "Moment condition with exact distributions, on random instances with probabilities down to 10⁻⁴.",
-        check_threshold_scale,
-    ),
-)

@@ -2,29 +2,28 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from departing import __version__
 from departing.model.files import atomic_write
+from departing.model.progress import Progress
 from departing.paper.claim import Claim, Finding, Findings, Scale
 
-ClaimProgress = Callable[[str], None]  # called with the key of each checked claim
 
-
-def check_all(claims: Sequence[Claim], scale: Scale, checkpoint: Path, progress: ClaimProgress) -> Findings:
+def check_all(claims: Sequence[Claim], scale: Scale, checkpoint: Path, progress: Progress) -> Findings:
     """Check all claims; findings are saved to `checkpoint`, and reused if it is of the same release and scale."""
     run = {"version": __version__, "quick": scale.quick, "movielens": str(scale.movielens)}
     known = _read(checkpoint, run)
-    for claim in claims:
+    for done, claim in enumerate(claims, 1):
         if claim.key not in known:
             started = time.perf_counter()
             known[claim.key] = replace(claim.check(scale), seconds=time.perf_counter() - started)
             document = {"run": run, "findings": {key: asdict(finding) for key, finding in known.items()}}
             with atomic_write(checkpoint) as part:
                 part.write_text(json.dumps(document), encoding="utf-8")
-        progress(claim.key)
+        progress(done, len(claims))
     return [(claim, known[claim.key]) for claim in claims]
 
 

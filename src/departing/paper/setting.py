@@ -9,7 +9,7 @@ from departing.model.belief import belief
 from departing.model.examples import blog
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
-from departing.paper.claim import Claim, Finding, Scale
+from departing.paper.claim import Finding, Scale, claim
 from departing.paper.exact import BLOG, walk_value
 from departing.planning.plot.threshold_plot import draw_thresholds
 from departing.plotting.figures import svg
@@ -19,8 +19,14 @@ from departing.simulation.simulate import simulate
 MAX_Z = 4.0  # standard errors; exceeded by chance in 1 of 16,000 comparisons
 
 
+@claim(
+    "protocol",
+    "Section 2, Algorithm 1",
+    "Users arrive one by one with a type drawn from q. A user clicks with probability P and stays; after a "
+    "no-click the user departs with probability Λ.",
+)
 def check_protocol(scale: Scale) -> Finding:
-    """Users simulated step by step against exact expectations of clicks and steps."""
+    """The reference simulation loop against exact expectations."""
     users, worst, outcomes = scale.of(200_000, 20_000), 0.0, np.zeros(4, np.int64)
     for seed in range(5):
         instance = random_instance("uniform", types=3, categories=3, seed=seed)
@@ -36,16 +42,26 @@ def check_protocol(scale: Scale) -> Finding:
     return Finding.of(bool(outcomes[CLICK_DEPART] == 0) and worst < MAX_Z, result)
 
 
+@claim(
+    "first-step",
+    "Section 2.1, Table 1",
+    "The first recommendation is clicked with probability 0.368 (category 1) or 0.394 (category 2).",
+)
 def check_first_step(_: Scale) -> Finding:
-    """Both probabilities of a first click, in fractions."""
+    """Exact fractions."""
     prior, click = BLOG
     first = [sum(q * p for q, p in zip(prior, row, strict=True)) for row in click]
     holds = first == [Fraction(368, 1000), Fraction(394, 1000)]
     return Finding.of(holds, f"Exactly {float(first[0])} and {float(first[1])}.")
 
 
+@claim(
+    "example-gaps",
+    "Section 2.1",
+    "E[V*] − E[V¹] > 0.0169 and E[V*] − E[V²] > 1.22 × 10⁻⁵; always category 2 is better than always category 1.",
+)
 def check_example_gaps(_: Scale) -> Finding:
-    """Gains of the best policy over the fixed categories, in fractions."""
+    """Exact fractions, for every number of recommendations before switching."""
     prior, click = BLOG
     best = max(walk_value(prior, click, [1] * n, 0) for n in range(40))
     gains = [best - walk_value(prior, click, [], a) for a in (0, 1)]
@@ -57,8 +73,13 @@ def check_example_gaps(_: Scale) -> Finding:
     )
 
 
+@claim(
+    "example-switch",
+    "Section 2.1",
+    "The best policy of the example recommends category 2 until iteration 7 and then category 1.",
+)
 def check_example_switch(_: Scale) -> Finding:
-    """Best number of recommendations of category 2 before switching, in fractions."""
+    """Exact fractions, for every number of recommendations before switching."""
     prior, click = BLOG
     fixed = walk_value(prior, click, [], 1)
     gains = {n: walk_value(prior, click, [1] * n, 0) - fixed for n in range(60)}
@@ -76,8 +97,9 @@ def check_example_switch(_: Scale) -> Finding:
     return finding.with_plot(plot, "Clicks per user against the switching step; category 2 is sports.")
 
 
+@claim("linear", "Section 2.1", "A learner restricted to fixed categories has linear regret.")
 def check_linear(scale: Scale) -> Finding:
-    """Loss per user of the best fixed category, in the example and on random instances."""
+    """Exact loss per user in the example; threshold policies against fixed ones on random instances."""
     best = walk_value(*BLOG, [1] * 6, 0)
     loss = min(best - walk_value(*BLOG, [], a) for a in (0, 1))
     beaten, n = 0, scale.of(2000, 200)
@@ -94,8 +116,9 @@ def check_linear(scale: Scale) -> Finding:
     )
 
 
+@claim("belief", "Section 5.1, belief update", "After a click the belief in type x is b P / (b P + (1 − b) P').")
 def check_belief(scale: Scale) -> Finding:
-    """`dp.belief` against the update after every click, in fractions."""
+    """dp.belief against the formula in exact fractions, along random walks."""
     rng, worst = np.random.default_rng(0), 0.0
     for _ in range(scale.of(500, 50)):
         b, rows = _random_fractions(rng)
@@ -109,8 +132,9 @@ def check_belief(scale: Scale) -> Finding:
     return Finding.of(worst < 1e-12, f"The largest difference along walks of 30 clicks is {worst:.1e}.")
 
 
+@claim("bellman", "Section 5.1, Bellman equation", "E[V(b)] = (click probability) · (1 + E[V(b')]).")
 def check_bellman(scale: Scale) -> Finding:
-    """Bellman equation of threshold policies, in fractions: one step, then the value at the next belief."""
+    """Exact fractions, for random beliefs and threshold policies."""
     rng, equal, n = np.random.default_rng(1), 0, scale.of(500, 50)
     for _ in range(n):
         q, click = _random_fractions(rng)
@@ -132,8 +156,13 @@ def _instance(q: Fraction, click: tuple[list[Fraction], list[Fraction]]) -> Inst
     return Instance([float(q), float(1 - q)], [[float(p) for p in row] for row in click])
 
 
+@claim(
+    "walk",
+    "Section 5.1, theorem on the expected return",
+    "A policy is a belief-category walk with value Σ b P₁ₓ^m₁ P₂ₓ^m₂ + (1 − b) P₁ᵧ^m₁ P₂ᵧ^m₂ over its steps.",
+)
 def check_walk(scale: Scale) -> Finding:
-    """Closed form of a walk against `dp.evaluate` and simulated users."""
+    """The sum in exact fractions against dp.evaluate on random walks, and against simulated users."""
     rng, outside, worst = np.random.default_rng(2), 0, 0.0
     n = scale.of(300, 40)
     for seed in range(n):
@@ -151,64 +180,3 @@ def check_walk(scale: Scale) -> Finding:
         f"The exact sum lies within the bounds of dp.evaluate for {n - outside} of {n} random walks. The mean of a "
         f"million simulated users deviates by at most {worst:.1f} standard errors.",
     )
-
-
-CLAIMS = (
-    Claim(
-        "protocol",
-        "Section 2, Algorithm 1",
-        "Users arrive one by one with a type drawn from q. A user clicks with probability P and stays; after a "
-        "no-click the user departs with probability Λ.",
-        "The reference simulation loop against exact expectations.",
-        check_protocol,
-    ),
-    Claim(
-        "first-step",
-        "Section 2.1, Table 1",
-        "The first recommendation is clicked with probability 0.368 (category 1) or 0.394 (category 2).",
-        "Exact fractions.",
-        check_first_step,
-    ),
-    Claim(
-        "example-gaps",
-        "Section 2.1",
-        "E[V*] − E[V¹] > 0.0169 and E[V*] − E[V²] > 1.22 × 10⁻⁵; always category 2 is better than always category 1.",
-        "Exact fractions, for every number of recommendations before switching.",
-        check_example_gaps,
-    ),
-    Claim(
-        "example-switch",
-        "Section 2.1",
-        "The best policy of the example recommends category 2 until iteration 7 and then category 1.",
-        "Exact fractions, for every number of recommendations before switching.",
-        check_example_switch,
-    ),
-    Claim(
-        "linear",
-        "Section 2.1",
-        "A learner restricted to fixed categories has linear regret.",
-        "Exact loss per user in the example; threshold policies against fixed ones on random instances.",
-        check_linear,
-    ),
-    Claim(
-        "belief",
-        "Section 5.1, belief update",
-        "After a click the belief in type x is b P / (b P + (1 − b) P').",
-        "dp.belief against the formula in exact fractions, along random walks.",
-        check_belief,
-    ),
-    Claim(
-        "bellman",
-        "Section 5.1, Bellman equation",
-        "E[V(b)] = (click probability) · (1 + E[V(b')]).",
-        "Exact fractions, for random beliefs and threshold policies.",
-        check_bellman,
-    ),
-    Claim(
-        "walk",
-        "Section 5.1, theorem on the expected return",
-        "A policy is a belief-category walk with value Σ b P₁ₓ^m₁ P₂ₓ^m₂ + (1 − b) P₁ᵧ^m₁ P₂ᵧ^m₂ over its steps.",
-        "The sum in exact fractions against dp.evaluate on random walks, and against simulated users.",
-        check_walk,
-    ),
-)

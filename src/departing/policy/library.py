@@ -113,7 +113,7 @@ def parse_policy(text: str, instance: Instance) -> Policy:
     return resolve_policy(policy, instance.categories)
 
 
-def describe(policy: Policy, instance: Instance) -> str:
+def describe(policy: object, instance: Instance) -> str:
     """Describe `policy` in one phrase, with the names of the instance's categories."""
     own = getattr(policy, "describe", None)
     try:

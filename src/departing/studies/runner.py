@@ -12,15 +12,16 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from departing.evaluation.bounds import Bounds
 from departing.learning.library import learner_from_dict
-from departing.learning.protocol import Learner
+from departing.learning.protocol import AssignedPolicy, Learner
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
+from departing.model.progress import Progress
 from departing.model.validation import check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
-from departing.policy.protocol import Policy
-from departing.simulation.regret_curve import regret_gap
-from departing.simulation.run import Run, UsersProgress, no_progress
+from departing.simulation.regret_curve import optimum_gap
+from departing.simulation.run import Progress as UsersProgress
+from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
@@ -40,8 +41,7 @@ def run_study(
     jobs: int | None = None,
     backend: str = "loky",
     scheduler: str | None = None,
-    started: Callable[[int, int], None] | None = None,
-    progress: UsersProgress | None = None,
+    progress: Progress | None = None,
 ) -> StudyResults:
     """Execute all runs of `study` that are not in `folder` yet, and gather the results.
 
@@ -59,10 +59,8 @@ def run_study(
         Backend of joblib, or Ray.
     scheduler : str, optional
         Address of a Dask scheduler such as "tcp://HOST:8786", by default a cluster on this machine.
-    started : callable, optional
-        Called once with the number of missing runs and the number of all runs.
     progress : callable, optional
-        Called with 1 after every run.
+        Called with the number of finished runs and the number of runs that were missing at the start.
 
     Returns
     -------
@@ -83,12 +81,10 @@ def run_study(
     store.open(study)
     finished = store.finished(store.parts)
     missing = list({job.key: job for job in study.jobs if job.key not in finished}.values())
-    if started is not None:
-        started(len(missing), len(study.jobs))
     failures: list[str] = []
     if missing:
         with _pool(backend, workers, scheduler) as pool:
-            failures = _run(store, missing, pool, progress or no_progress)
+            failures = _run(store, missing, pool, progress)
     results = store.gather(study)
     if failures:
         raise InputError(f"{len(failures)} of {len(study.jobs)} runs failed; the first: {failures[0]}")
@@ -97,21 +93,22 @@ def run_study(
 
 def most_used_policy(run: Run) -> str | None:
     """Description of the most frequent policy at the end of a run; None if the learner does not expose policies."""
-    if not run.regret_curve.policy_segments:
+    assert run.course is not None
+    if not run.course.pieces:
         return None
-    users: dict[Policy, int] = {}
+    users: dict[AssignedPolicy, int] = {}
     last = len(run.checkpoints) - 1
-    for segment in run.regret_curve.policy_segments:
-        if segment.interval == last:
-            users[segment.policy] = users.get(segment.policy, 0) + segment.users
-    return describe(max(users, key=lambda policy: users[policy]), run.regret_curve.instance)
+    for piece in run.course.pieces:
+        if piece.stretch == last:
+            users[piece.policy] = users.get(piece.policy, 0) + piece.users
+    return describe(max(users, key=lambda policy: users[policy]), run.course.instance)
 
 
 Finished = Generator[tuple[str, Record | str], None, None]  # keys with records, or with error messages
 Pool = Callable[[Iterator[Any]], Finished]
 
 
-def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: UsersProgress) -> list[str]:
+def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress | None) -> list[str]:
     """Compute the missing optima, then the missing runs; return the errors of runs that failed."""
     known = store.finished(store.optima)
     instances = {_optimum_key(job): job for job in missing}
@@ -123,17 +120,18 @@ def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: UsersProg
     optima = {key: store.read(store.optima, key) for key in instances}
     failures = []
     with closing(pool(delayed(_run_job)(job, optima[_optimum_key(job)]) for job in missing)) as finished:
-        for key, record in finished:
+        for done, (key, record) in enumerate(finished, 1):
             if isinstance(record, dict):
                 store.write(store.parts, key, record)
             else:
                 failures.append(record)
-            progress(1)
+            if progress is not None:
+                progress(done, len(missing))
     return failures
 
 
 def _optimum_key(job: Job) -> str:
-    return key_of({"instance": job.case.instance.to_dict(), "gap": regret_gap(job.users)})
+    return key_of({"instance": job.case.instance.to_dict(), "gap": optimum_gap(job.users)})
 
 
 def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
@@ -142,7 +140,7 @@ def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
 
 def optimum_record(instance: Instance, users: int) -> Record:
     """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`."""
-    optimum = plan(instance, gap=regret_gap(users))
+    optimum = plan(instance, gap=optimum_gap(users))
     return {"lower": optimum.lower, "upper": optimum.upper, "fixed_value": instance.best_fixed[1]}
 
 
@@ -173,11 +171,12 @@ def run_learner(
         instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, progress=progress
     )
     seconds = time.perf_counter() - started
+    assert run.course is not None
     record = {
         "users": run.checkpoints.tolist(),
-        "regret": None if run.regret_curve.policy_segments is None else run.regret.tolist(),
-        "realised": run.realised_regret.tolist(),
-        "clicks": run.regret_curve.clicks.tolist(),
+        "regret": None if run.course.pieces is None else run.regret.tolist(),
+        "realised": run.realised.tolist(),
+        "clicks": run.course.clicks.tolist(),
         "optimum": best.value,
         "fixed_value": optimum["fixed_value"],
         "engine": run.engine,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from departing.service.api.problems import STATUSES
+from departing.service.api.messages import ProblemCode
 from departing.service.user import RejectionCode
 from helpers.servers import serving
 
@@ -70,6 +70,6 @@ def test_the_page_lists_every_call(tmp_path):
 
 def test_the_page_lists_every_problem_and_every_rejection_of_feedback():
     table = {code: int(status) for code, status in re.findall(r"^\| `(\w+)` \| (\d+) \|", PAGE, re.MULTILINE)}
-    assert table == STATUSES
+    assert table == {code: code.status for code in ProblemCode}
     for code in RejectionCode:
         assert f"| `{code}` | " in PAGE

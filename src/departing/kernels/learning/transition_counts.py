@@ -1,4 +1,4 @@
-"""Record of what users did at every counts: nodes in a hash table of counts."""
+"""Observed transitions of the count graph: nodes in a hash table of counts."""
 
 from departing.kernels.compiling import kernel
 from departing.kernels.hash_table import find_slot, row_key
@@ -18,13 +18,15 @@ def _find_or_add(row, nodes, depth, slots, multipliers, size, steps):
 
 
 @kernel
-def record(counts, categories, outcomes, limit, nodes, depth, seen, here, child, slots, multipliers, size, row):
-    """Record users with `counts[n, K, 4]`, shown `categories[n]`: `outcomes[n, 4]` of them had each outcome.
+def add_transitions(
+    counts, categories, users, limit, nodes, depth, outcomes, open_users, child, slots, multipliers, size, row
+):
+    """Add users with `counts[n, K, 4]`, shown `categories[n]`: `users[n, 4]` of them had each outcome.
 
-    A node is counts of clicks and stays, `nodes[i, 2K]`, after `depth[i]` steps. `seen[i, K, 4]` are the outcomes at
-    it, `here[i]` the users who arrived there and have no later step recorded, `child[i, K, 2]` the nodes after it.
-    Steps after the first `limit` are ignored. The arrays must have space for three more nodes for every row; `row` is
-    scratch. Returns the number of nodes.
+    A node is counts of clicks and stays, `nodes[i, 2K]`, after `depth[i]` steps. `outcomes[i, K, 4]` are the users by
+    category and outcome, `open_users[i]` those without a later outcome, `child[i, K, 2]` the nodes after a click and
+    after a stay. Steps after the first `limit` are ignored. The arrays must have space for three more nodes for every
+    row; `row` is scratch. Returns the number of nodes.
     """
     n_categories = counts.shape[1]
     for r in range(counts.shape[0]):
@@ -38,14 +40,14 @@ def record(counts, categories, outcomes, limit, nodes, depth, seen, here, child,
         node, size = _find_or_add(row, nodes, depth, slots, multipliers, size, steps)
         a, total = categories[r], 0
         for o in range(4):
-            seen[node, a, o] += outcomes[r, o]
-            total += outcomes[r, o]
-        here[node] -= min(here[node], total)
+            outcomes[node, a, o] += users[r, o]
+            total += users[r, o]
+        open_users[node] -= min(open_users[node], total)
         for o in range(2):
-            if outcomes[r, o] > 0:
+            if users[r, o] > 0:
                 if child[node, a, o] < 0:
                     row[2 * a + o] += 1
                     child[node, a, o], size = _find_or_add(row, nodes, depth, slots, multipliers, size, steps + 1)
                     row[2 * a + o] -= 1
-                here[child[node, a, o]] += outcomes[r, o]
+                open_users[child[node, a, o]] += users[r, o]
     return size

@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from departing.evaluation.traversal import Booleans, first_level, traverse
+from departing.evaluation.forward import Booleans, Frontier
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.plan import Plan
 from departing.planning.policy_text import SETTLED
 from departing.planning.problem import Problem
+from departing.policy.protocol import recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 COLUMNS = 5
@@ -102,19 +103,18 @@ def _levels(plan: Plan, columns: int) -> list[_Level]:
     instance, n_types = plan.instance, plan.instance.n_types
     go = instance.outcome_probabilities[:, [CLICK, STAY]]
     start = np.concatenate([Problem.of(instance).prior, np.zeros(n_types)])  # the second half has ended
+    frontier = Frontier(instance, start)
     levels: list[_Level] = []
-    for level in traverse(first_level(instance, plan.policy, start)):
-        if len(levels) == columns:
-            break
-        live, ended = np.split(level.weights, 2, axis=1)
-        moving = ((live + ended) * level.switch_bounds).sum(axis=1)
+    while len(levels) < columns and len(frontier):
+        live, ended = np.split(frontier.weights, 2, axis=1)
+        categories = recommended(plan.policy, frontier.counts)
+        moving = ((live + ended) * switch_probability_bounds(plan.policy, frontier.counts, instance)).sum(axis=1)
         settled = moving <= SETTLED * (live + ended).sum(axis=1)
         shares, gone_by = live.sum(axis=1), float(ended.sum())
         ended, live = np.where(settled[:, None], live + ended, ended), np.where(settled[:, None], 0.0, live)
-        probabilities = go[level.categories]
-        level.flows = np.concatenate([live[:, None] * probabilities, ended[:, None] * probabilities], axis=2)
-        flows = level.flows[:, :, :n_types].sum(axis=2)
-        levels.append(_Level(level.categories, shares, settled, level.child, flows, gone_by))
+        flows = np.concatenate([live[:, None] * go[categories], ended[:, None] * go[categories]], axis=2)
+        child = frontier.advance(categories, flows)
+        levels.append(_Level(categories, shares, settled, child, flows[:, :, :n_types].sum(axis=2), gone_by))
     return levels
 
 

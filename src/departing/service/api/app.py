@@ -9,13 +9,12 @@ from typing import Any
 from departing.service.api.auth import PUBLIC, ApiKeys, check_local
 from departing.service.api.messages import ProblemCode
 from departing.service.api.openapi import openapi
-from departing.service.api.problems import ProblemError, as_problem
-from departing.service.api.routes import JSON, Endpoints, Response, Route, encode
+from departing.service.api.problems import BODY_TIMEOUT, ProblemError, as_problem
+from departing.service.api.routes import JSON, USERS, Endpoints, Response, Route, encode
 from departing.service.service import Service
 
 MAX_BODY = 1 << 20  # bytes; 1,000 feedback rows whose event IDs are 100 escaped characters take 645 kB
 MAX_DISCARDED = 1 << 16  # bytes of a rejected body that are read so that the connection stays usable
-BODY_TIMEOUT = 10.0  # seconds for a body to arrive: slow networks against callers that hold connections
 JSON_HEADERS = [("content-type", JSON)]
 
 
@@ -46,7 +45,7 @@ class App:
         self.routes = self._endpoints.table()
         document = 200, JSON_HEADERS, json.dumps(openapi(self.routes)).encode()
         self.routes.append(Route("GET", "/openapi.json", PUBLIC, lambda _: document))
-        self._exact = {(route.method, route.path): route for route in self.routes}
+        self._table = {(route.method, route.path): route for route in self.routes}
 
     async def close(self) -> None:
         """Stop work in other processes and threads."""
@@ -66,13 +65,15 @@ class App:
             return await self._dispatch(scope, protocol)
         except Exception as error:
             problem = as_problem(error)
-            self.service.counters[f"problems_{problem.status}"] += 1
+            self.service.counters[f"problems_{problem.code.status}"] += 1
             headers = [("content-type", "application/problem+json"), *problem.headers]
-            return problem.status, headers, encode(problem.details())
+            return problem.code.status, headers, encode(problem.details())
 
     async def _dispatch(self, scope: Any, protocol: Any) -> Response:
-        method, path = scope.method, scope.path
-        route = self._exact.get((method, path)) or self._with_parameter(method, path)
+        method, path, user = scope.method, scope.path, ""
+        if path.startswith(USERS):
+            path, user = USERS + "{user}", path[len(USERS) :]
+        route = self._table.get((method, path))
         if not self.keys.required:
             check_local(scope.headers)
         if route is not None:
@@ -86,7 +87,7 @@ class App:
         if route is None:
             raise self._no_route(method, path)
         if route.request is None:
-            argument = path[len(route.prefix) :] if route.prefix else scope.query_string
+            argument = scope.query_string if path == scope.path else user
         elif len(body) > MAX_BODY:
             raise ProblemError(ProblemCode.BODY_TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
         else:
@@ -96,15 +97,8 @@ class App:
             result = await result
         return result if isinstance(result, tuple) else (200, JSON_HEADERS, encode(result))
 
-    def _with_parameter(self, method: str, path: str) -> Route | None:
-        """The route with a path parameter that matches."""
-        for route in self.routes:
-            if route.method == method and route.prefix and path.startswith(route.prefix):
-                return route
-        return None
-
     def _no_route(self, method: str, path: str) -> ProblemError:
-        methods = [r.method for r in self.routes if r.path == path or (r.prefix and path.startswith(r.prefix))]
+        methods = [route.method for route in self.routes if route.path == path]
         if not methods:
             detail = f"There is no path {path:.100}; /openapi.json lists all paths."
             return ProblemError(ProblemCode.UNKNOWN_PATH, detail)
@@ -113,24 +107,13 @@ class App:
         return ProblemError(ProblemCode.METHOD_NOT_ALLOWED, detail, ("allow", allowed))
 
     async def _body(self, scope: Any, protocol: Any) -> bytes:
-        """The body of a request; callers from other machines must send it in time."""
-        if not self.keys.required:
-            return await _read(scope, protocol)
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                return await _read(scope, protocol)
-        except TimeoutError as error:
-            detail = f"The body did not arrive within {BODY_TIMEOUT:g} seconds."
-            raise ProblemError(ProblemCode.REQUEST_TIMEOUT, detail) from error
-
-
-async def _read(scope: Any, protocol: Any) -> bytes:
-    """The whole body, or the beginning of one that is far too large."""
-    if int(scope.headers.get("content-length") or MAX_BODY) < MAX_BODY:
-        return bytes(await protocol())
-    body = bytearray()
-    async for part in protocol:
-        body += part
-        if len(body) > 8 * MAX_BODY:
-            break
-    return bytes(body)
+        """The whole body, or the beginning of one that is far too large; callers with keys must send it in time."""
+        async with asyncio.timeout(BODY_TIMEOUT if self.keys.required else None):
+            if int(scope.headers.get("content-length") or MAX_BODY) < MAX_BODY:
+                return bytes(await protocol())
+            body = bytearray()
+            async for part in protocol:
+                body += part
+                if len(body) > 8 * MAX_BODY:
+                    break
+        return bytes(body)

@@ -4,7 +4,7 @@ Requests with unknown fields or values out of range are rejected with status 422
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -302,21 +302,29 @@ class CategoryRequest(Struct, forbid_unknown_fields=True):
 
 
 class ProblemCode(StrEnum):
-    """Stable codes of rejected requests."""
+    """Stable codes of rejected requests, each with its HTTP status."""
 
-    INVALID_JSON = "invalid_json"
-    INVALID_REQUEST = "invalid_request"
-    BODY_TOO_LARGE = "body_too_large"
-    REQUEST_TIMEOUT = "request_timeout"
-    KEY_REQUIRED = "key_required"
-    ADMIN_KEY_REQUIRED = "admin_key_required"
-    LOCAL_ONLY = "local_only"
-    RATE_LIMITED = "rate_limited"
-    NOT_FOUND = "not_found"
-    UNKNOWN_PATH = "unknown_path"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    STORE_UNAVAILABLE = "store_unavailable"
-    INTERNAL_ERROR = "internal_error"
+    status: int
+
+    def __new__(cls, code: str, status: int) -> Self:
+        """Make a string with a status."""
+        member = str.__new__(cls, code)
+        member._value_, member.status = code, status
+        return member
+
+    INVALID_JSON = "invalid_json", 400
+    KEY_REQUIRED = "key_required", 401
+    ADMIN_KEY_REQUIRED = "admin_key_required", 403
+    LOCAL_ONLY = "local_only", 403
+    NOT_FOUND = "not_found", 404
+    UNKNOWN_PATH = "unknown_path", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    REQUEST_TIMEOUT = "request_timeout", 408
+    BODY_TOO_LARGE = "body_too_large", 413
+    INVALID_REQUEST = "invalid_request", 422
+    RATE_LIMITED = "rate_limited", 429
+    INTERNAL_ERROR = "internal_error", 500
+    STORE_UNAVAILABLE = "store_unavailable", 503
 
 
 class ProblemDetails(Struct):

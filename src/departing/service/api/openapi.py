@@ -9,7 +9,6 @@ import msgspec
 from departing import __version__
 from departing.service.api import messages as m
 from departing.service.api.auth import PUBLIC
-from departing.service.api.problems import STATUSES
 from departing.service.api.routes import JSON, Route
 
 PROBLEM = "application/problem+json"
@@ -58,12 +57,12 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     }
     problem = {PROBLEM: {"schema": schema_of[m.ProblemDetails]}}
     for status in _problem_statuses(route):
-        codes = ", ".join(f"`{code}`" for code, each in STATUSES.items() if each == status)
+        codes = ", ".join(f"`{code}`" for code in m.ProblemCode if code.status == status)
         description = f"{HTTPStatus(status).phrase}: {codes}."
         operation["responses"][str(status)] = {"description": description, "content": problem}
     if route.request is not None:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[route.request]}}}
-    if route.prefix:
+    if "{user}" in route.path:
         user = {"name": "user", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         operation["parameters"].append(user)
     if route.access == PUBLIC:
@@ -76,7 +75,7 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
 def _problem_statuses(route: Route) -> list[int]:
     """The statuses of problems that a call may get."""
     statuses = {403, 500} if route.access == PUBLIC else {401, 403, 429, 500, 503}
-    statuses |= {404, 422} if route.prefix else set()
+    statuses |= {404, 422} if "{user}" in route.path else set()
     statuses |= {422} if route.query else set()
     statuses |= {408} if route.method != "GET" else set()
     statuses |= {400, 404, 413, 422} if route.request is not None else set()

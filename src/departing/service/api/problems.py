@@ -12,25 +12,12 @@ from departing.service.rollout import NotFoundError
 from departing.service.store.base import StoreError
 from departing.service.store.connection import UnreachableError
 
-STATUSES = {
-    ProblemCode.INVALID_JSON: 400,
-    ProblemCode.KEY_REQUIRED: 401,
-    ProblemCode.ADMIN_KEY_REQUIRED: 403,
-    ProblemCode.LOCAL_ONLY: 403,
-    ProblemCode.NOT_FOUND: 404,
-    ProblemCode.UNKNOWN_PATH: 404,
-    ProblemCode.METHOD_NOT_ALLOWED: 405,
-    ProblemCode.REQUEST_TIMEOUT: 408,
-    ProblemCode.BODY_TOO_LARGE: 413,
-    ProblemCode.INVALID_REQUEST: 422,
-    ProblemCode.RATE_LIMITED: 429,
-    ProblemCode.INTERNAL_ERROR: 500,
-    ProblemCode.STORE_UNAVAILABLE: 503,
-}
-# The first entry that matches counts: UnreachableError and NotFoundError are InputErrors.
+BODY_TIMEOUT = 10.0  # seconds for a body to arrive: slow networks against callers that hold connections
+# The first entry that matches counts: some of these classes are subclasses of later ones.
 CAUSES: tuple[tuple[tuple[type[Exception], ...], ProblemCode, str], ...] = (
     ((msgspec.ValidationError,), ProblemCode.INVALID_REQUEST, "Invalid request: {}."),
     ((msgspec.DecodeError, UnicodeDecodeError), ProblemCode.INVALID_JSON, "The body is not valid JSON: {}."),
+    ((TimeoutError,), ProblemCode.REQUEST_TIMEOUT, f"The body did not arrive within {BODY_TIMEOUT:g} seconds."),
     ((NotFoundError,), ProblemCode.NOT_FOUND, "{}"),
     ((UnreachableError, StoreError, OSError, sqlite3.Error), ProblemCode.STORE_UNAVAILABLE, "{}"),
     ((InputError,), ProblemCode.INVALID_REQUEST, "{}"),
@@ -43,11 +30,12 @@ class ProblemError(Exception):
 
     def __init__(self, code: ProblemCode, detail: str, *headers: tuple[str, str]) -> None:
         super().__init__(detail)
-        self.code, self.status, self.headers = code, STATUSES[code], headers
+        self.code, self.headers = code, headers
 
     def details(self) -> ProblemDetails:
         """The response body; `code` tells problems of one status apart, so `type` stays the RFC's default."""
-        return ProblemDetails("about:blank", HTTPStatus(self.status).phrase, self.status, self.code, str(self))
+        status = self.code.status
+        return ProblemDetails("about:blank", HTTPStatus(status).phrase, status, self.code, str(self))
 
 
 def as_problem(error: Exception) -> ProblemError:

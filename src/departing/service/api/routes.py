@@ -30,6 +30,7 @@ PAGE_HEADERS = [
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'",
     ),
 ]
+USERS = "/v1/users/"  # the one path with a parameter, as in /v1/users/{user}
 encode = msgspec.json.Encoder().encode
 
 
@@ -58,11 +59,6 @@ class Route:
     def decode(self) -> Callable[[bytes], Any]:
         """The decoder of the body."""
         return msgspec.json.Decoder(self.request).decode
-
-    @cached_property
-    def prefix(self) -> str:
-        """The part of the path before a path parameter; empty if there is none."""
-        return self.path.partition("{")[0] if "{" in self.path else ""
 
 
 class Endpoints:

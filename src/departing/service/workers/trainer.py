@@ -12,8 +12,9 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.likelihood import MixtureLikelihood
-from departing.learning.bayes import Bayes, planned
-from departing.learning.files import alive, plain
+from departing.learning.bayes import Bayes
+from departing.learning.files import decode_state, encode_state
+from departing.learning.model_learner import plan_for_learning
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Instance
@@ -52,9 +53,8 @@ class ServedBayes(Bayes):
 
         `arrived` users have come so far; `allowed` are the categories that may be shown.
         """
-        self.arrived, self.stored, self.allowed = arrived, stored, allowed
-        if allowed is not None:
-            self._tried = [policy for policy in self._tried if set(policy.phase_categories.tolist()) <= set(allowed)]
+        self.arrived, self.stored = arrived, stored
+        self.restrict(allowed)
         return self._block()
 
 
@@ -105,9 +105,9 @@ class Trainer:
 
     def _resume(self) -> ServedBayes | None:
         """Return the learner of an earlier process, if it has as many types."""
-        learner = self.store.setting("learner", lambda state: ServedBayes.from_state(alive(state)))
+        learner = self.store.setting("learner", lambda state: ServedBayes.from_state(decode_state(state)))
         assert learner is None or isinstance(learner, ServedBayes)
-        return learner if learner is not None and learner.n_types == self.types else None
+        return learner if learner is not None and learner.types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; return whether versions were published."""
@@ -138,11 +138,11 @@ class Trainer:
     def _publish(self, names: Sequence[str], trials: list[tuple[Policy, int]], learner: ServedBayes) -> None:
         """Publish the policies of the next users; the one with most users is for all after them."""
         instance = _ordered(learner.instance(), names)
-        best = planned(instance, learner.allowed)
+        best = plan_for_learning(instance, learner.allowed)
         versions = [self._version(policy, instance, best, learner) for policy, _ in trials]
         largest = max(range(len(trials)), key=lambda i: trials[i][1])
         versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
-        state = json.dumps(plain(learner.state()))
+        state = json.dumps(encode_state(learner.state()))
 
         def writes(first: int) -> list[Write]:
             for number, version in enumerate(versions, first):

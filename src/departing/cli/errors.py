@@ -1,0 +1,81 @@
+"""Error messages and exit codes of all commands."""
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any, NoReturn
+
+import typer
+from typer.models import OptionInfo
+
+from departing.model.errors import InputError
+
+
+def report_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `command` so that input errors print one message on stderr and exit with code 2."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except InputError as error:
+            fail(f"Error: {_with_options(error, command, kwargs)}")
+        except BrokenPipeError:  # the reader of our output has closed it
+            _discard_output()
+        except OSError as error:
+            _discard_output()
+            fail(f"Error: Cannot write the output: {error.strerror or error}.")
+        except MemoryError:
+            fail("Error: Not enough memory. Try fewer users, types or nodes.")
+        except (KeyboardInterrupt, SystemError) as error:
+            # A compiled function that is interrupted while it starts raises a SystemError.
+            if not is_interrupt(error):
+                raise
+            fail("Interrupted. No partial files were written.")
+
+    return wrapper
+
+
+def _with_options(error: InputError, command: Callable[..., None], given: dict[str, Any]) -> str:
+    """Message of an error with the options of the command in place of the library's parameters."""
+    options, message, name = _options(command), str(error), error.parameter
+    # A learner's own parameter may share the name of an option that is not at fault, so the option must be given.
+    if name in options and given.get(name) != inspect.signature(command).parameters[name].default:
+        message = options[name] + message.removeprefix(name)
+    return re.sub(r"`(\w+)`", lambda match: options.get(match[1], match[1]), message)
+
+
+def _options(command: Callable[..., None]) -> dict[str, str]:
+    """Options of a command by the names of its parameters."""
+    options = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        for info in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(info, OptionInfo):  # inside Annotated, its first declaration is stored as its default
+                declared = (each for each in (info.default, *(info.param_decls or ())) if isinstance(each, str))
+                options[name] = next(declared, "--" + name.replace("_", "-"))
+    return options
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Return True if `error` was caused by Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _discard_output() -> None:
+    """Redirect stdout to the null device, so that closing it raises no second error."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def fail(message: str) -> NoReturn:
+    """Print `message` on stderr and exit with code 2."""
+    print(message, file=sys.stderr)
+    raise typer.Exit(2)

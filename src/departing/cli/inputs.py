@@ -1,0 +1,74 @@
+"""Parsing and validation of arguments."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from departing.model.errors import InputError
+
+if TYPE_CHECKING:
+    from departing.model.instance import Instance
+
+MIN_RESAMPLES = 20  # with fewer, the ends of a 95% interval are the extremes of the sample
+
+
+def exclusive(option: str, **others: object) -> None:
+    """Raise if one of the `others` is given (not None) together with `option`."""
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{option} and --{name.replace('_', '-')} cannot be combined.")
+
+
+def load_instance(name: str) -> "Instance":
+    """Load an instance from a file, or an example by its name."""
+    from departing.model.examples import EXAMPLES
+    from departing.model.instance import Instance
+
+    if name in EXAMPLES:
+        return EXAMPLES[name]()
+    if not Path(name).suffix:
+        known = ", ".join(EXAMPLES)
+        raise InputError(f"There is no instance {name!r}; expected a .toml or .json file, or one of {known}.")
+    return Instance.load(name)
+
+
+def policy_label(text: str, description: str) -> str:
+    """Description of a policy, preceded by its file if it was loaded from one."""
+    return f"{text}: {description}" if Path(text).suffix.lower() in (".toml", ".json") else description
+
+
+def check_files(output: Path | None = None, plot: Path | None = None, suffixes: Sequence[str] | None = None) -> None:
+    """Raise before the computation if a file cannot be written; `suffixes` of the output: documents by default."""
+    from departing.model.files import DOCUMENT_SUFFIXES, check_writable
+
+    if output is not None:
+        check_writable(output, tuple(suffixes or DOCUMENT_SUFFIXES))
+    if plot is not None:
+        from departing.plotting.figures import FIGURE_SUFFIXES
+
+        check_writable(plot, FIGURE_SUFFIXES)
+
+
+def check_resamples(bootstrap: int, optional: bool = False) -> int:
+    """Number of bootstrap resamples; 0 is accepted if the bootstrap is `optional`."""
+    from departing.model.validation import check_int
+
+    if optional and bootstrap == 0:
+        return 0
+    return check_int("bootstrap", bootstrap, MIN_RESAMPLES, 10**5)
+
+
+def parse_int(parameter: str, text: str) -> int:
+    """Parse an integer, also if written like 1e12 or 1_000_000."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.5
+    if not value.is_integer() or abs(value) > 1e18:
+        raise InputError(f"{parameter} is {text!r:.40}; expected an integer such as 1000000 or 1e6.", parameter)
+    return int(value)
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Split names at commas."""
+    return None if text is None else [name.strip() for name in text.split(",")]

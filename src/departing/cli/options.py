@@ -1,0 +1,24 @@
+"""Arguments and options shared by several commands."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
+INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard or magazine."
+
+InstanceArgument = Annotated[str, typer.Argument(metavar="INSTANCE", help=INSTANCE_HELP)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Seed = Annotated[int, typer.Option(help="Random seed; equal seeds give equal results.")]
+Users = Annotated[str, typer.Option(metavar="N", help="Number of users, such as 1000 or 1e6.")]
+Confidence = Annotated[float, typer.Option(help="Confidence level of intervals, between 0 and 1.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a plot (.svg, .png or .pdf).")]
+
+
+def output_option(description: str) -> Any:
+    """Option `--output` or `-o`."""
+    return typer.Option("--output", "-o", metavar="FILE", help=description)
+
+
+InstanceOutput = Annotated[Path | None, output_option("Write the instance (.toml or .json).")]

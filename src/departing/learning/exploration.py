@@ -1,0 +1,261 @@
+"""Exploration by the value of information: how many users try another policy than the greedy one."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from departing.learning.candidates import Candidates, InstanceBatch
+from departing.learning.information_gain import MAX_STEPS, InformationGain
+from departing.learning.posterior import DIFFERENCE_STEP, Mode
+from departing.model.counts import Integers
+from departing.model.instance import Floats
+from departing.policy.protocol import Policy
+from departing.policy.schedule import Fixed, Schedule, simplest_schedule
+
+# No study has compared other values of the constants of this file, except COST_MULTIPLIER: they were set by hand.
+
+# Numbers of exploring users that are compared: shares of the block, small numbers, and multiples of the users so far
+# (campaigns over many blocks, since a little information often has no value). A finer grid costs time only.
+BLOCK_SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])
+FEW_USERS = np.array([1, 3, 10, 30, 100])
+CAMPAIGNS = np.array([0.1, 0.3, 1.0])
+MAX_BLOCK_SHARE = float(BLOCK_SHARES[0])  # the rest of a block plays the greedy policy
+# Ends of the periods of future users, as multiples of the users so far; the gain is computed once per period. Beyond
+# the last end it is ignored, since later blocks decide again.
+PERIOD_ENDS = (1.0, 3.0, 10.0, 30.0)
+MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come if their number is unknown
+MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled; each costs 2d valuations per mode
+MAX_TRIALS = 3  # different policies that explore in one block; each adds one search over policies
+# Weight of the normal model of an advantage against the samples, in samples, where both spreads agree. Higher values
+# smooth the chance of the samples more, and miss advantages that are not normal.
+NORMAL_WEIGHT = 60.0
+BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
+# Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
+# posterior: a real advantage is still there in the next block, a chance result is not.
+BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
+# Discount of the average advantage of earlier blocks, per block, and additionally after a block that explored, which
+# changes the posterior. Higher values average over more blocks and react later.
+DISCOUNT, EXPLORED_DISCOUNT = 0.85, 0.3
+# The gain must exceed the cost times 1 + 3 sqrt(users so far / users to come). In studies/open-problems.toml with
+# seed 0, 0.55 to 1 times the cost passed 19 of 20 runs with 3 categories and 2 types (18 with these values) but 11
+# with 3 and 3 (16 with these): docs/limitations/learner-benchmarks.md.
+COST_MULTIPLIER, COST_MULTIPLIER_SLOPE = 1.0, 3.0
+TINY = 1e-300  # guards divisions by zero
+
+
+@dataclass
+class ExplorationBudget:
+    """Expected clicks spent on exploration, and the advantages over the greedy policy seen in earlier blocks.
+
+    `advantages` has for every schedule a discounted number of samples, and the mean over them of the positive part of
+    its advantage. One block has too few samples to find a rare advantage, or to distinguish it from chance.
+    """
+
+    spent: float = 0.0
+    greedy: Schedule | None = None
+    advantages: dict[Policy, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def available(self) -> float:
+        """Expected clicks that the next block may spend."""
+        return BUDGET_CLICKS + BUDGET_SHARE * self.spent
+
+    def set_greedy(self, greedy: Policy) -> None:
+        """Discard the advantages if they were over another greedy policy."""
+        if greedy != self.greedy:
+            self.advantages = {}
+        self.greedy = greedy if isinstance(greedy, Schedule) else None
+
+    def record(self, candidates: Candidates, cost: float) -> None:
+        """Add the advantages seen in a block, and its cost."""
+        discount = DISCOUNT * (EXPLORED_DISCOUNT if cost else 1.0)
+        self.spent += cost
+        positive = np.maximum(candidates.advantages, 0.0) @ candidates.weights
+        size = 1 / float((candidates.weights**2).sum())
+        previous, self.advantages = self.advantages, {}
+        for policy, now in zip(candidates.policies, positive.tolist(), strict=True):
+            if isinstance(policy, Schedule):
+                n, mean = previous.get(policy, (0.0, 0.0))
+                self.advantages[policy] = discount * (n + size), (n * mean + size * now) / (n + size)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to resume."""
+        advantages = [[policy, *pair] for policy, pair in self.advantages.items()]
+        return {"spent": self.spent, "greedy": self.greedy, "advantages": advantages}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "ExplorationBudget":
+        """Create a budget that continues from a `state`."""
+        return cls(state["spent"], state["greedy"], {policy: (n, mean) for policy, n, mean in state["advantages"]})
+
+
+class GainModel:
+    """The expected gain per user of switching to an alternative after more information.
+
+    At each mode k the advantage of alternative c over the greedy policy is modelled as normal, with the mean
+    `mean[k, c]` and standard deviation `spread[k, c]` of the samples. Information reduces the posterior variance of
+    the advantage along its gradient `slope[k, d, c]`, by the precision `precision[k, d, d]` of the mode. `share[k]`
+    is the posterior probability of each mode.
+    """
+
+    def __init__(self, candidates: Candidates, budget: ExplorationBudget) -> None:
+        samples = candidates.samples
+        self.modes = samples.modes
+        weight = (samples.owner == np.arange(len(self.modes))[:, None]) * samples.weights
+        self.share = np.maximum(weight.sum(axis=1), TINY)
+        advantages = candidates.advantages
+        mean = weight @ advantages.T / self.share[:, None]
+        spread = np.sqrt(np.maximum(weight @ (advantages**2).T / self.share[:, None] - mean**2, 0.0))
+        expected = self.share @ positive_part(mean, spread)
+        expected[candidates.greedy_index] = -1.0
+        self.alternatives = np.argsort(-expected, kind="stable")[:MAX_ALTERNATIVES]
+        self.mean, self.spread = mean[:, self.alternatives], spread[:, self.alternatives]
+        self.precision = np.array([mode.precision for mode in self.modes])
+        self.slope = np.array([self._slopes(candidates, mode) for mode in self.modes])
+        self.variance = np.maximum(
+            np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.precision, self.slope)), TINY
+        )
+        earlier = [budget.advantages.get(candidates.policies[c], (0.0, 0.0)) for c in self.alternatives]
+        self._calibrate(weight, advantages[self.alternatives], *np.array(earlier).T)
+
+    def _calibrate(self, weight: Floats, advantages: Floats, earlier_n: Floats, earlier_mean: Floats) -> None:
+        """Match the expected positive part of the normal model to that of the samples, of this and earlier blocks.
+
+        Where the samples show less, the model is scaled down by `factor[k, c]`; where they show more, the spread is
+        increased. The model counts as many samples itself where the samples spread as the curvature predicts.
+        """
+        model = positive_part(self.mean, self.spread)
+        sampled = weight @ np.maximum(advantages, 0.0).T / self.share[:, None]
+        size = (self.share**2 / np.maximum((weight**2).sum(axis=1), TINY))[:, None]
+        now, total_size = self.share @ sampled, 1 / (weight.sum(axis=0) ** 2).sum()
+        pooled = (total_size * now + earlier_n * earlier_mean) / (total_size + earlier_n)
+        sampled = np.where(now > 0, sampled * (pooled / np.maximum(now, TINY)), pooled)
+        size = size + earlier_n * self.share[:, None]
+        linear = np.sqrt(self.variance)
+        agreement = np.minimum(linear, self.spread) / np.maximum(np.maximum(linear, self.spread), TINY)
+        model_size = NORMAL_WEIGHT * agreement**4
+        target = (size * sampled + model_size * model) / (size + model_size)
+        self.factor = np.minimum(1.0, target / np.maximum(model, TINY))
+        low, high = self.spread, self.spread + 10 * np.abs(self.mean) + 10 * target
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            short = positive_part(self.mean, middle) < target
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        self.spread = np.where(target > model, high, self.spread)
+
+    def _slopes(self, candidates: Candidates, mode: Mode) -> Floats:
+        """Return the gradient of the advantages with respect to the parameters, `[d, c]`."""
+        batch = InstanceBatch.of(mode.neighbours)
+        rows = [candidates.greedy_index, *self.alternatives]
+        values = np.array([batch.values(candidates.policies[c], candidates.plans) for c in rows])
+        d = values.shape[1] // 2
+        slopes = (values[:, :d] - values[:, d:]) / (2 * DIFFERENCE_STEP)
+        return np.asarray((slopes[1:] - slopes[0]).T)
+
+    def gain(self, fisher: Floats, divergence: Floats) -> Floats:
+        """Return the expected gain per user `[G]` of playing the best alternative if it then has an advantage.
+
+        `fisher[G, k, d, d]` is added to the precision of the modes; `divergence[G, k, i]` separates them.
+        """
+        posterior = self.share * np.exp(-np.minimum(divergence, 600.0))
+        posterior /= posterior.sum(axis=2, keepdims=True)
+        mean = posterior @ self.mean
+        remaining = np.linalg.solve(
+            self.precision + fisher, np.broadcast_to(self.slope, (*fisher.shape[:2], *self.slope.shape[1:]))
+        )
+        resolved = np.sqrt(np.clip(1 - np.einsum("kdc,gkdc->gkc", self.slope, remaining) / self.variance, 0.0, 1.0))
+        spread = resolved * np.maximum(self.spread, np.sqrt(self.variance))
+        expected = positive_part(mean, spread) * self.factor
+        return np.asarray(np.einsum("k,gkc->gc", self.share, expected).max(axis=1))
+
+
+def positive_part(mean: Floats, spread: Floats) -> Floats:
+    """Return the expected positive part of normal variables (the expected improvement).
+
+    >>> positive_part(np.array([0.0, 1.0]), np.array([1.0, 0.0])).round(4)
+    array([0.3989, 1.    ])
+    """
+    z = np.clip(mean / np.maximum(spread, TINY), -38.0, 38.0)
+    return np.asarray(np.maximum(spread * np.exp(-0.5 * z**2) / sqrt(2 * pi) + mean * ndtr(z), 0.0))
+
+
+def allocate_block(
+    candidates: Candidates, n: int, arrived: int, ahead: float, budget: ExplorationBudget
+) -> list[tuple[Policy, int]]:
+    """Allocate policies to the next `n` users after `arrived` users, with at most `ahead` more to come.
+
+    The cost of an exploring user is the loss in posterior mean value against the greedy policy. The benefit is the
+    value of information: future users get a better policy sooner than the greedy users alone would reveal it. The
+    policy and number of users with the largest net benefit are chosen, if it is positive, within the limits of the
+    block and of the budget; the next block decides again.
+    """
+    greedy = candidates.greedy
+    if len(candidates.policies) < 2:
+        return [(greedy, n)]
+    budget.set_greedy(greedy)
+    model = GainModel(candidates, budget)
+    own = InformationGain.of(greedy, model.modes)
+    losses = exploration_losses(candidates, model)
+    gains = {policy: InformationGain.of(policy, model.modes) for policy in losses}
+    fisher, divergence = np.zeros_like(own.fisher), np.zeros_like(own.divergence)
+    allocated: list[tuple[Policy, int]] = []
+    left, available = int(MAX_BLOCK_SHARE * n), budget.available
+    ratio = arrived / min(max(ahead, 1), MAX_HORIZON * arrived)
+    multiplier = COST_MULTIPLIER + COST_MULTIPLIER_SLOPE * sqrt(ratio)
+    ends = np.minimum(np.array([0.0, *PERIOD_ENDS]) * arrived, ahead)
+    periods = [(first, last) for first, last in pairwise(ends.tolist()) if last > first]
+    numbers = np.unique(np.concatenate([BLOCK_SHARES * n, FEW_USERS, CAMPAIGNS * arrived]).astype(np.int64).clip(1))
+
+    def benefit(users: Integers, gain: InformationGain) -> Floats:
+        """Return the expected clicks gained by all future users if `users[G]` users explore."""
+        total = np.zeros(len(users))
+        for first, last in periods:
+            middle = (first + last) / 2
+            exploring = np.minimum(users, left + MAX_BLOCK_SHARE * middle)[:, None, None, None]
+            total += (last - first) * model.gain(
+                fisher + middle * own.fisher + exploring * gain.fisher,
+                divergence + middle * own.divergence + exploring[..., 0] * gain.divergence,
+            )
+        return total
+
+    for _ in range(MAX_TRIALS):
+        baseline = benefit(np.zeros(1, np.int64), own)[0]
+        best, policy, users = 0.0, greedy, 0
+        for trial, loss in losses.items():
+            net = benefit(numbers, gains[trial]) - baseline - multiplier * numbers * loss
+            if net.max() > best:
+                best, policy, users = float(net.max()), trial, int(numbers[net.argmax()])
+        affordable = max(available / max(losses.get(policy, 1.0), 1e-12), 0.0 if allocated else 1.0)
+        users = int(min(users, left, affordable))
+        if users < 1:
+            break
+        allocated.append((policy, users))
+        fisher = fisher + users * gains[policy].fisher
+        divergence = divergence + users * gains[policy].divergence
+        left -= users
+        available -= users * losses[policy]
+    budget.record(candidates, sum(users * losses[policy] for policy, users in allocated))
+    return [*allocated, (greedy, n - sum(users for _, users in allocated))]
+
+
+def exploration_losses(candidates: Candidates, model: GainModel) -> dict[Policy, float]:
+    """Return the policies that may explore, with the loss of each in posterior mean value against the greedy policy.
+
+    These are the alternatives, every fixed category, and the greedy schedule with one category inserted at its start.
+    """
+    greedy, best = candidates.greedy, candidates.means[candidates.greedy_index]
+    categories = candidates.allowed or range(candidates.samples.instances[0].n_categories)
+    schedules: list[Schedule] = [Fixed(category) for category in categories]
+    if isinstance(greedy, Schedule):
+        steps = [category for category, times in greedy.phases for _ in range(min(times, MAX_STEPS))]
+        schedules += [simplest_schedule([category, *steps], greedy.final_category) for category in categories]
+    batch = InstanceBatch.of(candidates.samples.instances)
+    losses = {candidates.policies[c]: best - float(candidates.means[c]) for c in model.alternatives}
+    for policy in schedules:
+        if policy != greedy and policy not in losses:
+            losses[policy] = max(best - float(batch.values(policy, {}) @ candidates.weights), 0.0)
+    return losses

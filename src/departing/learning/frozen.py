@@ -1,0 +1,47 @@
+"""Frozen: a fixed policy as a learner."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from departing.learning.base import Option
+from departing.learning.blocks import ALL_USERS, Block, BlockLearner
+from departing.model.instance import Instance
+from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.schedule import Fixed
+
+
+class Frozen(BlockLearner):
+    """A learner that assigns `policy` to every user and never changes it.
+
+    Parameters
+    ----------
+    policy : Policy
+        The policy of all users.
+    categories : int or sequence of str
+        Number of categories, or their names.
+
+    Examples
+    --------
+    >>> Frozen(Fixed(1), categories=2).recommend(["ann", "bob"])
+    array([1, 1])
+    """
+
+    kind = "fixed"
+    options: ClassVar[dict[str, Option]] = {"category": lambda field, value: value}
+    required: ClassVar[tuple[str, ...]] = ("category",)
+    depth = 0
+
+    def __init__(self, policy: Policy, categories: int | Sequence[str]) -> None:
+        super().__init__(categories)
+        self._policy = resolve_policy(policy, self.category_names)
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
+        """Create a learner that always recommends one category, given by index or name."""
+        return cls(Fixed(instance.category_index(options["category"])), instance.n_categories)
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"policy": self._policy, "categories": self.categories}
+
+    def _block(self) -> Block:
+        return [(self._policy, ALL_USERS)]

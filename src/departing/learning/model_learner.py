@@ -1,0 +1,91 @@
+"""ModelLearner: the transition counts and the posterior shared by learners that infer an instance."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.learning.base import Option
+from departing.learning.posterior import Posterior
+from departing.learning.transition_counts import TransitionCounts, TransitionLearner
+from departing.model.instance import Instance
+from departing.model.validation import check_float, check_int, check_seed
+from departing.planning.plan import Plan, plan
+from departing.policy.protocol import Allowed
+
+MAX_TYPES = 64  # a sanity limit, far above what data of this kind can distinguish
+# Steps per user that are stored, the first ones. Set by hand: more use data of long visits and cost memory.
+MAX_STEPS = 30
+# Distinct counts that inference uses; beyond, it uses fewer steps per user. Set by hand: bounds the time of a block
+# whatever the number of users.
+MAX_COUNTS = 1500
+# Optimality gap of plans, relative to the best fixed value, by the number K * M of click probabilities. Set by hand:
+# smaller gaps make plans of large instances slow, larger ones add regret of that order.
+GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))
+# Time limit of one plan. Set by hand, far above the usual time: a plan cut off by time would depend on the machine.
+PLAN_SECONDS = 20.0
+EARLY_USERS = 200  # users so far below which inference makes one random start fewer; set by hand, saves time
+
+
+def plan_for_learning(instance: Instance, allowed: Allowed = None) -> Plan:
+    """Plan for an instance with a gap that depends on its size."""
+    gap = next(gap for size, gap in GAPS if instance.click.size <= size)
+    return plan(instance, gap * max(float(instance.fixed_values.max()), 1e-3), PLAN_SECONDS, allowed=allowed)
+
+
+class ModelLearner(TransitionLearner):
+    """A learner that infers an instance with `types` types from the transition counts of all users.
+
+    Parameters
+    ----------
+    types : int
+        Number of types of the inferred instance.
+    categories : int or sequence of str
+        Number of categories, or their names.
+    seed : int, default 0
+        Seed of inference.
+    growth : float, default 0.1
+        Block size as a share of the users so far.
+    """
+
+    options: ClassVar[dict[str, Option]] = {"types": check_int}
+    depth: int | None = MAX_STEPS
+
+    def __init__(self, types: int, categories: int | Sequence[str], seed: int = 0, growth: float = 0.1) -> None:
+        super().__init__(categories)
+        self.types = check_int("types", types, 1, MAX_TYPES)
+        self.seed = check_seed(seed)
+        self.growth = check_float("growth", growth, 1e-3, 10.0)
+        self.rng = np.random.default_rng([self.seed, 3])
+        self.transitions = TransitionCounts(self.n_categories, MAX_STEPS)
+        self.posterior = Posterior(self.n_categories, self.types, self.rng)
+
+    def evidence(self) -> MixtureLikelihood | None:
+        """Return the likelihood of what has been observed so far, None before the first outcome."""
+        likelihood = MixtureLikelihood.from_counts(*self.transitions.histogram(MAX_COUNTS), self.types)
+        return likelihood if len(likelihood.users) else None
+
+    def _starts(self) -> int:
+        """Return the number of random starts of inference."""
+        return 3 if self.arrived < EARLY_USERS else 4
+
+    def instance(self) -> Instance:
+        """Return the maximum a posteriori instance so far, without changing the learner."""
+        posterior = Posterior(self.n_categories, self.types, np.random.default_rng([self.seed, 4, self.arrived]))
+        posterior.pool = list(self.posterior.pool)
+        evidence = self.evidence()
+        return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to resume."""
+        return super().state() | {
+            "rng": self.rng.bit_generator.state,
+            "pool": [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        super().restore(state)
+        self.rng.bit_generator.state = state["rng"]
+        self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]

@@ -1,0 +1,14 @@
+"""RefittedGreedy: the greedy policy of the latest fit, without planning or exploration."""
+
+from departing.learning.blocks import Block
+from departing.learning.model_learner import ModelLearner
+from departing.policy.greedy import Greedy
+
+
+class RefittedGreedy(ModelLearner):
+    """Recommend the category with the largest click probability under the belief, by the most likely instance."""
+
+    kind = "refitted-greedy"
+
+    def _block(self) -> Block:
+        return [(Greedy(self.instance()), self._block_size())]

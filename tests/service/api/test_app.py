@@ -1,0 +1,99 @@
+"""Problem details, API keys and local requests."""
+
+import json
+
+import pytest
+
+from departing.client import ServiceError
+from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
+from helpers.servers import request, serving
+
+CATEGORIES = ("--categories", "news,sports,music")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("server"), "--learn", *CATEGORIES) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code", "detail"),
+    [
+        ("POST", "/v1/recommend", b"{", 400, "invalid_json", "not valid JSON"),
+        ("POST", "/v1/recommend", b"[]", 422, "invalid_request", "Expected `object`"),
+        ("POST", "/v1/recommend", b'{"user": ""}', 422, "invalid_request", "length >= 1"),
+        ("POST", "/v1/recommend", b'{"user": "a", "x": 1}', 422, "invalid_request", "unknown field `x`"),
+        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "invalid_request", "'golf'"),
+        ("POST", "/v1/recommend", b'{"user": "a", "event": "e-7"}', 422, "invalid_request", "'e-7'"),
+        ("POST", "/v1/recommend", b'{"user": "' + b"x" * 300 + b'"}', 422, "invalid_request", "length <= 200"),
+        ("POST", "/v1/feedback", b'{"event": "e-1"}', 422, "invalid_request", "missing required field `clicked`"),
+        ("POST", "/v1/feedback", b'{"event": "e-1", "clicked": 1}', 422, "invalid_request", "Expected `bool`"),
+        ("POST", "/v1/feedback", b"[" + b" " * (1 << 20) + b"]", 413, "body_too_large", "larger than"),
+        ("POST", "/v1/policy", b'{"version": 99}', 404, "not_found", "99"),
+        ("POST", "/v1/categories", b'{"name": "news"}', 422, "invalid_request", "'news'"),
+        ("GET", "/v1/users/nobody", None, 404, "not_found", "'nobody'"),
+        ("GET", "/v1/users/%00%27%3B--", None, 404, "not_found", "user"),
+        ("DELETE", "/v1/recommend", None, 405, "method_not_allowed", "does not accept DELETE; it accepts POST"),
+        ("GET", "/v1/log?format=xlsx", None, 422, "invalid_request", "jsonl, parquet"),
+        ("GET", "/elsewhere", None, 404, "unknown_path", "no path /elsewhere"),
+    ],
+)
+def test_a_rejected_request_has_problem_details(server, method, path, body, status, code, detail):
+    answered, text = request(server, path, body, method)
+    problem = json.loads(text)
+    assert (answered, problem["status"], problem["code"]) == (status, status, code)
+    assert problem["type"] == "about:blank"
+    assert detail in problem["detail"]
+
+
+def test_the_client_raises_an_error_with_code_status_and_detail(server):
+    with server.client() as client, pytest.raises(ServiceError, match="'golf'") as error:
+        client.recommend("ann", allowed=["golf"])
+    assert (error.value.code, error.value.status) == ("invalid_request", 422)
+    assert error.value.detail == str(error.value)
+
+
+def test_calls_require_the_right_key(tmp_path):
+    keys = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
+    with serving(tmp_path, "--learn", "--rate-limit", "5", *CATEGORIES, environment=keys) as server:
+
+        def code(path, body=None, key=None):
+            status, text = request(server, path, body, key=key)
+            return status if status == 200 else json.loads(text)["code"]
+
+        body = b'{"user": "ann"}'
+        assert code("/v1/recommend", body) == "key_required"
+        assert code("/v1/recommend", body, key="guess") == "key_required"
+        assert code("/v1/recommend", body, key="for clients") == 200
+        assert code("/v1/policy", key="for clients") == "admin_key_required"
+        assert code("/v1/policy", key="for admins") == 200
+        assert code("/metrics", key="for clients") == 200
+        assert code("/v1/log", key="for clients") == "admin_key_required"
+        assert code("/health") == 200
+        assert "rate_limited" in {code("/v1/categories", key="for clients") for _ in range(80)}
+        assert "for admins" not in (tmp_path / "log.txt").read_text()
+
+
+def test_a_key_grants_its_access_level_within_its_rate():
+    keys = ApiKeys(("client",), ("admin",), rate=1.0)
+    assert keys.grants("Bearer client", CLIENT)
+    assert not keys.grants("Bearer client", ADMIN)
+    assert keys.grants("Bearer admin", ADMIN)
+    assert not keys.grants("client", CLIENT)
+    assert keys.grants(None, PUBLIC)
+    assert sum(keys.within_rate("Bearer client") for _ in range(50)) == 10
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "localhost"}, 200),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"host": "[::1"}, 403),
+    ],
+)
+def test_without_keys_only_local_requests_are_accepted(server, headers, status):
+    assert request(server, "/v1/recommend", b'{"user": "zoe"}', headers=headers)[0] == status
