@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from departing.cli.inputs import (
     check_files,
@@ -32,32 +32,25 @@ from departing.model.errors import InputError
 if TYPE_CHECKING:
     from departing.data.log import Log
 
-LogArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="LOG",
-        help="CSV, Parquet or JSON-lines file, folder or glob pattern, DuckDB or SQLite file, or the bundled dataset "
-        "oulad.",
-    ),
-]
-User = Annotated[str, typer.Option(metavar="COLUMN", help="User ID column.")]
-Time = Annotated[str, typer.Option(metavar="COLUMN", help="Timestamp column.")]
-Category = Annotated[str, typer.Option(metavar="COLUMN", help="Column of the recommended category.")]
-Clicked = Annotated[str, typer.Option(metavar="COLUMN", help="Column with the clicks (true or false).")]
-Departed = Annotated[str, typer.Option(metavar="COLUMN", help="Column with the departures, if the log has one.")]
-InactiveAfter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION", help="Inactivity period after which a user counts as departed, such as '30 days'."
-    ),
-]
-Categories = Annotated[
-    str | None, typer.Option(metavar="C,C,…", help="Categories and their order.", show_default="all in the log")
-]
-Table = Annotated[str | None, typer.Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")]
-MemoryLimit = Annotated[str, typer.Option(metavar="SIZE", help="Spill to disk above this limit.")]
-Types = Annotated[str, typer.Option(metavar="M", help="Number of types, or numbers to select from: 3, 1-5 or 2,4.")]
-Rejects = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")]
+LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file, or the bundled dataset oulad."
+INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days'."
+TYPES_HELP = "Number of types, or numbers to select from: 3, 1-5 or 2,4."
+DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
+CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
+RESAMPLES_HELP = "Bootstrap resamples, at least 20"
+
+LogArgument = Annotated[str, Argument(metavar="LOG", help=LOG_HELP)]
+User = Annotated[str, Option(metavar="COLUMN", help="User ID column.")]
+Time = Annotated[str, Option(metavar="COLUMN", help="Timestamp column.")]
+Category = Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")]
+Clicked = Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")]
+Departed = Annotated[str, Option(metavar="COLUMN", help="Column with the departures, if the log has one.")]
+InactiveAfter = Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)]
+Categories = Annotated[str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")]
+Table = Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")]
+MemoryLimit = Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")]
+Types = Annotated[str, Option(metavar="M", help=TYPES_HELP)]
+Rejects = Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")]
 MAX_TYPES = 64  # of a fit on the command line; larger numbers are typing errors
 
 
@@ -65,8 +58,8 @@ def sample_log(
     file: InstanceArgument,
     output: Annotated[Path, output_option("Event log to write (.parquet or .csv).")],
     users: Users = "1e5",
-    days: Annotated[float, typer.Option(help="Length of the log in days.")] = 90.0,
-    gap: Annotated[float, typer.Option("--step-days", help="Mean time between two steps of a user, in days.")] = 1.0,
+    days: Annotated[float, Option(help="Length of the log in days.")] = 90.0,
+    gap: Annotated[float, Option("--step-days", help="Mean time between two steps of a user, in days.")] = 1.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -99,15 +92,9 @@ def fit(
     table: Table = None,
     memory_limit: MemoryLimit = "1 GB",
     types: Types = "1-5",
-    criterion: Annotated[str, typer.Option(help="Selection of the number of types: bic or held-out.")] = "bic",
-    depart: Annotated[bool, typer.Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
-    bootstrap: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Bootstrap resamples for the gains of the optimal policy, at least 20; 0 for none.",
-        ),
-    ] = 50,
+    criterion: Annotated[str, Option(help="Selection of the number of types: bic or held-out.")] = "bic",
+    depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
+    bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the gains.")] = 50,
     rejects: Rejects = None,
     plot: Plot = None,
     seed: Seed = 0,
@@ -157,25 +144,20 @@ def fit(
 
 def ope(
     log: LogArgument,
-    policies: Annotated[list[str], typer.Argument(metavar="POLICY…", help=POLICY_HELP)],
+    policies: Annotated[list[str], Argument(metavar="POLICY", help=POLICY_HELP)],
     user: User = "user",
     time: Time = "time",
     category: Category = "category",
     clicked: Clicked = "clicked",
     departed: Departed = "departed",
-    propensity: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Column with the propensities, if the log has one.")
-    ] = "propensity",
+    propensity: Annotated[str, Option(metavar="COLUMN", help="Propensity column, if there is one.")] = "propensity",
     inactive_after: InactiveAfter = None,
     categories: Categories = None,
     table: Table = None,
     memory_limit: MemoryLimit = "1 GB",
     types: Types = "1-5",
     confidence: Confidence = 0.95,
-    bootstrap: Annotated[
-        int,
-        typer.Option(metavar="N", help="Bootstrap resamples for the interval of the direct method, at least 20."),
-    ] = 200,
+    bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
     rejects: Rejects = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -247,26 +229,13 @@ def _parse_types(text: str) -> list[int]:
 
 
 def movielens(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Folder or zip file of a MovieLens release.")],
-    genres: Annotated[
-        str | None,
-        typer.Option(metavar="G,G,…", help="Genres that become categories.", show_default="the three most rated"),
-    ] = None,
-    types: Annotated[int | None, typer.Option(help="Number of types.", show_default="3")] = None,
-    depart: Annotated[
-        str,
-        typer.Option(
-            metavar="PROBABILITY", help="Departure probability after a no-click: one, or one per genre (0.5,0.3)."
-        ),
-    ] = "1",
-    click: Annotated[
-        str,
-        typer.Option(help="Click probability from the normalised rating r: stars (r) or paper (1 - r)."),
-    ] = "stars",
-    replay: Annotated[bool, typer.Option("--replay", help="Make every user a type instead of clustering.")] = False,
-    seed: Annotated[
-        int | None, typer.Option(help="Random seed of the data split and the clustering.", show_default="0")
-    ] = None,
+    path: Annotated[Path, Argument(metavar="PATH", help="Folder or zip file of a MovieLens release.")],
+    genres: Annotated[str | None, Option(metavar="G,G,…", help="Genres.", show_default="three most rated")] = None,
+    types: Annotated[int | None, Option(help="Number of types.", show_default="3")] = None,
+    depart: Annotated[str, Option(metavar="PROBABILITY", help=DEPART_HELP)] = "1",
+    click: Annotated[str, Option(help=CLICK_HELP)] = "stars",
+    replay: Annotated[bool, Option("--replay", help="Make every user a type instead of clustering.")] = False,
+    seed: Annotated[int | None, Option(help="Seed of the split and the clustering.", show_default="0")] = None,
     output: InstanceOutput = None,
     plot: Plot = None,
     as_json: Json = False,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from departing.cli.errors import fail, is_interrupt
 from departing.cli.inputs import check_files, load_instance, parse_int
@@ -12,30 +12,23 @@ from departing.cli.output import new_console, print_json, print_saved, progress
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
-LEARNER_HELP = f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none."
+LEARNER_HELP = (
+    f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none. Omit it with --load."
+)
+SCHEDULER_HELP = "Scheduler of a Dask cluster."
 
 
 def learn(
     file: InstanceArgument,
-    learner: Annotated[
-        str | None,
-        typer.Argument(metavar="[LEARNER]", help=f"{LEARNER_HELP} Omit with --load.", show_default=False),
-    ] = None,
+    learner: Annotated[str | None, Argument(metavar="LEARNER", help=LEARNER_HELP)] = None,
     users: Users = "1e6",
     seed: Seed = 0,
-    runs: Annotated[int, typer.Option(help="Number of runs, with consecutive seeds.")] = 1,
-    open_users: Annotated[
-        int | None,
-        typer.Option(help="Number of users active at the same time.", show_default="1, or 1000 with --delay"),
-    ] = None,
-    delay: Annotated[
-        str, typer.Option(metavar="N", help="Delay feedback until this many more users have arrived.")
-    ] = "0",
+    runs: Annotated[int, Option(help="Number of runs, with consecutive seeds.")] = 1,
+    open_users: Annotated[int | None, Option(help="Concurrent users.", show_default="1; 1000 with --delay")] = None,
+    delay: Annotated[str, Option(metavar="N", help="Delay feedback until N more users have arrived.")] = "0",
     plot: Plot = None,
     output: Annotated[Path | None, output_option("Write the state of the learner (.json).")] = None,
-    load: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Resume from the saved state of a learner.")
-    ] = None,
+    load: Annotated[Path | None, Option(metavar="FILE", help="Resume from a saved state.")] = None,
     as_json: Json = False,
 ) -> None:
     """Simulate an online learner and report its regret against the optimal policy."""
@@ -82,19 +75,11 @@ def learn(
 
 
 def study(
-    file: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="TOML or JSON file with instances, learners and seeds.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the results.", show_default="STUDY-results"),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Number of parallel runs.", show_default="number of cores")] = None,
-    backend: Annotated[str, typer.Option(help="loky, threading, dask or ray.")] = "loky",
-    scheduler: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster.", show_default="local cluster"),
-    ] = None,
+    file: Annotated[Path, Argument(metavar="STUDY", help="TOML or JSON file with instances, learners and seeds.")],
+    output: Annotated[Path | None, output_option("Folder of the results.", "FOLDER", "STUDY-results")] = None,
+    jobs: Annotated[int | None, Option(help="Number of parallel runs.", show_default="all cores")] = None,
+    backend: Annotated[str, Option(help="loky, threading, dask or ray.")] = "loky",
+    scheduler: Annotated[str | None, Option(metavar="ADDRESS", help=SCHEDULER_HELP, show_default="local")] = None,
     as_json: Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed. A study resumes where it stopped."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from departing.cli.errors import fail, is_interrupt
 from departing.cli.inputs import check_files
@@ -13,13 +13,8 @@ from departing.cli.output import new_console, print_json, progress
 
 def paper(
     output: Annotated[Path, output_option("HTML page to write.")] = Path("departing-paper.html"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Use fewer instances and users; takes less than a minute.")
-    ] = False,
-    movielens: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Folder or zip file of a MovieLens release, for the claims about it."),
-    ] = None,
+    quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; less than a minute.")] = False,
+    movielens: Annotated[Path | None, Option(metavar="PATH", help="Folder or zip of a MovieLens release.")] = None,
     as_json: Json = False,
 ) -> None:
     """Check every claim of the paper that can be computed, and the extensions of it."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from departing.cli.inputs import check_files, exclusive, load_instance, parse_int, policy_label, split_names
 from departing.cli.options import (
@@ -25,28 +25,19 @@ from departing.cli.options import (
 from departing.cli.output import new_console, print_json, print_saved, progress
 from departing.model.errors import InputError
 
+POLICIES_HELP = f"{POLICY_HELP} By default all fixed policies and greedy."
+FAMILY_HELP = "Draw a random instance: uniform, specialists, sticky, row, column or diagonal."
+NODES_HELP = "Maximum number of nodes (counts) to expand for each policy."
+SENSITIVITY_HELP = "Report the effect of changing every probability by up to this fraction of it."
+
 
 def instance(
-    file: Annotated[str | None, typer.Argument(metavar="[INSTANCE]", help=INSTANCE_HELP)] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            "--random",
-            metavar="FAMILY",
-            help="Draw a random instance: uniform, specialists, sticky, row, column or diagonal.",
-        ),
-    ] = None,
-    types: Annotated[int | None, typer.Option(help="Types of a random instance.", show_default="2")] = None,
-    categories: Annotated[int | None, typer.Option(help="Categories of a random instance.", show_default="2")] = None,
-    depart: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PROBABILITY",
-            help="Departure probability after a no-click, for a random instance.",
-            show_default="by family",
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of a random instance.", show_default="0")] = None,
+    file: Annotated[str | None, Argument(metavar="INSTANCE", help=INSTANCE_HELP)] = None,
+    family: Annotated[str | None, Option("--random", metavar="FAMILY", help=FAMILY_HELP)] = None,
+    types: Annotated[int | None, Option(help="Types of a random instance.", show_default="2")] = None,
+    categories: Annotated[int | None, Option(help="Categories of a random instance.", show_default="2")] = None,
+    depart: Annotated[float | None, Option(help="P(departure | no-click) of a random instance.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of a random instance.", show_default="0")] = None,
     output: InstanceOutput = None,
     as_json: Json = False,
 ) -> None:
@@ -71,25 +62,10 @@ def instance(
 
 def evaluate(
     file: InstanceArgument,
-    policies: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[POLICY]…", help=POLICY_HELP, show_default="all fixed policies and greedy"),
-    ] = None,
-    tolerance: Annotated[
-        float,
-        typer.Option("--gap", help="Gap at which to stop: upper minus lower bound, in clicks per user."),
-    ] = 1e-9,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Maximum number of nodes (counts) to expand for each policy.",
-            show_default="10^7 / categories",
-        ),
-    ] = None,
-    distribution: Annotated[
-        bool, typer.Option("--distribution", help="Show the distribution of clicks and steps as well.")
-    ] = False,
+    policies: Annotated[list[str] | None, Argument(metavar="POLICY", help=POLICIES_HELP)] = None,
+    tolerance: Annotated[float, Option("--gap", help="Gap at which to stop: upper minus lower bound.")] = 1e-9,
+    nodes: Annotated[str | None, Option(metavar="N", help=NODES_HELP, show_default="10^7 / categories")] = None,
+    distribution: Annotated[bool, Option("--distribution", help="Show distributions of clicks and steps.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compute the exact value of policies: expected clicks per user."""
@@ -120,24 +96,15 @@ def evaluate(
 
 def simulate(
     file: InstanceArgument,
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help=POLICY_HELP)],
+    policy: Annotated[str, Argument(metavar="POLICY", help=POLICY_HELP)],
     users: Users = "1e6",
     seed: Seed = 0,
-    engine: Annotated[str, typer.Option(help="auto, aggregate, lanes or step.")] = "auto",
-    against: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Compare with this policy on the same users.")
-    ] = None,
-    open_users: Annotated[
-        int | None,
-        typer.Option(help="Number of users active at the same time (engine step).", show_default="4096"),
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Truncate each user after this many steps.", show_default="no limit")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Number of threads (engine lanes).", show_default="number of cores")
-    ] = None,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an event log (.parquet or .csv).")] = None,
+    engine: Annotated[str, Option(help="auto, aggregate, lanes or step.")] = "auto",
+    against: Annotated[str | None, Option(metavar="POLICY", help="Compare with it on the same users.")] = None,
+    open_users: Annotated[int | None, Option(help="Concurrent users of engine step.", show_default="4096")] = None,
+    max_steps: Annotated[int | None, Option(help="Truncate users after this many steps.")] = None,
+    threads: Annotated[int | None, Option(help="Threads of engine lanes.", show_default="all cores")] = None,
+    log: Annotated[Path | None, Option(metavar="FILE", help="Write an event log (.parquet or .csv).")] = None,
     confidence: Confidence = 0.95,
     as_json: Json = False,
 ) -> None:
@@ -188,23 +155,13 @@ def simulate(
 
 def plan(
     file: InstanceArgument,
-    gap: Annotated[
-        float, typer.Option(help="Optimality gap at which to stop: upper minus lower bound, in clicks per user.")
-    ] = 1e-6,
-    seconds: Annotated[float, typer.Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
-    method: Annotated[str, typer.Option(help="auto, closed-form, lattice or search.")] = "auto",
-    allowed: Annotated[
-        str | None,
-        typer.Option(metavar="C,C,…", help="Recommend only these categories, by name or index.", show_default="all"),
-    ] = None,
-    depth: Annotated[int, typer.Option(help="Number of steps that the policy tree shows.")] = 4,
-    sensitivity: Annotated[
-        float | None,
-        typer.Option(
-            metavar="FRACTION", help="Report the effect of changing every probability by up to this fraction of it."
-        ),
-    ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Verify the certificate of the bounds.")] = False,
+    gap: Annotated[float, Option(help="Optimality gap at which to stop, in clicks per user.")] = 1e-6,
+    seconds: Annotated[float, Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
+    method: Annotated[str, Option(help="auto, closed-form, lattice or search.")] = "auto",
+    allowed: Annotated[str | None, Option(metavar="C,C,…", help="Allowed categories.", show_default="all")] = None,
+    depth: Annotated[int, Option(help="Number of steps that the policy tree shows.")] = 4,
+    sensitivity: Annotated[float | None, Option(metavar="FRACTION", help=SENSITIVITY_HELP)] = None,
+    verify: Annotated[bool, Option("--verify", help="Verify the certificate of the bounds.")] = False,
     output: Annotated[Path | None, output_option("Write the policy (.toml or .json).")] = None,
     plot: Plot = None,
     as_json: Json = False,
