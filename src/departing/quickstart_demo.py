@@ -18,7 +18,7 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.instance import Instance
 from departing.offpolicy.gains import PolicyGains, policy_gains
-from departing.planning.plan import compiled_meanwhile, plan
+from departing.planning.plan import compile_in_background, plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
@@ -83,7 +83,7 @@ class QuickstartDemo:
 
 def run_demo(progress: Progress) -> QuickstartDemo:
     """Compute the demonstration; `progress` is called after each of its parts."""
-    with compiled_meanwhile():  # the planner, which the last two parts need
+    with compile_in_background():  # the planner, which the last two parts need
         log, model, check = _read_and_fit(magazine())
         progress(1)
         example = _blog_values()

@@ -61,7 +61,7 @@ def test_plan_is_printed_and_saved(tmp_path):
     assert saved["upper"] >= plan["lower"]
     assert plan["upper"] - plan["lower"] <= 1e-4
     assert plan["first"]["category"] == "music"
-    assert [then["after"] for then in plan["first"]["then"]] == ["click", "stay"]
+    assert [then["after"] for then in plan["first"]["children"]] == ["click", "stay"]
     assert [row["policy"] for row in plan["baselines"]] == ["greedy", "always news"]
     checked = values(*arguments, "--verify", "--sensitivity", 0.1)
     assert checked["verified"] is True

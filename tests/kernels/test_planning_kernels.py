@@ -1,4 +1,4 @@
-"""The kernels of planning against slow, obvious twins."""
+"""Planning kernels against simple reference implementations."""
 
 import heapq
 
@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import departing as dp
-from departing.kernels.planning.controller import solve, visits
+from departing.kernels.planning.controller import evaluate_controller, expected_visits
+from departing.kernels.planning.counters import NODES, POINT_COLUMNS
 from departing.kernels.planning.heap import heap_pop, heap_push
-from departing.kernels.planning.sizes import COLUMNS, NODES
 from departing.kernels.policy.alpha import best_vectors
-from departing.planning.problem import Clock, Problem
-from departing.planning.search import Search, edge_grid
+from departing.planning.certificate import edge_grid
+from departing.planning.problem import Deadline, PlanningProblem
+from departing.planning.search import Search
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=60))
@@ -42,60 +43,60 @@ def test_best_vectors_are_the_best(types, vectors, beliefs):
     np.testing.assert_allclose(values[np.arange(beliefs), chosen], values.max(axis=1), rtol=1e-14)
 
 
-def test_covers_are_what_a_linear_programme_says():
-    """Covers kept by a search are feasible, and as cheap as scipy's optimum when they are made anew."""
-    problem = Problem.of(dp.random_instance("uniform", 5, 5, seed=4000))
-    search = Search(problem, Clock(60))
-    search.run(1e-3, Clock(10))
+def test_covers_are_solutions_of_the_linear_programme():
+    """Stored covers are feasible, and upper bounds are at least the optimum of scipy."""
+    problem = PlanningProblem.of(dp.random_instance("uniform", 5, 5, seed=4000))
+    search = Search(problem, Deadline(60))
+    search.run(1e-3, Deadline(10))
     points, nodes = search.points, search.nodes
-    shown = points.owner[: int(search.size[COLUMNS])]
+    shown = points.column_point[: int(search.counters[POINT_COLUMNS])]
     known = np.concatenate([np.arange(5), shown])
-    for n in range(0, int(search.size[NODES]), 7):
+    for n in range(0, int(search.counters[NODES]), 7):
         belief = nodes.weights[n] / nodes.mass[n]
-        twin = linprog(points.value[known], A_ub=-points.at[known].T, b_ub=-belief, method="highs")
-        assert nodes.upper[n] / nodes.mass[n] >= twin.fun - 1e-7 or nodes.opened[n] >= 0
+        twin = linprog(points.value[known], A_ub=-points.belief[known].T, b_ub=-belief, method="highs")
+        assert nodes.upper[n] / nodes.mass[n] >= twin.fun - 1e-7 or nodes.expanded[n] >= 0
         j = nodes.cover[n, : nodes.n_cover[n]]
-        covered = nodes.multiplier[n, : nodes.n_cover[n]] @ points.at[j]
-        assert (np.maximum(belief - covered, 0) @ problem.best) <= nodes.slack[n] + 1e-12
+        covered = nodes.multiplier[n, : nodes.n_cover[n]] @ points.belief[j]
+        assert (np.maximum(belief - covered, 0) @ problem.type_values) <= nodes.slack[n] + 1e-12
         assert nodes.multiplier[n, : nodes.n_cover[n]].min() >= 0
 
 
 def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
     instance = dp.random_instance("specialists", 2, 3, seed=2)
-    problem = Problem.of(instance)
-    _, _, value, by_category, _ = Search(problem, Clock(60)).edges[0]
+    problem = PlanningProblem.of(instance)
+    _, _, value, q_upper, _ = Search(problem, Deadline(60)).edges[0]
     grid = edge_grid()
     beliefs = np.stack([grid, 1 - grid], axis=1)
-    twin = beliefs @ problem.best
+    twin = beliefs @ problem.type_values
     for _ in range(400):
         steps = beliefs @ problem.reward.T
-        for go in (problem.click, problem.stay):
-            moved = beliefs[:, None] * go
+        for transition in (problem.click, problem.stay):
+            moved = beliefs[:, None] * transition
             steps += moved.sum(axis=2) * np.interp(moved[..., 0] / moved.sum(axis=2), grid, twin)
         twin[1:-1] = steps.max(axis=1)[1:-1]
     np.testing.assert_allclose(value, twin, atol=1e-5)
     assert (value >= twin - 1e-12).all()
-    assert (by_category[1:-1].max(axis=1) <= value[1:-1] + 1e-12).all()
+    assert (q_upper[1:-1].max(axis=1) <= value[1:-1] + 1e-12).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_controllers_are_linear_equations(seed):
+def test_controllers_solve_linear_equations(seed):
     rng = np.random.default_rng(seed)
     n, types = 30, 3
-    after = rng.integers(0, n, (n, 2))
-    after[rng.integers(0, n, 8), 0] = np.arange(8)
-    after[:5] = np.arange(5)[:, None]  # states that go on to themselves
+    successor = rng.integers(0, n, (n, 2))
+    successor[rng.integers(0, n, 8), 0] = np.arange(8)
+    successor[:5] = np.arange(5)[:, None]  # states with loops
     reward, click, stay = rng.uniform(0.1, 0.4, (3, n, types))
-    leave = 1 - click - stay
+    depart = 1 - click - stay
     vectors = np.zeros((n, types))
-    solve(reward, click, stay, leave, after, vectors, 1e-15, 10_000)
+    evaluate_controller(reward, click, stay, depart, successor, vectors, 1e-15, 10_000)
     weights = rng.dirichlet(np.ones(types))
-    seen = visits(click, stay, leave, after, 7, weights, 1e-15, 10_000)
+    seen = expected_visits(click, stay, depart, successor, 7, weights, 1e-15, 10_000)
     for x in range(types):
         moves = np.zeros((n, n))
         for v in range(n):
-            moves[v, after[v, 0]] += click[v, x]
-            moves[v, after[v, 1]] += stay[v, x]
+            moves[v, successor[v, 0]] += click[v, x]
+            moves[v, successor[v, 1]] += stay[v, x]
         np.testing.assert_allclose(vectors[:, x], np.linalg.solve(np.eye(n) - moves, reward[:, x]), rtol=1e-10)
         start = weights[x] * (np.arange(n) == 7)
         np.testing.assert_allclose(seen[:, x], np.linalg.solve(np.eye(n) - moves.T, start), rtol=1e-9, atol=1e-12)

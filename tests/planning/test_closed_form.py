@@ -12,7 +12,7 @@ from helpers.strategies import CHANCES, instances
 
 
 @given(instances(CHANCES))
-def test_one_type_has_its_best_fixed_category(instance):
+def test_one_type_gets_its_best_fixed_category(instance):
     one = dp.Instance([1.0], instance.click[:, :1], instance.depart[:, :1], instance.depart_on_click[:, :1])
     plan = dp.plan(one)
     best = max(exact._fixed(one, a, 0) for a in range(one.n_categories))
@@ -23,7 +23,7 @@ def test_one_type_has_its_best_fixed_category(instance):
 
 
 def random_click(rng, i):
-    """Chances of two by two: anywhere, near the ends, or with ties."""
+    """2 × 2 click probabilities: anywhere, near 0 and 1, or with ties."""
     if i % 3 == 0:
         return rng.uniform(0.02, 0.9, (2, 2))
     if i % 3 == 1:
@@ -31,7 +31,7 @@ def random_click(rng, i):
     return np.clip(rng.beta(0.5, 0.5, (2, 2)), 0.001, 0.9)
 
 
-def test_the_closed_form_is_the_lattice_programme_on_5000_instances():
+def test_the_closed_form_agrees_with_the_lattice_on_5000_instances():
     rng = np.random.default_rng(7)
     seen = set()
     for i in range(5000):
@@ -47,14 +47,14 @@ def test_the_closed_form_is_the_lattice_programme_on_5000_instances():
     assert ("column", "Threshold") in seen
 
 
-def test_the_paper_example():
-    found = two_by_two(blog())
-    assert found.structure == "column"
-    assert (found.first, found.second) == (0, 1)
-    assert 5 < found.n_star < 6
-    steps = [policy.steps for policy, _ in found.candidates if isinstance(policy, dp.Threshold)]
+def test_the_paper_example_is_solved():
+    solution = two_by_two(blog())
+    assert solution.structure == "column"
+    assert (solution.first, solution.second) == (0, 1)
+    assert 5 < solution.n_star < 6
+    steps = [policy.steps for policy, _ in solution.candidates if isinstance(policy, dp.Threshold)]
     assert {5, 6} <= set(steps)
-    assert found.best[0] == dp.Threshold(first=1, steps=6, then=0)
+    assert solution.best[0] == dp.Threshold(first=1, steps=6, then=0)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_the_paper_example():
         ([[0.5, 0.4], [0.3, 0.4]], "row"),  # a tie in the second column is still a dominant row
         ([[0.5, 0.5], [0.5, 0.5]], "row"),
         ([[0.5, 0.2], [0.4, 0.4]], "column"),  # the formula for N* would divide by the logarithm of 1
-        ([[0.5, 0.2], [0.5, 0.4]], "row"),  # the first type does not care: the second category is as good or better
+        ([[0.5, 0.2], [0.5, 0.4]], "row"),  # the first type is indifferent, the second prefers the second category
         ([[0.5, 0.2], [0.3, 0.4]], "diagonal"),
         ([[0.0, 0.0], [0.0, 0.0]], "row"),
     ],
 )
-def test_ties_have_a_structure_and_an_answer(click, structure):
+def test_ties_have_a_structure_and_a_solution(click, structure):
     for share in (0.0, 1e-12, 0.3, 1 - 1e-12, 1.0):
         for order in ([0, 1], [1, 0]):
             instance = dp.Instance([share, 1 - share], click).relabel(order, order)
@@ -89,7 +89,7 @@ def test_the_structure_does_not_depend_on_the_order():
                 assert dp.plan(other).value == pytest.approx(dp.plan(instance).value, rel=1e-12)
 
 
-def test_there_is_no_structure_elsewhere():
+def test_other_instances_have_no_structure():
     assert dp.random_instance("uniform", 2, 3, depart=1.0).structure is None
     assert dp.random_instance("uniform", 2, 2).structure is None
     assert dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.4, 0.3]], 1.0, depart_on_click=0.1).structure is None
@@ -106,7 +106,7 @@ def test_long_stays_have_long_thresholds():
     assert closed.verify()
 
 
-def test_a_category_that_suits_every_type_is_found_for_any_departure():
+def test_a_category_that_is_best_for_every_type_is_optimal_for_any_departure():
     instance = dp.Instance([0.2, 0.5, 0.3], [[0.6, 0.7, 0.8], [0.5, 0.8, 0.1]], [[0.2, 0.1, 0.3], [0.2, 0.9, 0.3]])
     plan = dp.plan(instance)
     assert (plan.method, plan.policy) == ("closed-form", dp.Fixed(0))

@@ -1,4 +1,4 @@
-"""Instances at the ends of the range of numbers, and proofs with one claim changed."""
+"""Instances at the ends of the floating-point range, and certificates with one claim changed."""
 
 from dataclasses import replace
 
@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.kernels.planning.sizes import POINTS
 from departing.model.examples import blog, magazine
-from departing.planning.problem import Clock, Problem
+from departing.planning.problem import Deadline, PlanningProblem
 from departing.planning.search import Search
 
 COUNTER = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
 
 
-def test_a_category_from_which_fewer_leave_is_not_dropped_where_chances_round_to_one():
+def test_a_category_with_fewer_departures_is_not_dropped_where_probabilities_round_to_one():
     instance = dp.Instance([0.5, 0.5], [[0.5, 0.4], [0.5, 0.4]], [[1.000000027e-9] * 2, [1e-9] * 2])
     plan = dp.plan(instance)
     assert plan.upper >= dp.evaluate(instance, dp.Fixed(1)).lower
@@ -23,7 +22,7 @@ def test_a_category_from_which_fewer_leave_is_not_dropped_where_chances_round_to
 
 
 @pytest.mark.parametrize("tiny", [5e-322, 1e-161])
-def test_counts_too_unlikely_for_all_digits_prove_nothing(tiny):
+def test_counts_too_unlikely_for_all_digits_do_not_tighten_bounds(tiny):
     rng = np.random.default_rng(3)
     click, prior = rng.uniform(0.1, 0.8, (3, 40)), np.ones(40) / 40
     without = dp.plan(dp.Instance(prior, click, 0.5), 1e-3, 1)
@@ -46,7 +45,7 @@ def test_counts_too_unlikely_for_all_digits_prove_nothing(tiny):
         dp.Instance([0.5, 0.5], [[0.9999, 0.01], [0.01, 0.9999]], 0.001),
     ],
 )
-def test_stays_without_end_and_clicks_without_number(instance):
+def test_bounds_hold_for_nearly_endless_stays(instance):
     plan = dp.plan(instance, seconds=2)
     best = max(dp.evaluate(instance, dp.Fixed(a)).lower for a in range(instance.n_categories))
     assert best <= plan.upper
@@ -54,7 +53,7 @@ def test_stays_without_end_and_clicks_without_number(instance):
     assert plan.verify()
 
 
-def test_types_that_do_not_occur_do_not_matter():
+def test_types_of_probability_zero_do_not_matter():
     with_one = dp.Instance([0.5, 0.5, 0], [[0.7, 0.2, 0.5], [0.2, 0.7, 0.5]], [[0.5, 0.5, 1e-14]] * 2)
     without = dp.Instance([0.5, 0.5], [[0.7, 0.2], [0.2, 0.7]], 0.5)
     plan, other = dp.plan(with_one), dp.plan(without)
@@ -64,7 +63,7 @@ def test_types_that_do_not_occur_do_not_matter():
     assert plan.verify()
 
 
-def test_nobody_ever_clicks():
+def test_an_instance_without_clicks_is_planned():
     instance = dp.Instance([0.4, 0.6], [[0.0, 0.0], [0.0, 0.0]], 0.5)
     for method in ("auto", "search"):
         plan = dp.plan(instance, method=method)
@@ -74,15 +73,15 @@ def test_nobody_ever_clicks():
         plan.sensitivity(0.1)
 
 
-def test_practice_at_a_belief_where_nothing_brings_anything():
-    problem = Problem.of(dp.Instance([0.5, 0.5], [[0.0, 0.6], [0.0, 0.3]], [[0.1, 0.3], [0.2, 0.1]]))
-    search = Search(problem, Clock(10))
-    search.floors.vector[2:] = 1e3  # what uninitialised memory may hold
-    search.practise(Clock(10))
-    assert search.lower <= problem.known
+def test_trials_at_a_belief_of_value_zero():
+    problem = PlanningProblem.of(dp.Instance([0.5, 0.5], [[0.0, 0.6], [0.0, 0.3]], [[0.1, 0.3], [0.2, 0.1]]))
+    search = Search(problem, Deadline(10))
+    search.vectors.value[2:] = 1e3  # uninitialised memory may contain it
+    search.run_trials(Deadline(10))
+    assert search.lower <= problem.known_type_bound
 
 
-def test_the_guarantee_is_never_below_the_best_fixed_category():
+def test_the_lower_bound_is_at_least_the_best_fixed_value():
     rng = np.random.default_rng(8)
     for seed in range(40):
         instance = dp.random_instance("uniform", 4, 4, seed=seed)
@@ -92,32 +91,37 @@ def test_the_guarantee_is_never_below_the_best_fixed_category():
         assert plan.verify()
 
 
-def no_bracket(search):
-    """Claim that nothing is worth anything: the corners by category, and a root that leans on them."""
-    nodes, points = search.nodes, search.points
-    points.by_category[:3] = 0.0
-    nodes.child[nodes.opened[0]] = -1
-    nodes.bound[nodes.opened[0]] = 0.0
+def no_bounds(certificate):
+    """Claim that everything is worthless: the corners by category, and a root that depends on them."""
+    nodes, points = certificate.nodes, certificate.points
+    points.q_upper[:3] = 0.0
+    nodes.child[nodes.expanded[0]] = -1
+    nodes.q_upper[nodes.expanded[0]] = 0.0
     nodes.upper[0] = 0.0
 
 
 CHANGES = {
-    "corners by category": no_bracket,
-    "a point beyond the last": lambda s: s.nodes.cover.__setitem__((5, 0), int(s.size[POINTS])),
-    "a mass that is not": lambda s: s.nodes.mass.__setitem__(5, 1e-299),
-    "a negative multiplier": lambda s: s.nodes.multiplier.__setitem__((slice(None), 0), -1.0),
-    "a point of nobody": lambda s: s.size.__setitem__(POINTS, s.size[POINTS] - 1),
+    "corners by category": no_bounds,
+    "a point beyond the last": lambda c: c.nodes.cover.__setitem__((5, 0), len(c.points.value)),
+    "a wrong mass": lambda c: c.nodes.mass.__setitem__(5, 1e-299),
+    "a negative multiplier": lambda c: c.nodes.multiplier.__setitem__((slice(None), 0), -1.0),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_claims_without_ground_are_found_out(change):
+def test_unjustified_claims_fail_verification(change):
     plan = dp.plan(magazine(), gap=1e-3)
-    CHANGES[change](plan.proof.search)
+    CHANGES[change](plan.certificate)
     assert not plan.verify()
 
 
-def test_another_policy_is_found_out():
+def test_a_point_without_a_node_fails_verification():
+    plan = dp.plan(magazine(), gap=1e-3)
+    extra = type(plan.certificate.points)(*(np.concatenate([a, a[-1:]]) for a in plan.certificate.points))
+    assert not replace(plan, certificate=replace(plan.certificate, points=extra)).verify()
+
+
+def test_another_policy_fails_verification():
     for instance, other in (
         (magazine(), dp.Fixed(0)),
         (COUNTER, dp.Fixed(0)),
@@ -132,7 +136,7 @@ def test_another_policy_is_found_out():
     assert not replace(masked, policy=dp.Fixed(2)).verify()
 
 
-def test_walks_that_gained_less_than_nothing_are_found_out():
+def test_negative_clicks_fail_verification():
     plan = dp.plan(COUNTER)
-    plan.proof.lattice.steps.gained[:] -= 1
+    plan.certificate.clicks[:] -= 1
     assert not plan.verify()

@@ -6,7 +6,7 @@ from benchmarks.recorded import sure
 from hypothesis import assume, given
 
 import departing as dp
-from departing.planning.problem import Problem
+from departing.planning.problem import PlanningProblem
 from helpers import exact
 from helpers.strategies import CHANCES, instances
 
@@ -15,7 +15,7 @@ CLICK = [[Fraction(n, 100) for n in row] for row in ([52, 73], [35, 82], [42, 80
 
 
 def test_the_two_category_conjecture_is_false_in_exact_fractions():
-    """No policy of two categories comes near the best of three: theory, section 3.2."""
+    """No policy of two categories attains the value of the best of three: theory, section 3.2."""
     walk = [0, 2]
     value, weights = Fraction(0), list(PRIOR)
     for a in walk:
@@ -23,12 +23,12 @@ def test_the_two_category_conjecture_is_false_in_exact_fractions():
         value += sum(weights)
     value += sum(w * CLICK[1][x] / (1 - CLICK[1][x]) for x, w in enumerate(weights))
     assert float(value) == pytest.approx(1.69798, abs=5e-6)
-    ceilings = []
+    uppers = []
     for pair in ([0, 1], [0, 2], [1, 2]):
-        floor, ceiling = exact.walk_bracket(PRIOR, [CLICK[a] for a in pair], depth=60)
-        assert ceiling - floor < Fraction(1, 10**4)
-        ceilings.append(ceiling)
-    assert value - max(ceilings) > Fraction(1717, 100_000)
+        lower, upper = exact.walk_bracket(PRIOR, [CLICK[a] for a in pair], depth=60)
+        assert upper - lower < Fraction(1, 10**4)
+        uppers.append(upper)
+    assert value - max(uppers) > Fraction(1717, 100_000)
 
 
 def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
@@ -36,14 +36,14 @@ def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
     plan = dp.plan(instance)
     assert plan.method == "lattice"
     assert plan.policy == dp.Walk([0, 2], then=1)
-    floor, ceiling = exact.walk_bracket(PRIOR, CLICK, depth=25)
-    assert plan.lower <= ceiling
-    assert floor <= plan.upper
+    lower, upper = exact.walk_bracket(PRIOR, CLICK, depth=25)
+    assert plan.lower <= upper
+    assert lower <= plan.upper
     assert plan.verify()
 
 
 @given(instances(CHANCES, depart=1.0))
-def test_brackets_meet_those_of_the_brute_force_programme(instance):
+def test_bounds_overlap_with_those_of_brute_force(instance):
     assume(instance.sure_departure)
     plan = dp.plan(instance, gap=1e-7, seconds=2, method="lattice")
     lower, upper = exact.BruteForce(instance.n_categories, 5).bracket(instance)
@@ -67,24 +67,24 @@ def test_random_instances_reach_the_gap_and_agree_with_the_search():
         assert search.lower <= lattice.upper
 
 
-def test_a_large_lattice_grows_past_its_first_room():
+def test_a_large_lattice_grows_its_arrays():
     instance = sure(60, 60, seed=1)
     plan = dp.plan(instance, gap=1e-7)
-    assert plan.proof.lattice.made > 1024
+    assert len(plan.certificate.clicks) > 1024
     assert plan.gap <= 1e-7
     assert plan.verify()
 
 
 def test_dominated_categories_are_dropped_and_equal_ones_kept_once():
     click = [[0.5, 0.2], [0.4, 0.2], [0.3, 0.6], [0.5, 0.2], [0.3, 0.6]]
-    assert Problem.of(dp.Instance([0.5, 0.5], click)).categories.tolist() == [0, 2]
-    assert Problem.of(dp.Instance([0.5, 0.5], click), [1, 4]).categories.tolist() == [1, 4]
+    assert PlanningProblem.of(dp.Instance([0.5, 0.5], click)).categories.tolist() == [0, 2]
+    assert PlanningProblem.of(dp.Instance([0.5, 0.5], click), [1, 4]).categories.tolist() == [1, 4]
 
 
-def test_a_wrong_lattice_is_found_out():
+def test_a_wrong_lattice_fails_verification():
     instance = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
     plan = dp.plan(instance)
-    assert not plan.proof.verify(plan.policy, plan.lower + 1e-3, plan.upper).holds
-    assert not plan.proof.verify(plan.policy, plan.lower, plan.lower - 1e-3).holds
-    plan.proof.lattice.steps.gained[3] -= 0.01
+    assert not plan.certificate.verify(plan.policy, plan.lower + 1e-3, plan.upper).holds
+    assert not plan.certificate.verify(plan.policy, plan.lower, plan.lower - 1e-3).holds
+    plan.certificate.clicks[3] -= 0.01
     assert not plan.verify()

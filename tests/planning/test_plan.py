@@ -1,5 +1,7 @@
 import json
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -7,9 +9,8 @@ import pytest
 import departing as dp
 from departing.kernels import compiling
 from departing.model.examples import blog, magazine
-from departing.planning.baselines import rivals
-from departing.planning.policy_text import outline
-from departing.planning.sensitivity import worth
+from departing.planning.baselines import evaluate_baselines
+from departing.planning.policy_tree import policy_tree
 
 COUNTER = dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]])
 
@@ -29,12 +30,15 @@ class TestBadInput:
         with pytest.raises(dp.InputError, match="method is 'magic'; allowed are auto, closed-form, lattice, search"):
             dp.plan(blog(), method="magic")
 
-    def test_unfit_methods_tell_which_fit(self):
+    def test_a_method_that_does_not_apply_raises_an_error_that_lists_the_applicable_ones(self):
         with pytest.raises(
-            dp.InputError, match=r"'lattice' does not fit: it is for sure departure.*Fit are auto, search"
+            dp.InputError,
+            match=r"'lattice' does not apply: it requires sure departure.*Applicable methods: auto, search\.",
         ):
             dp.plan(magazine(), method="lattice")
-        with pytest.raises(dp.InputError, match=r"'closed-form' does not fit.*Fit are auto, lattice, search"):
+        with pytest.raises(
+            dp.InputError, match=r"'closed-form' does not apply.*Applicable methods: auto, lattice, search\."
+        ):
             dp.plan(COUNTER, method="closed-form")
 
     def test_instance(self):
@@ -50,12 +54,13 @@ class TestBadInput:
         [
             ([], "forbids every category"),
             ([False, False, False], "forbids every category"),
-            ([3], "holds 3; categories are 0 to 2"),
-            ([-1], "holds -1"),
+            ([3], "contains 3; categories are 0 to 2"),
+            ([-1], "contains -1"),
             ([True, False], "True or False for each of 3"),
-            ([0.5], "expected indices of categories"),
-            ([[0], [1, 2]], "expected indices of categories"),
-            (2, "expected indices of categories"),
+            ([0.5], "expected names or indices of categories"),
+            ([[0], [1, 2]], "expected names or indices of categories"),
+            (["golf"], "There is no category 'golf'"),
+            (2, "expected names or indices of categories"),
         ],
     )
     def test_allowed(self, allowed, match):
@@ -110,28 +115,28 @@ class TestMasks:
         assert abs(values[0] - values[1]) > 1e-4
         assert plan.policy.recommend(np.zeros((3, 4), int), allowed=[0, 1]) == expected
 
-    def test_a_policy_that_knows_no_masks_says_so(self):
+    def test_a_fallback_without_masks_raises_a_clear_error(self):
         class Mine:
             def recommend(self, counts):
                 return np.zeros(np.shape(counts)[:-2], int)
 
         table = dp.Table(np.zeros((1, 3, 4), int), [0], fallback=Mine())
-        with pytest.raises(dp.InputError, match=r"Mine\.recommend does not take allowed"):
+        with pytest.raises(dp.InputError, match=r"Mine\.recommend has no parameter allowed"):
             table.recommend(np.zeros((2, 3, 4), int), allowed=[1])
 
 
 class TestPlans:
-    def test_auto_takes_the_first_method_that_fits(self):
+    def test_auto_selects_the_first_applicable_method(self):
         assert dp.plan(blog()).method == "closed-form"
         assert dp.plan(COUNTER).method == "lattice"
         assert dp.plan(magazine(), gap=1e-2).method == "search"
 
-    def test_a_policy_comes_back_from_a_file(self, tmp_path):
+    def test_a_saved_policy_is_loaded_unchanged(self, tmp_path):
         for instance in (blog(), COUNTER, magazine()):
             plan = dp.plan(instance, gap=1e-3)
-            for ending in (".toml", ".json"):
-                plan.save(tmp_path / f"policy{ending}")
-                assert dp.load_policy(tmp_path / f"policy{ending}") == plan.policy
+            for suffix in (".toml", ".json"):
+                plan.save(tmp_path / f"policy{suffix}")
+                assert dp.load_policy(tmp_path / f"policy{suffix}") == plan.policy
 
     def test_policies_are_compact(self, tmp_path):
         for seed in range(3):
@@ -139,7 +144,7 @@ class TestPlans:
             plan.save(tmp_path / "policy.json")
             assert (tmp_path / "policy.json").stat().st_size < 1_000_000
 
-    def test_progress_brackets_the_value(self):
+    def test_progress_bounds_the_value(self):
         seen = []
         plan = dp.plan(magazine(), progress=lambda lower, upper: seen.append((lower, upper)))
         assert len(seen) > 1
@@ -156,59 +161,72 @@ class TestPlans:
         assert plan.gap < 1e-8
         assert plan.verify()
 
-    def test_words(self):
-        assert dp.plan(blog()).words() == "sports × 6, then economics"
-        assert dp.plan(magazine(), gap=1e-2).words().startswith("start with music, then go by what the user does")
+    def test_descriptions(self):
+        assert dp.plan(blog()).describe() == "sports × 6, then economics"
+        assert (
+            dp.plan(magazine(), gap=1e-2).describe().startswith("start with music, then adapt to the user's clicks (")
+        )
+
+    def test_the_summary_has_value_method_and_baselines(self):
+        lines = dp.plan(magazine(), gap=1e-2).summary().splitlines()
+        assert lines[0].startswith("Policy: start with music")
+        assert lines[1].startswith("Expected clicks per user: 7.07")
+        assert lines[2].startswith("Method: search. Nodes expanded:")
+        assert [line.split(":")[0] for line in lines[3:]] == [
+            "Loss compared with the optimal policy",
+            "  greedy",
+            "  always news",
+        ]
 
 
-class TestUnderstanding:
-    def test_the_cost_of_myopia(self):
+class TestExplanations:
+    def test_losses_of_baselines(self):
         plan = dp.plan(magazine())
-        greedy, fixed = rivals(plan)
-        for rival in (greedy, fixed):
-            value = dp.evaluate(magazine(), rival.policy).value
-            assert plan.value - value in dp.Bounds(rival.loss.lower - 1e-6, rival.loss.upper + 1e-6)
+        greedy, fixed = evaluate_baselines(plan)
+        for baseline in (greedy, fixed):
+            value = dp.evaluate(magazine(), baseline.policy).value
+            assert plan.value - value in dp.Bounds(baseline.loss.lower - 1e-6, baseline.loss.upper + 1e-6)
         assert fixed.policy == dp.Fixed(0)
         masked = dp.plan(magazine(), allowed=["sport", "music"])
-        assert rivals(masked)[1].policy == dp.Fixed(2)
-        assert rivals(masked)[0].loss.lower > 0
+        assert evaluate_baselines(masked)[1].policy == dp.Fixed(2)
+        assert evaluate_baselines(masked)[0].loss.lower > 0
 
-    def test_the_outline_follows_the_policy_with_the_right_shares(self):
+    def test_the_policy_tree_follows_the_policy_with_the_right_shares(self):
         plan = dp.plan(magazine(), gap=1e-3)
-        instance, first = plan.instance, outline(plan.policy, plan.instance, depth=3, least=0.0)
+        instance, first = plan.instance, policy_tree(plan.policy, plan.instance, depth=3, min_share=0.0)
 
         def check(branch, counts, weights):
             assert branch.category == plan.policy.recommend(counts)
             assert branch.share == pytest.approx(weights.sum())
-            for then in branch.then:
+            for then in branch.children:
                 after = counts.copy()
                 after[branch.category, then.outcome] += 1
                 check(then, after, weights * instance.outcome_probabilities[branch.category, then.outcome])
 
         check(first, np.zeros((3, 4), int), instance.prior)
-        assert [len(then.then) for then in first.then] == [2, 2]
+        assert [len(child.children) for child in first.children] == [2, 2]
 
-    def test_sensitivity_tells_what_happens_under_each_changed_instance(self):
+    def test_sensitivity_plans_under_perturbed_instances(self):
         for instance in (COUNTER, magazine()):
             plan = dp.plan(instance)
-            found = plan.sensitivity(0.1)
-            assert {shift.field for shift in found.shifts} == {"click", "depart", "prior"}
-            lower = next(shift for shift in found.of("click") if shift.how == "all lower")
+            result = plan.sensitivity(0.1)
+            assert {each.field for each in result.perturbations} == {"click", "depart", "prior"}
+            lower = next(each for each in result.of("click") if each.change == "all lower")
             changed = dp.Instance(instance.prior, instance.click * 0.9, instance.depart)
             again = dp.plan(changed)
-            assert lower.value == pytest.approx(again.value, rel=1e-3)
-            assert lower.keeps <= again.upper
-            assert lower.keeps == pytest.approx(worth(plan, changed))
-            assert all(shift.loss >= 0 for shift in found.shifts)
+            assert lower.optimal_value == pytest.approx(again.value, rel=1e-3)
+            assert lower.plan_value <= again.upper
+            assert lower.plan_value == pytest.approx(plan.value_under(changed))
+            assert all(each.loss >= 0 for each in result.perturbations)
             start = np.zeros((instance.n_categories, 4), int)
-            assert found.first[0] == plan.policy.recommend(start)
+            assert result.first[0] == plan.policy.recommend(start)
 
-    def test_what_a_plan_is_worth_elsewhere_is_what_evaluate_says_of_a_schedule(self):
+    def test_the_value_of_a_plan_under_another_instance(self):
         plan = dp.plan(COUNTER)
         other = dp.random_instance("uniform", 2, 3, seed=9)
-        assert worth(plan, other) == dp.evaluate(other, plan.policy).value
+        assert plan.value_under(other) == dp.evaluate(other, plan.policy).value
         plan = dp.plan(magazine())
-        assert worth(plan, magazine()) == pytest.approx(plan.lower, abs=1e-9)
+        assert plan.value_under(magazine()) == pytest.approx(plan.lower, abs=1e-9)
 
 
 def test_compiling_is_announced_once(caplog):
@@ -227,3 +245,15 @@ def test_a_saved_plan_is_plain_json(tmp_path):
     document = json.loads((tmp_path / "policy.json").read_text())
     assert document["kind"] == "alpha"
     assert len(document["vectors"]) == len(document["categories"])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import departing as dp; from departing.model.examples import blog; dp.plan(blog()).describe()",
+        "from departing.cli import app; app(['plan', 'blog', '--json'], standalone_mode=False)",
+    ],
+)
+def test_a_closed_form_does_not_import_numba(code):
+    code = f"import sys\n{code}\nsys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0

@@ -10,9 +10,8 @@ import departing as dp
 from departing.model.examples import blog, magazine
 from departing.model.instance import CLICK, STAY
 from departing.planning.belief_map import belief_map
-from departing.planning.plot.layout import Brush, percent
-from departing.planning.plot.plan_plot import draw
-from departing.planning.plot.policy_tree import first_steps
+from departing.planning.plot.layout import CategoryStyle, percent
+from departing.planning.plot.policy_graph import policy_graph
 from departing.plotting.figures import shorten, text_width
 
 LONG = "a category with quite a long name that nobody can draw, "
@@ -33,7 +32,7 @@ def plans():
         "blog": blog(),
         "walk": dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]]),
         "specialists": dp.random_instance("specialists", 2, 2, seed=1),
-        "settles": dp.random_instance("uniform", 2, 12, seed=5),
+        "commits": dp.random_instance("uniform", 2, 12, seed=5),
         "magazine": magazine(),
         "five types": dp.random_instance("uniform", 5, 5, seed=3),
     }
@@ -42,50 +41,50 @@ def plans():
     return found
 
 
-NAMES = ["one type", "blog", "walk", "specialists", "settles", "magazine", "five types", "many"]
+NAMES = ["one type", "blog", "walk", "specialists", "commits", "magazine", "five types", "many"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_shares_of_every_column_sum_to_the_survival(plans, name):
+def test_the_shares_of_a_column_sum_to_the_survival(plans, name):
     found = plans[name]
     survival = dp.evaluate(found.instance, found.policy, tolerance=1e-4).distribution.survival
-    for column in first_steps(found):
-        parts = sum(node.share for node in column.nodes) + column.hidden + column.ended
-        assert parts == pytest.approx(column.here, abs=1e-12)
-        assert column.here == pytest.approx(survival[column.step], abs=1e-4)
+    for column in policy_graph(found):
+        parts = sum(node.share for node in column.nodes) + column.hidden + column.committed
+        assert parts == pytest.approx(column.active, abs=1e-12)
+        assert column.active == pytest.approx(survival[column.step], abs=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_edges_bring_what_arrives_but_for_what_is_not_drawn(plans, name):
-    columns = first_steps(plans[name])
+def test_edges_carry_the_arriving_users_except_hidden_ones(plans, name):
+    columns = policy_graph(plans[name])
     assert [node.share for node in columns[0].nodes] == [pytest.approx(1.0)]
     assert columns[-1].edges == ()
     for column, after in pairwise(columns):
         arriving = np.zeros(len(after.nodes))
         for edge in column.edges:
             arriving[edge.end] += edge.share
-            assert not column.nodes[edge.start].settled
+            assert not column.nodes[edge.start].committed
         shares = np.array([node.share for node in after.nodes])
         assert (arriving > 0).all()
         assert (arriving <= shares + 1e-12).all()
         assert (shares - arriving).sum() <= column.hidden + 1e-12
 
 
-def test_the_blog_is_a_chain_of_two_runs_with_exact_shares(plans):
-    first, then = first_steps(plans["blog"])
-    assert [(node.category, node.steps, node.settled) for node in first.nodes + then.nodes] == [
+def test_the_blog_has_two_phases_with_exact_shares(plans):
+    first, then = policy_graph(plans["blog"])
+    assert [(node.category, node.steps, node.committed) for node in first.nodes + then.nodes] == [
         (1, 6, False),
         (0, 0, True),
     ]
     left = Fraction(4, 10) * Fraction(4, 10) ** 6 + Fraction(6, 10) * Fraction(39, 100) ** 6
-    assert then.here == then.nodes[0].share == pytest.approx(float(left), rel=1e-12)
+    assert then.active == then.nodes[0].share == pytest.approx(float(left), rel=1e-12)
     assert [(edge.outcome, edge.note) for edge in first.edges] == [(CLICK, "6 clicks")]
     assert then.step == 6
 
 
 def test_the_first_two_steps_of_the_magazine_are_exact(plans):
     instance = plans["magazine"].instance
-    root, second = first_steps(plans["magazine"])[:2]
+    root, second = policy_graph(plans["magazine"])[:2]
     music = instance.category_index("music")
     assert root.nodes[0].category == music
     clicked, stayed = (
@@ -96,27 +95,27 @@ def test_the_first_two_steps_of_the_magazine_are_exact(plans):
     assert [instance.categories[node.category] for node in second.nodes] == ["music", "news"]
 
 
-def test_one_category_for_ever_is_one_node(plans):
-    (column,) = first_steps(plans["one type"])
-    assert column.nodes[0].settled
+def test_a_fixed_policy_is_one_node(plans):
+    (column,) = policy_graph(plans["one type"])
+    assert column.nodes[0].committed
     assert column.edges == ()
 
 
-def test_nothing_is_drawn_after_a_settled_node(plans):
-    columns = first_steps(plans["settles"])
-    assert any(node.settled for column in columns for node in column.nodes)
-    assert columns[-1].ended > 0.5
+def test_nothing_is_drawn_after_a_committed_node(plans):
+    columns = policy_graph(plans["commits"])
+    assert any(node.committed for column in columns for node in column.nodes)
+    assert columns[-1].committed > 0.5
 
 
 def test_small_nodes_are_left_out_and_columns_stay_short():
     found = dp.plan(magazine(), gap=0.01)
-    for column in first_steps(found, 9):
+    for column in policy_graph(found, 9):
         assert len(column.nodes) <= 8
         assert min(node.share for node in column.nodes) >= 0.01
 
 
 @pytest.mark.parametrize("name", ["blog", "walk", "specialists", "magazine"])
-def test_beliefs_lie_between_one_category_for_ever_and_known_types(plans, name):
+def test_values_lie_between_fixed_policies_and_known_types(plans, name):
     found = plans[name]
     instance, fixed = found.instance, found.instance.fixed_values
     beliefs = belief_map(found)
@@ -131,27 +130,27 @@ def test_beliefs_lie_between_one_category_for_ever_and_known_types(plans, name):
         assert fixed[beliefs.first(corner), x] == fixed[:, x].max()
 
 
-def test_beliefs_keep_to_allowed_categories():
+def test_the_belief_map_uses_allowed_categories_only():
     found = dp.plan(magazine(), gap=0.01, allowed=[0, 2])
-    assert set(belief_map(found, seconds=0.2).categories.tolist()) <= {0, 2}
-    assert "sport" not in _texts(draw(found))
+    assert set(belief_map(found, max_nodes=50).categories.tolist()) <= {0, 2}
+    assert "sport" not in _texts(found.plot())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_kind_of_instance_draws(plans, name, tmp_path):
-    plans[name].picture(tmp_path / "plan.png")
+def test_every_kind_of_instance_is_plotted(plans, name, tmp_path):
+    plans[name].plot(tmp_path / "plan.png")
     data = (tmp_path / "plan.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     assert len(data) > 10_000
 
 
 @pytest.mark.parametrize(("ending", "start"), [("svg", b"<?xml"), ("PNG", b"\x89PNG"), ("pdf", b"%PDF")])
-def test_files_of_every_ending_are_the_same_every_time(plans, ending, start, tmp_path):
+def test_files_are_identical_in_every_run(plans, ending, start, tmp_path):
     path = tmp_path / f"plan.{ending}"
     path.write_text("old")
     drawn = []
     for _ in range(2):
-        plans["blog"].picture(path)
+        plans["blog"].plot(path)
         drawn.append(path.read_bytes())
     assert drawn[0].startswith(start)
     assert len(drawn[0]) > 8_000
@@ -160,24 +159,24 @@ def test_files_of_every_ending_are_the_same_every_time(plans, ending, start, tmp
 
 
 @pytest.mark.parametrize("name", ["plan.jpg", "plan", "plan.svg.txt"])
-def test_other_endings_are_refused(plans, name, tmp_path):
+def test_other_suffixes_are_refused(plans, name, tmp_path):
     with pytest.raises(dp.InputError, match=r"allowed endings are \.svg, \.png, \.pdf\.$"):
-        plans["blog"].picture(tmp_path / name)
+        plans["blog"].plot(tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(plans, tmp_path):
+def test_a_missing_folder_raises_a_clear_error(plans, tmp_path):
     with pytest.raises(dp.InputError, match="Cannot write"):
-        plans["blog"].picture(tmp_path / "nowhere" / "plan.svg")
+        plans["blog"].plot(tmp_path / "nowhere" / "plan.svg")
 
 
-def test_the_title_tells_the_policy_and_the_bracket(plans):
-    texts = _texts(draw(plans["blog"]))
+def test_the_title_has_the_policy_and_the_bounds(plans):
+    texts = _texts(plans["blog"].plot())
     assert "Plan: sports × 6, then economics" in texts
-    assert "expected clicks per user: 0.65029 (best possible)" in texts
+    assert "expected clicks per user: 0.65029 (optimal)" in texts
     many = plans["many"]
-    bracket = f"expected clicks per user: at least {many.lower:.4f} (best possible: at most {many.upper:.4f})"
-    assert bracket in _texts(draw(many))
+    bounds = f"expected clicks per user: at least {many.lower:.4f} (optimum: at most {many.upper:.4f})"
+    assert bounds in _texts(many.plot())
 
 
 def test_long_and_odd_names_fit(tmp_path):
@@ -185,19 +184,19 @@ def test_long_and_odd_names_fit(tmp_path):
     categories, types = [LONG + "1", LONG + "$2_$", "_\n3"], ["W" * 80, "_y $x$", LONG]
     instance = dp.Instance(odd.prior, odd.click, odd.depart, categories=categories, types=types)
     found = dp.plan(instance, gap=0.05)
-    figure = draw(found)
+    figure = found.plot()
     assert max(len(text) for text in _texts(figure)) < 130
-    found.picture(tmp_path / "plan.svg")
+    found.plot(tmp_path / "plan.svg")
     first = dp.Instance([0.4, 0.6], blog().click, categories=[LONG + "1", LONG + "2"], types=["$", LONG])
-    dp.plan(first).picture(tmp_path / "blog.pdf")
+    dp.plan(first).plot(tmp_path / "blog.pdf")
 
 
-def test_instances_at_the_edge_draw(tmp_path):
+def test_degenerate_instances_are_plotted(tmp_path):
     never = dp.Instance([0.2, 0.3, 0.5], np.zeros((2, 3)), depart=0.5)
     certain = dp.Instance([0.0, 1.0], [[0.5, 0.28], [0.4, 0.39]], depart=0.6)
     pair = dp.Instance([0.5, 0.5], np.zeros((2, 2)), depart=1.0)
     for instance in (never, certain, pair):
-        dp.plan(instance).picture(tmp_path / "plan.png")
+        dp.plan(instance).plot(tmp_path / "plan.png")
         assert (tmp_path / "plan.png").stat().st_size > 10_000
 
 
@@ -210,14 +209,14 @@ def test_names_are_shortened_in_the_middle():
     assert shorten("long name", 0.0, 9) == "l…"
 
 
-def test_colours_go_by_index_or_by_what_is_shown():
-    assert Brush(blog(), [1]).colours[0] != Brush(blog(), [1]).colours[1]
-    colours = Brush(_many(), [3, 12, 19]).colours
+def test_colours_depend_on_the_index_or_on_the_plotted_categories():
+    assert CategoryStyle(blog(), [1]).colours[0] != CategoryStyle(blog(), [1]).colours[1]
+    colours = CategoryStyle(_many(), [3, 12, 19]).colours
     assert len(colours) == 20
     assert len({colours[a] for a in (3, 12, 19)}) == 3
 
 
-def test_shares_are_written_for_people():
+def test_shares_are_formatted_as_percentages():
     assert percent(1.0) == "100 %"
     assert percent(0.0999) == "10 %"
     assert percent(0.0) == "< 0.1 %"

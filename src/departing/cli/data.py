@@ -137,7 +137,7 @@ def fit(
         print_json(values, output=output, plot=plot, rejects=rejects)
         return
     if gains is not None:
-        print(f"Optimal policy: {gains.plan.words()}")
+        print(f"Optimal policy: {gains.plan.describe()}")
         new_console().print(tables.gains_table(gains))
     print_saved(output, plot, rejects)
 

@@ -169,9 +169,8 @@ def plan(
     """Compute the optimal policy with a certified optimality gap."""
     from departing.cli.tables import plan as tables
     from departing.model.validation import check_fraction, check_int
-    from departing.planning.baselines import rivals
     from departing.planning.plan import plan as plan_policy
-    from departing.planning.policy_text import is_plain
+    from departing.policy.schedule import Schedule
 
     chosen = load_instance(file)
     names = [allowed] if allowed in chosen.categories else split_names(allowed)
@@ -182,13 +181,13 @@ def plan(
     check_files(output, plot)
     with _bounds_progress(as_json) as report_bounds:
         planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=report_bounds)
-        baselines = rivals(planned)
+        baselines = planned.baselines()
         verification = planned.verify() if verify else None
         shifts = None if sensitivity is None else planned.sensitivity(sensitivity)
     if output is not None:
         planned.save(output)
     if plot is not None:
-        planned.picture(plot)
+        planned.plot(plot)
     if as_json:
         values = tables.plan_values(planned, baselines, depth)
         if verification is not None:
@@ -198,8 +197,8 @@ def plan(
         print_json(values, output=output, plot=plot)
     else:
         console = new_console()
-        if is_plain(planned):
-            console.print(planned.words(), style="bold", markup=False)
+        if isinstance(planned.policy, Schedule):
+            console.print(planned.describe(), style="bold", markup=False)
         else:
             console.print(tables.policy_tree(planned, depth))
         console.print(planned.reason, markup=False)

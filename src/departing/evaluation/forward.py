@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW
-from departing.kernels.evaluation.count_graph import expand, gather
 from departing.model.counts import Integers, clicks
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.policy.protocol import Policy, recommended, switch_probability_bounds
@@ -51,6 +50,8 @@ class Frontier:
 
     def advance(self, categories: Integers, flows: Weights) -> Integers:
         """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay, `child[n, 2]`."""
+        from departing.kernels.evaluation.count_graph import expand, gather  # closed forms do not import numba
+
         child, children = expand(self.counts, categories, self._opens)
         self.counts, self.weights = children, gather(child, flows, len(children))
         return np.asarray(child)

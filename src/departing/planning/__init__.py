@@ -1,1 +1,1 @@
-"""Instance in, best policy out, with a proof of how good it is."""
+"""Planning: an instance to a policy with certified bounds on its value."""

@@ -1,57 +1,74 @@
-"""What a plan keeps to prove its bracket, and the check of it, which does not search.
+"""Certificates: the claims that justify the bounds of a plan, and their verification without a search.
 
-The section Why the bracket can be trusted of docs/theory/model-and-planning.md tells why these checks are enough.
+The section Certificate of docs/theory/model-and-planning.md shows why these checks are sufficient.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.planning.sizes import DEEPEST, NODES, POINTS
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats
 from departing.planning.controller import Controller
-from departing.planning.lattice import Lattice
-from departing.planning.problem import Clock, Problem
-from departing.planning.search import Search, edge_grid
+from departing.planning.problem import Deadline, PlanningProblem
 from departing.policy.alpha import Alpha
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule
 
-TINY = 1e-290  # mass below which claims are not checked relative to it
+TINY_MASS = 1e-290  # claims about lighter nodes are not checked relative to their mass: the quotients lose digits
+EDGE_POINTS = 256  # grid of an edge; the error of interpolation falls with its square
+# Confirming a closed form by the lattice: a relative gap far below any difference of candidates, and a time limit.
+CONFIRMATION_GAP, CONFIRMATION_SECONDS = 1e-9, 10.0
 
 
 @dataclass(frozen=True)
-class Check:
-    """One kind of claim: how many were checked, and the worst excess over what is claimed, in units of tolerance.
+class CertificateCheck:
+    """Check of one kind of claim.
 
-    The claim holds where the excess is at most 1.
+    Attributes
+    ----------
+    claim : str
+        Kind of claim.
+    count : int
+        Number of claims checked.
+    worst : float
+        Largest violation, in units of the tolerance for rounding; the claims hold if it is at most 1.
     """
 
-    what: str
+    claim: str
     count: int
     worst: float
 
     @property
     def holds(self) -> bool:
-        """Whether all claims hold within the tolerance."""
+        """True if all claims hold within the tolerance."""
         return bool(self.worst <= 1.0)
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of checking a plan: a check for every kind of claim, and the tolerance that the bracket includes."""
+    """Result of `Plan.verify`: true if every check holds.
 
-    checks: tuple[Check, ...]
+    Attributes
+    ----------
+    checks : tuple of CertificateCheck
+        One for each kind of claim.
+    tolerance : float
+        Allowance for rounding that the bounds include, in expected clicks per user.
+    """
+
+    checks: tuple[CertificateCheck, ...]
     tolerance: float
 
     @property
     def holds(self) -> bool:
-        """Whether every check holds."""
+        """True if every check holds."""
         return all(check.holds for check in self.checks)
 
     def __bool__(self) -> bool:
@@ -59,30 +76,41 @@ class Verification:
 
 
 class Certificate(ABC):
-    """What is kept to prove a bracket."""
+    """Claims that justify the bounds of a plan."""
 
     @abstractmethod
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
-        """Check that `policy` guarantees `lower` and that `upper` bounds every policy."""
+        """Check that the value of `policy` is at least `lower` and that of every policy at most `upper`."""
 
 
-def _check(what: str, excess: Floats | float, unit: Floats | float = 1.0) -> Check:
-    """Excesses over claims, relative to the unit of tolerance of each."""
+class Solution(NamedTuple):
+    """Result of a planning method. `lower` is the value of `controller`, which `policy` attains or exceeds."""
+
+    policy: Policy
+    controller: Schedule | Controller
+    lower: float
+    upper: float
+    reason: str
+    certificate: Certificate
+
+
+def _check(claim: str, excess: Floats | float, unit: Floats | float = 1.0) -> CertificateCheck:
+    """Check of claims that are violated by `excess`, in units of tolerance."""
     relative = np.atleast_1d(np.asarray(excess) / np.asarray(unit))
     worst = float(relative.max(initial=0.0)) if not np.isnan(relative).any() else np.inf
-    return Check(what, relative.size, max(worst, 0.0))
+    return CertificateCheck(claim, relative.size, max(worst, 0.0))
 
 
-def _dropped(problem: Problem) -> Check:
-    """Every allowed category that was left out is dominated by one that was not."""
-    chances, leave = problem.instance.outcome_probabilities, problem.instance.departure_probabilities
+def _dropped(problem: PlanningProblem) -> CertificateCheck:
+    """Every allowed category that was dropped is dominated by one that was kept."""
+    outcomes, depart = problem.instance.outcome_probabilities, problem.instance.departure_probabilities
     kept, missing = problem.categories, [a for a in problem.allowed if a not in problem.categories]
     excess = [
         min(
             max(
                 (problem.instance.click[a] - problem.instance.click[b]).max(),
-                (chances[a, [CLICK, STAY]] - chances[b, [CLICK, STAY]]).max(),
-                (leave[b] - leave[a]).max(),
+                (outcomes[a, [CLICK, STAY]] - outcomes[b, [CLICK, STAY]]).max(),
+                (depart[b] - depart[a]).max(),
             )
             for b in kept
         )
@@ -91,272 +119,315 @@ def _dropped(problem: Problem) -> Check:
     return _check("dominated categories", np.array(excess), 1e-300)
 
 
-def _schedule_value(problem: Problem, policy: Policy, lower: float, unit: float) -> Check:
-    """The schedule shows allowed categories only, and brings what is claimed."""
-    shown = policy.phase_categories if isinstance(policy, Schedule) else np.array([-1])
-    if not np.isin(shown, problem.allowed).all():
-        return Check("value of the policy", 1, np.inf)
+def _schedule_value(problem: PlanningProblem, policy: Policy, lower: float, unit: float) -> CertificateCheck:
+    """The schedule recommends allowed categories only, and its value is at least `lower`."""
+    categories = policy.phase_categories if isinstance(policy, Schedule) else np.array([-1])
+    if not np.isin(categories, problem.allowed).all():
+        return CertificateCheck("value of the policy", 1, np.inf)
     return _check("value of the policy", lower - evaluate(problem.instance, policy).upper, unit)
 
 
 @dataclass(frozen=True)
 class ClosedFormCertificate(Certificate):
-    """A closed form: the policy is evaluated again, and the bound confirmed by another method."""
+    """Certificate of a closed form: the policy is evaluated again, and the bound confirmed by another method."""
 
-    problem: Problem
+    problem: PlanningProblem
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
-        """Check the value of the policy, and the bound by another method."""
+        """Check the value of the policy, and the upper bound by another method."""
         problem = self.problem
         unit = 1e-12 * max(1.0, upper)
-        known = float(problem.prior @ problem.best)
-        bound = known
-        if problem.instance.sure_departure and known > upper:
-            lattice = Lattice(problem)
-            lattice.run(1e-9 * max(1.0, upper), Clock(10.0))
-            bound = lattice.lower  # no policy found by another method may surpass the bound
+        bound = float(problem.prior @ problem.type_values)
+        if problem.instance.sure_departure and bound > upper:
+            from departing.planning.lattice import LatticeSearch
+
+            lattice = LatticeSearch(problem)
+            lattice.run(CONFIRMATION_GAP * max(1.0, upper), Deadline(CONFIRMATION_SECONDS))
+            bound = lattice.lower  # no policy of another method may exceed the upper bound
         checks = (
             _schedule_value(problem, policy, lower, unit),
-            _check("bound on every policy", bound - upper, unit),
+            _check("upper bound of every policy", bound - upper, unit),
         )
         return Verification(checks, upper - lower)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LatticeCertificate(Certificate):
-    """The counts of clicks that were looked at: every continuation is among them or cannot surpass the bound."""
+    """Certificate of a lattice search: every child of a node is a node or cannot exceed the upper bound.
 
-    lattice: Lattice = field(repr=False)
+    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `slack` bounds the relative rounding
+    error.
+    """
+
+    problem: PlanningProblem = field(repr=False)
+    parent: Integers = field(repr=False)
+    category: Integers = field(repr=False)
+    depth: Integers = field(repr=False)
+    clicks: Floats = field(repr=False)
+    slack: float
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
-        """Check the value of the walk, and every step that was not taken."""
-        problem, steps, n = self.lattice.problem, self.lattice.steps, self.lattice.made
-        parent, category, depth = steps.parent[:n], steps.category[:n], steps.depth[:n]
+        """Check the value of the walk, and every child that was not created."""
+        problem, n = self.problem, len(self.clicks)
         counts = np.zeros((n, len(problem.categories)), np.int32)
         weights = np.empty((n, problem.instance.n_types))
         weights[0] = problem.prior
-        order = np.argsort(depth, kind="stable")
-        ends = np.cumsum(np.bincount(depth))
-        for start, stop in pairwise(ends):  # one depth after the other, below the root
+        order = np.argsort(self.depth, kind="stable")
+        for start, stop in pairwise(np.cumsum(np.bincount(self.depth))):  # one depth after the other, below the root
             level = order[start:stop]
-            counts[level] = counts[parent[level]]
-            counts[level, category[level]] += 1
-            weights[level] = weights[parent[level]] * problem.click[category[level]]
-        gains = weights @ problem.reward.T
-        ceilings = gains + weights @ (problem.click * problem.best).T + steps.gained[:n, None]
-        unit = self.lattice.slack * max(1.0, upper)
-        found = {row.tobytes(): i for i, row in enumerate(counts)}
-        short = [-float(steps.gained[0])]
-        for i, a in np.argwhere(ceilings > upper):
+            counts[level] = counts[self.parent[level]]
+            counts[level, self.category[level]] += 1
+            weights[level] = weights[self.parent[level]] * problem.click[self.category[level]]
+        reward = weights @ problem.reward.T
+        child_upper = reward + weights @ (problem.click * problem.type_values).T + self.clicks[:, None]
+        unit = self.slack * max(1.0, upper)
+        index = {row.tobytes(): i for i, row in enumerate(counts)}
+        short = [-float(self.clicks[0])]
+        for i, a in np.argwhere(child_upper > upper):
             after = counts[i].copy()
             after[a] += 1
-            child = found.get(after.tobytes())
-            lost = np.inf if child is None else steps.gained[i] + gains[i, a] - steps.gained[child]
-            short.append(lost * (depth[i] + 1))  # each step of a walk may lose as much
+            child = index.get(after.tobytes())
+            lost = np.inf if child is None else self.clicks[i] + reward[i, a] - self.clicks[child]
+            short.append(lost * (self.depth[i] + 1))  # each step of a walk may lose as much
         checks = (
             _dropped(problem),
-            _check("counts are different", float(n - len(found))),
-            _check("steps that were not taken", np.array(short), unit),
+            _check("distinct counts", float(n - len(index))),
+            _check("children not created", np.array(short), unit),
             _schedule_value(problem, policy, lower, unit),
         )
         return Verification(checks, 2 * unit)
 
 
-@dataclass(frozen=True)
-class SearchCertificate(Certificate):
-    """Nodes with their covers, points, edges and the controller: every claim is justified by others."""
+def edge_grid() -> Floats:
+    """Beliefs on an edge, closer together at the ends."""
+    grid = 0.5 * (1 - np.cos(np.pi * np.arange(EDGE_POINTS + 1) / EDGE_POINTS))
+    grid[-1] = 1.0
+    return np.asarray(grid)
 
-    search: Search = field(repr=False)
+
+class Edge(NamedTuple):
+    """Upper bounds at beliefs in types x and y only, on `edge_grid()`."""
+
+    x: int
+    y: int
+    value: Floats
+    q_upper: Floats  # [grid, k] for each first category
+    keep: npt.NDArray[np.bool_]  # points that the search uses
+
+
+class NodeClaims(NamedTuple):
+    """Claims about the nodes of a search: the fields of `kernels.planning.search.Nodes` that justify upper bounds."""
+
+    weights: Any
+    mass: Any
+    upper: Any
+    expanded: Any
+    n_cover: Any
+    cover: Any
+    multiplier: Any
+    slack: Any
+    child: Any
+    q_upper: Any
+    point: Any
+
+
+class PointClaims(NamedTuple):
+    """Upper bounds at belief points: fields of `kernels.planning.upper_bound.BeliefPoints`."""
+
+    belief: Any
+    value: Any
+    q_upper: Any
+
+
+@dataclass(frozen=True, eq=False)
+class SearchCertificate(Certificate):
+    """Certificate of a search: claims about nodes, belief points, edges and vectors that justify each other."""
+
+    problem: PlanningProblem = field(repr=False)
+    nodes: NodeClaims = field(repr=False)
+    points: PointClaims = field(repr=False)
+    edges: list[Edge] = field(repr=False)
+    depth: int
     controller: Controller = field(repr=False)
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every node, cover, point, edge and alpha vector."""
-        with np.errstate(all="ignore"):  # what a wrong claim comes to is not a number, and found out
-            return self._verify(policy, lower, upper)
+        with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
+            unit = self.problem.rounding(self.depth)
+            checks = (
+                _dropped(self.problem),
+                self._check_corners(unit),
+                *self._check_edges(unit),
+                *self._check_covers(unit),
+                *self._check_expanded(unit),
+                self._check_vectors(unit),
+                self._check_policy(policy),
+                self._check_root(lower, upper),
+            )
+        return Verification(checks, self.problem.tolerance(self.depth))
 
-    def _verify(self, policy: Policy, lower: float, upper: float) -> Verification:
-        search, problem = self.search, self.search.problem
-        unit = problem.rounding(int(search.size[DEEPEST]))
-        checks = (
-            _dropped(problem),
-            _corners(search, unit),
-            *_edges(search, unit),
-            *_covers(search, unit),
-            *_expanded(search, unit),
-            _vectors(problem, self.controller, unit),
-            _follows(policy, self.controller),
-            _root(search, self.controller, lower, upper),
+    def _check_policy(self, policy: Policy) -> CertificateCheck:
+        """The policy uses the controller's vectors."""
+        controller = self.controller
+        if isinstance(policy, Alpha):
+            same = np.array_equal(policy.vectors, controller.vectors)
+            same &= np.array_equal(policy.categories, controller.categories)
+        else:
+            same = len(controller.vectors) == 1 and policy == Fixed(int(controller.categories[0]))
+        return CertificateCheck("vectors of the policy", len(controller.vectors), 0.0 if same else np.inf)
+
+    def _check_root(self, lower: float, upper: float) -> CertificateCheck:
+        """The bounds are those of the root and the controller with the tolerance, or simpler ones."""
+        problem, controller = self.problem, self.controller
+        tolerance = problem.tolerance(self.depth)
+        attained = controller.value(problem.prior) - tolerance
+        if len(controller.vectors) == 1:
+            attained = max(attained, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
+        bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
+        off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
+        excess = np.array([bound - upper, lower - max(attained, 0.0), off * upper])
+        return _check("bounds of the root", excess, 1e-15 * max(1.0, upper))
+
+    def _check_corners(self, unit: float) -> CertificateCheck:
+        """The value of a known type is at most that of its corner, for every first category."""
+        problem, n = self.problem, self.problem.instance.n_types
+        value, q_upper = self.points.value[:n], self.points.q_upper[:n].T
+        allowed = np.array(problem.allowed)
+        outcomes = problem.instance.outcome_probabilities[allowed]
+        after = problem.instance.click[allowed] + (outcomes[:, CLICK] + outcomes[:, STAY]) * value
+        kept = problem.reward + (problem.click + problem.stay) * value
+        at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
+        occurring = problem.prior > 0  # no claim depends on types that do not occur
+        parts = ((after - value)[:, occurring].ravel(), (kept - q_upper)[:, occurring].ravel(), at)
+        return _check("known types", np.concatenate(parts), unit)
+
+    def _check_edges(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
+        """On each edge a Bellman backup, interpolated on the grid, does not exceed the claims."""
+        problem, points, grid = self.problem, self.points, edge_grid()
+        n = problem.instance.n_types
+        excess, kept = [np.zeros(0)], [np.zeros(0)]
+        for x, y, value, q_upper, keep in self.edges:
+            beliefs = np.stack([grid, 1 - grid], axis=1)
+            steps = beliefs @ problem.reward[:, [x, y]].T
+            for transition in (problem.click, problem.stay):
+                moved = beliefs[:, None, :] * transition[:, [x, y]]
+                mass = moved.sum(axis=2)
+                share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
+                steps += mass * np.interp(share, grid, value)
+            excess += [(steps - q_upper)[1:-1].ravel(), (q_upper.max(axis=1) - value)[1:-1]]
+            excess.append(problem.type_values[[x, y]] - value[[-1, 0]])
+            rows = slice(n, n + int(keep.sum()))
+            at = np.zeros((int(keep.sum()), problem.instance.n_types))
+            at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
+            kept += [value[keep] - points.value[rows], (q_upper[keep] - points.q_upper[rows]).ravel()]
+            kept.append(np.where((points.belief[rows] != at).any(axis=1), np.inf, 0.0))
+            n = rows.stop
+        return (
+            _check("edges", np.concatenate(excess), unit),
+            _check("points on edges", np.concatenate(kept), unit),
         )
-        return Verification(checks, search.tolerance)
 
+    def _cover_values(self, rows: Integers) -> tuple[Floats, Floats, Floats]:
+        """Of the covers of nodes: values, values by category, and the value of what they leave uncovered."""
+        nodes, points = self.nodes, self.points
+        used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
+        chosen = np.where(used, nodes.cover[rows], 0)
+        multiplier = np.where(used, nodes.multiplier[rows], 0.0)
+        wrong = np.asarray(((multiplier < 0) | (chosen < 0) | (chosen >= len(points.value))).any(axis=1))
+        chosen = np.where(wrong[:, None], 0, chosen)
+        beliefs = nodes.weights[rows] / nodes.mass[rows][:, None]
+        rest = beliefs - np.einsum("nj,njx->nx", multiplier, points.belief[chosen])
+        uncovered = np.maximum(rest, 0.0) @ self.problem.type_values
+        values = (multiplier * points.value[chosen]).sum(axis=1)
+        by_category = np.einsum("nj,nja->na", multiplier, points.q_upper[chosen])
+        return np.where(wrong, np.inf, values), np.where(wrong[:, None], np.inf, by_category), uncovered
 
-def _follows(policy: Policy, controller: Controller) -> Check:
-    """The policy goes by the controller's vectors."""
-    if isinstance(policy, Alpha):
-        same = np.array_equal(policy.vectors, controller.vectors)
-        same &= np.array_equal(policy.categories, controller.categories)
-    else:
-        same = len(controller.vectors) == 1 and policy == Fixed(int(controller.categories[0]))
-    return Check("vectors of the policy", len(controller.vectors), 0.0 if same else np.inf)
+    def _check_covers(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
+        """Covers cover the belief up to their slack, and leaves claim no less than their covers."""
+        nodes = self.nodes
+        reach, claim = [np.zeros(0)], [np.zeros(0)]
+        for part in _chunks(len(nodes.mass)):
+            rows = np.arange(part.start, part.stop)
+            light = nodes.mass[rows] <= TINY_MASS
+            reach.append(np.where(nodes.weights[rows[light]].sum(axis=1) > 2 * TINY_MASS, np.inf, 0.0))
+            rows = rows[~light]
+            values, _, uncovered = self._cover_values(rows)
+            reach.append(uncovered - nodes.slack[rows])
+            total = nodes.weights[rows].sum(axis=1)
+            reach.append(np.where(np.abs(total - nodes.mass[rows]) > 1e-12 * total, np.inf, 0.0))
+            leaf = nodes.expanded[rows] < 0
+            claimed = nodes.upper[rows] / nodes.mass[rows]
+            claim.append((values + nodes.slack[rows] - claimed)[leaf])
+        return _check("covers", np.concatenate(reach), unit), _check("leaves", np.concatenate(claim), unit)
 
+    def _check_expanded(self, unit: float) -> tuple[CertificateCheck, ...]:
+        """Bellman backups of expanded nodes: each category claims no less than its children or its cover, the node no
+        less than the best category or its cover, its point no less than the node; children have the right weights."""
+        problem, nodes, points = self.problem, self.nodes, self.points
+        order: Integers = np.flatnonzero(nodes.expanded >= 0)
+        categories, tops, weights, places = ([np.zeros(0)] for _ in range(4))
+        for part in _chunks(len(order)):
+            rows = order[part]
+            e, mass = nodes.expanded[rows], nodes.mass[rows]
+            beliefs = nodes.weights[rows] / mass[:, None]
+            values, by_category, _ = self._cover_values(rows)
+            child = nodes.child[e]
+            has_children = child[:, :, 1] >= 0
+            steps = beliefs @ problem.reward.T
+            for o, transition in enumerate((problem.click, problem.stay)):
+                reached = np.where(has_children, child[:, :, o], 0)
+                steps += nodes.upper[reached] / mass[:, None]
+                moved = nodes.weights[rows][:, None, :] * transition
+                off = np.abs(nodes.weights[reached] - moved) @ (1 + problem.type_values)
+                weights.append((off / mass[:, None])[has_children])
+            claims = nodes.q_upper[e] / mass[:, None]
+            justified = np.minimum(np.where(has_children, steps, np.inf), by_category + nodes.slack[rows][:, None])
+            categories.append((justified - claims).ravel())
+            claimed = nodes.upper[rows] / mass
+            tops.append(np.minimum(claims.max(axis=1), values + nodes.slack[rows]) - claimed)
+            p = nodes.point[e]
+            places.append(claimed - points.value[p])
+            places.append((claims - points.q_upper[p]).ravel())
+            places.append(np.abs(points.belief[p] - beliefs) @ (1 + problem.type_values))
+            used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
+            later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
+            places.append(np.where(later, np.inf, 0.0))  # a cover may depend on earlier points only
+        first = sum(int(edge.keep.sum()) for edge in self.edges) + problem.instance.n_types
+        owned = np.sort(nodes.point[nodes.expanded[order]])
+        unjustified = not np.array_equal(owned, np.arange(first, len(points.value)))  # a point without a node
+        places.append(np.array([np.inf if unjustified else 0.0]))
+        return (
+            _check("categories of expanded nodes", np.concatenate(categories) * self._longest_chain(order), unit),
+            _check("expanded nodes", np.concatenate(tops), unit),
+            _check("weights of children", np.concatenate(weights), unit),
+            _check("points of nodes", np.concatenate(places), unit),
+        )
 
-def _root(search: Search, controller: Controller, lower: float, upper: float) -> Check:
-    """The bracket is that of the root and of the controller's start, the tolerance included, or of simpler bounds."""
-    problem = search.problem
-    promise = float(controller.vectors[controller.start] @ problem.prior) - search.tolerance
-    if len(controller.vectors) == 1:
-        promise = max(promise, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
-    ceiling = min(float(search.nodes.upper[0]) + search.tolerance, problem.known)
-    off = float(np.abs(search.nodes.weights[0] - problem.prior).max())
-    excess = np.array([ceiling - upper, lower - max(promise, 0.0), off * upper])
-    return _check("bracket of the root", excess, 1e-15 * max(1.0, upper))
+    def _longest_chain(self, order: Integers) -> int:
+        """Length of the longest chain of claims by category that depend on each other; each adds its own rounding."""
+        nodes = self.nodes
+        dependent = order[(nodes.child[nodes.expanded[order], :, 1] < 0).any(axis=1)]
+        used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[dependent][:, None]
+        cover = np.where(used, nodes.cover[dependent], 0)
+        point = nodes.point[nodes.expanded[dependent]]
+        chain = np.ones(len(self.points.value), np.int64)
+        while True:
+            longer = 1 + chain[np.clip(cover, 0, len(chain) - 1)].max(axis=1, initial=0)
+            if (longer <= chain[point]).all() or chain.max() > len(chain):
+                return int(chain.max())
+            chain[point] = np.maximum(chain[point], longer)
 
-
-def _corners(search: Search, unit: float) -> Check:
-    """A known type brings no more than claimed, whatever is recommended."""
-    problem = search.problem
-    value = search.points.value[: problem.instance.n_types]
-    allowed = np.array(problem.allowed)
-    chances = problem.instance.outcome_probabilities[allowed]
-    after = problem.instance.click[allowed] + (chances[:, CLICK] + chances[:, STAY]) * value
-    by_category = search.points.by_category[: len(value)].T
-    kept = problem.reward + (problem.click + problem.stay) * value
-    at = np.where(search.points.at[: len(value)] == np.eye(len(value)), 0.0, np.inf)
-    here = problem.prior > 0  # nothing leans on types that do not occur
-    excess = np.concatenate([(after - value)[:, here].ravel(), (kept - by_category)[:, here].ravel(), at.ravel()])
-    return _check("types that are known", excess, unit)
-
-
-def _edges(search: Search, unit: float) -> tuple[Check, Check]:
-    """On each edge one step of every category, interpolated between grid points, brings no more than claimed."""
-    problem, grid = search.problem, edge_grid()
-    points, n = search.points, problem.instance.n_types
-    excess, kept = [np.zeros(0)], [np.zeros(0)]
-    for x, y, value, by_category, keep in search.edges:
-        beliefs = np.stack([grid, 1 - grid], axis=1)
-        steps = beliefs @ problem.reward[:, [x, y]].T
-        for go in (problem.click, problem.stay):
-            moved = beliefs[:, None, :] * go[:, [x, y]]
-            mass = moved.sum(axis=2)
-            share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
-            steps += mass * np.interp(share, grid, value)
-        excess += [(steps - by_category)[1:-1].ravel(), (by_category.max(axis=1) - value)[1:-1]]
-        excess.append(problem.best[[x, y]] - value[[-1, 0]])
-        rows = slice(n, n + int(keep.sum()))
-        at = np.zeros((int(keep.sum()), problem.instance.n_types))
-        at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
-        kept += [value[keep] - points.value[rows], (by_category[keep] - points.by_category[rows]).ravel()]
-        kept.append(np.where((points.at[rows] != at).any(axis=1), np.inf, 0.0))
-        n = rows.stop
-    return (
-        _check("beliefs on edges", np.concatenate(excess), unit),
-        _check("points taken from edges", np.concatenate(kept), unit),
-    )
+    def _check_vectors(self, unit: float) -> CertificateCheck:
+        """Every alpha vector is at most one step of its category followed by its successors."""
+        controller = self.controller
+        reward, click, stay, _ = controller.probabilities(self.problem.instance)
+        one, two = (controller.vectors[controller.successor[:, o]] for o in range(2))
+        excess = controller.vectors - (reward + click * one + stay * two)
+        forbidden = ~np.isin(controller.categories, self.problem.allowed)
+        parts = (excess[:, self.problem.prior > 0].ravel(), np.where(forbidden, np.inf, 0))
+        return _check("alpha vectors", np.concatenate(parts), unit)
 
 
 def _chunks(n: int, size: int = 20_000) -> Sequence[slice]:
+    """Slices of n rows that keep temporary arrays small."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def _cover_values(search: Search, rows: Integers) -> tuple[Floats, Floats, Floats]:
-    """Of the covers of nodes: values, values by category, and what is left uncovered, at the corners' values."""
-    nodes, points = search.nodes, search.points
-    n_types = search.problem.instance.n_types
-    used = np.arange(n_types) < nodes.n_cover[rows][:, None]
-    chosen = np.where(used, nodes.cover[rows], 0)
-    multiplier = np.where(used, nodes.multiplier[rows], 0.0)
-    beliefs = nodes.weights[rows] / nodes.mass[rows][:, None]
-    rest = beliefs - np.einsum("nj,njx->nx", multiplier, points.at[chosen])
-    uncovered = np.maximum(rest, 0.0) @ search.problem.best
-    values = (multiplier * points.value[chosen]).sum(axis=1)
-    by_category = np.einsum("nj,nja->na", multiplier, points.by_category[chosen])
-    wrong = ((multiplier < 0) | (chosen < 0) | (chosen >= search.size[POINTS])).any(axis=1)
-    return np.where(wrong, np.inf, values), np.where(wrong[:, None], np.inf, by_category), uncovered
-
-
-def _covers(search: Search, unit: float) -> tuple[Check, Check]:
-    """Covers reach what they cover, and nodes that are not expanded claim no less than their covers."""
-    nodes = search.nodes
-    reach, claim = [np.zeros(0)], [np.zeros(0)]
-    for part in _chunks(int(search.size[NODES])):
-        rows = np.arange(part.start, part.stop)
-        light = nodes.mass[rows] <= TINY
-        reach.append(np.where(nodes.weights[rows[light]].sum(axis=1) > 2 * TINY, np.inf, 0.0))
-        rows = rows[~light]
-        values, _, uncovered = _cover_values(search, rows)
-        reach.append(uncovered - nodes.slack[rows])
-        total = nodes.weights[rows].sum(axis=1)
-        reach.append(np.where(np.abs(total - nodes.mass[rows]) > 1e-12 * total, np.inf, 0.0))
-        leaf = nodes.opened[rows] < 0
-        shown = nodes.upper[rows] / nodes.mass[rows]
-        claim.append((values + nodes.slack[rows] - shown)[leaf])
-    return _check("covers", np.concatenate(reach), unit), _check("leaves", np.concatenate(claim), unit)
-
-
-def _expanded(search: Search, unit: float) -> tuple[Check, ...]:
-    """Expanded nodes: each category claims what its children or its cover do, the node the best of them or its cover,
-    its point no less than the node, and children have the weights of their parents' steps."""
-    problem, nodes, points = search.problem, search.nodes, search.points
-    order = np.flatnonzero(nodes.opened[: int(search.size[NODES])] >= 0)
-    categories, tops, weights, places = ([np.zeros(0)] for _ in range(4))
-    for part in _chunks(len(order)):
-        rows = order[part]
-        e, mass = nodes.opened[rows], nodes.mass[rows]
-        beliefs = nodes.weights[rows] / mass[:, None]
-        values, by_category, _ = _cover_values(search, rows)
-        child = nodes.child[e]
-        asked = child[:, :, 1] >= 0
-        steps = beliefs @ problem.reward.T
-        for o, go in enumerate((problem.click, problem.stay)):
-            reached = np.where(asked, child[:, :, o], 0)
-            steps += nodes.upper[reached] / mass[:, None]
-            moved = nodes.weights[rows][:, None, :] * go
-            off = np.abs(nodes.weights[reached] - moved) @ (1 + problem.best)
-            weights.append((off / mass[:, None])[asked])
-        claims = nodes.bound[e] / mass[:, None]
-        justified = np.minimum(np.where(asked, steps, np.inf), by_category + nodes.slack[rows][:, None])
-        categories.append((justified - claims).ravel())
-        shown = nodes.upper[rows] / mass
-        tops.append(np.minimum(claims.max(axis=1), values + nodes.slack[rows]) - shown)
-        p = nodes.point[e]
-        places.append(shown - points.value[p])
-        places.append((claims - points.by_category[p]).ravel())
-        places.append(np.abs(points.at[p] - beliefs) @ (1 + problem.best))
-        used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
-        later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
-        places.append(np.where(later, np.inf, 0.0))  # a cover may lean on earlier points only
-    owned = sum(int(keep.sum()) for *_, keep in search.edges) + problem.instance.n_types
-    made = np.sort(nodes.point[nodes.opened[order]])
-    strange = not np.array_equal(made, np.arange(owned, int(search.size[POINTS])))  # a point that nothing stands for
-    return (
-        _check("categories of expanded nodes", np.concatenate(categories) * _longest_chain(search, order), unit),
-        _check("expanded nodes", np.concatenate(tops), unit),
-        _check("weights of children", np.concatenate(weights), unit),
-        _check("points made of nodes", np.append(np.concatenate(places), np.inf if strange else 0.0), unit),
-    )
-
-
-def _longest_chain(search: Search, order: Integers) -> int:
-    """How many claims by category may lean on each other one after the other; each adds its own rounding."""
-    nodes = search.nodes
-    leaning = order[(nodes.child[nodes.opened[order], :, 1] < 0).any(axis=1)]
-    used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[leaning][:, None]
-    cover = np.where(used, nodes.cover[leaning], 0)
-    point = nodes.point[nodes.opened[leaning]]
-    chain = np.ones(len(search.points.value), np.int64)
-    while True:
-        longer = 1 + chain[np.minimum(cover, len(chain) - 1)].max(axis=1, initial=0)
-        if (longer <= chain[point]).all() or chain.max() > len(chain):
-            return int(chain.max())
-        chain[point] = np.maximum(chain[point], longer)
-
-
-def _vectors(problem: Problem, controller: Controller, unit: float) -> Check:
-    """Every alpha vector brings no more than one step of its category and the vectors it goes on with."""
-    reward, click, stay, _ = controller.rates(problem.instance)
-    one, two = controller.vectors[controller.after[:, 0]], controller.vectors[controller.after[:, 1]]
-    excess = controller.vectors - (reward + click * one + stay * two)
-    forbidden = ~np.isin(controller.categories, problem.allowed)
-    return _check(
-        "alpha vectors", np.append(excess[:, problem.prior > 0].ravel(), np.where(forbidden, np.inf, 0)), unit
-    )

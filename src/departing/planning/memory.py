@@ -6,12 +6,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-MEMORY = 1_500_000_000  # bytes a planner may take
+MAX_BYTES = 1_500_000_000  # of the arrays of a planner; they double, so they grow up to half of it
 T = TypeVar("T", bound=NamedTuple)
 
 
 def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | None = None) -> T:
-    """`group` with room for n in every field; fields called `columns` grow along their second axis."""
+    """`group` with fields of length n; fields called `columns` grow along their second axis."""
     fields = {}
     for name, array in group._asdict().items():
         if name in skip or (only is not None and name not in only):
@@ -25,10 +25,10 @@ def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | 
 
 
 def nbytes(*groups: NamedTuple) -> int:
-    """The memory of all arrays."""
+    """Memory of all arrays, in bytes."""
     return sum(array.nbytes for group in groups for array in group)
 
 
 def key_table(n: int) -> npt.NDArray[np.int32]:
-    """An empty table in which n keys find their places."""
+    """Empty hash table for n keys."""
     return np.full(1 << (2 * n - 1).bit_length(), -1, np.int32)

@@ -1,4 +1,4 @@
-"""`plan`: the best policy for an instance, with a bracket around its value."""
+"""`plan`: the optimal policy of an instance within a gap, with certified bounds on its value."""
 
 import os
 import sys
@@ -11,45 +11,52 @@ from typing import TYPE_CHECKING
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
-from departing.kernels.compiling import is_compiled, log_compilation
-from departing.kernels.planning.lattice import walk
-from departing.kernels.planning.search import rounds
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
 from departing.model.validation import check_instance, check_positive
-from departing.planning.certificate import (
-    Certificate,
-    ClosedFormCertificate,
-    LatticeCertificate,
-    SearchCertificate,
-    Verification,
-)
-from departing.planning.closed_form import best_for_all, two_by_two
+from departing.planning.certificate import Certificate, Solution, Verification
+from departing.planning.closed_form import solve_closed_form
 from departing.planning.controller import Controller
-from departing.planning.lattice import Lattice
-from departing.planning.problem import Clock, Problem, Progress
-from departing.planning.search import Search
-from departing.policy.alpha import Alpha
+from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
-from departing.policy.schedule import Fixed
+from departing.policy.schedule import Schedule
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from departing.planning.baselines import Baseline
     from departing.planning.sensitivity import Sensitivity
 
 METHODS = ("auto", "closed-form", "lattice", "search")
-NARROWER = 0.85  # of the gap is searched for, so that a short policy may lose a little
-WIDER = 1.05  # times the gap there is: what a short policy may make of it, if the one asked for is out of reach
 
 
 @dataclass(frozen=True, eq=False)
 class Plan(Bounds):
-    """A policy with a proof of how good it is.
+    """Policy with certified bounds: `lower` ≤ value of the policy ≤ optimal value ≤ `upper`.
 
-    `lower` is what this policy guarantees, `upper` what no policy can surpass: expected clicks of one user, rounding
-    included. `method` is how it was found, `reason` a sentence about it, `seconds` how long it took.
+    Attributes
+    ----------
+    lower, upper : float
+        Bounds in expected clicks per user, rounding included.
+    policy : Policy
+        The policy.
+    method : str
+        'closed-form', 'lattice' or 'search'.
+    reason : str
+        One sentence on how the policy was found.
+    seconds : float
+        Planning time.
+    instance : Instance
+        Instance that was planned for.
+    allowed : tuple of int
+        Indices of the categories that the policy may recommend.
+    certificate : Certificate
+        Claims that `verify` checks.
+    controller : Schedule or Controller
+        Schedule or finite-state controller whose value is at least `lower`; the value of the policy is at least that.
     """
 
     policy: Policy
@@ -58,31 +65,100 @@ class Plan(Bounds):
     seconds: float
     instance: Instance = field(repr=False)
     allowed: tuple[int, ...] = field(repr=False)
-    proof: Certificate = field(repr=False)
+    certificate: Certificate = field(repr=False)
+    controller: Schedule | Controller = field(repr=False)
 
     def verify(self) -> Verification:
-        """Check the bracket again, from what was kept of the search and without searching."""
-        return self.proof.verify(self.policy, self.lower, self.upper)
+        """Check the bounds against the certificate, without a search.
+
+        Returns
+        -------
+        Verification
+            True if every claim holds.
+        """
+        return self.certificate.verify(self.policy, self.lower, self.upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy, with the names of the categories, to a TOML or JSON file; `load_policy` reads it."""
+        """Write the policy and the names of the categories to a TOML or JSON file, which `load_policy` reads."""
         write_document(path, "policy", policy_to_dict(self.policy) | {"names": list(self.instance.categories)})
 
-    def words(self) -> str:
-        """The policy in words, with the instance's names."""
+    def describe(self) -> str:
+        """Describe the policy in one phrase, with the names of the categories."""
         return describe(self.policy, self.instance)
 
+    def summary(self) -> str:
+        """Return a printed overview: policy, value, bounds, gap, method and baselines.
+
+        Examples
+        --------
+        >>> from departing.model.examples import blog
+        >>> print(plan(blog()).summary())
+        Policy: sports × 6, then economics Expected clicks per user: 0.65029058 (optimal within 6e-15) Method:
+        closed-form. The click probabilities have a dominant column with N* = 5.801; 6 candidate policies were
+        compared. Loss compared with the optimal policy:
+          greedy: 1.7e-05
+          always sports: 1.7e-05
+        """
+        lines = [
+            f"Policy: {self.describe()}",
+            f"Expected clicks per user: {self.value:.8f} (optimal within {self.gap:.1g})",
+            f"Method: {self.method}. {self.reason}",
+            "Loss compared with the optimal policy:",
+        ]
+        lines += [f"  {describe(each.policy, self.instance)}: {each.loss.value:.2g}" for each in self.baselines()]
+        return "\n".join(lines)
+
+    def baselines(self) -> "tuple[Baseline, ...]":
+        """Evaluate the greedy policy and the best fixed policy, and bound their losses against the optimal policy."""
+        from departing.planning.baselines import evaluate_baselines
+
+        return evaluate_baselines(self)
+
+    def value_under(self, instance: Instance) -> float:
+        """Return the expected clicks per user of the plan's controller if users behave according to `instance`.
+
+        Parameters
+        ----------
+        instance : Instance
+            Instance with the same numbers of categories and types.
+        """
+        if isinstance(self.controller, Schedule):
+            return evaluate(instance, self.controller).value
+        return self.controller.solve(instance).value(instance.normalised_prior)
+
     def sensitivity(self, by: float = 0.05, gap: float | None = None) -> "Sensitivity":
-        """How value and first choices change when click, depart or prior are off by a share `by` of themselves."""
+        """Plan again under perturbed instances, and compare with this plan.
+
+        Parameters
+        ----------
+        by : float
+            Relative size of the perturbations, between 0 and 1.
+        gap : float, optional
+            Gap of the new plans in expected clicks per user [default: a thousandth of the value].
+
+        Returns
+        -------
+        Sensitivity
+        """
         from departing.planning.sensitivity import sensitivity
 
         return sensitivity(self, by, gap)
 
-    def picture(self, path: str | os.PathLike[str]) -> None:
-        """Draw the plan to a file (.svg, .png or .pdf): its first steps, and for two or three types the beliefs."""
-        from departing.planning.plot.plan_plot import write_plot
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot the first steps of the policy and, for two or three types, the best first category at every belief.
 
-        write_plot(self, path)
+        Parameters
+        ----------
+        path : path-like, optional
+            File to write as well (.svg, .png or .pdf).
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.planning.plot.plan_plot import plot_plan
+
+        return plot_plan(self, path)
 
 
 def plan(
@@ -92,147 +168,159 @@ def plan(
     method: str = "auto",
     *,
     allowed: Allowed = None,
-    progress: Progress | None = None,
+    progress: BoundsProgress | None = None,
 ) -> Plan:
-    """The best policy for `instance`: its value and that of every other are within `gap` of each other.
+    """Compute a policy whose value is within `gap` of the optimum.
 
-    Stops when the bracket is as narrow as `gap` or after about `seconds`, and returns the best bracket so far; the
-    time to compile, once, does not count. Methods:
+    Parameters
+    ----------
+    instance : Instance
+        Instance to plan for.
+    gap : float
+        Largest difference of the bounds, in expected clicks per user.
+    seconds : float
+        Time limit. Compilation, which happens once, does not count. When the time is up, the best bounds so far are
+        returned.
+    method : str
+        - 'closed-form': one category that is best for every type (always so with one type), or the paper's formulas
+        for
+          two types, two categories and sure departure;
+        - 'lattice': sure departure, any number of types and categories; the policy is a walk;
+        - 'search': any instance;
+        - 'auto': the first of these that applies.
+    allowed : sequence of str or int, or of bool, optional
+        Categories that may be recommended, by name or index, or True and False for each [default: all].
+    progress : callable, optional
+        Called from time to time with the lower and the upper bound.
 
-    - `closed-form`: one category that is best for every type (always so with one type), or the paper's formulas for
-      two types, two categories and sure departure;
-    - `lattice`: sure departure, any number of types and categories; the policy is a walk;
-    - `search`: any instance;
-    - `auto`: the first of these that applies.
+    Returns
+    -------
+    Plan
 
-    With `allowed` only these categories are ever recommended: names or indices, or True and False for each.
-    `progress` is called now and then with the lower and the upper bound.
+    Raises
+    ------
+    InputError
+        If an argument is invalid or the method does not apply.
 
+    Examples
+    --------
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
-    >>> found = plan(blog)
-    >>> found.policy, round(found.value, 10), found.method
+    >>> best = plan(blog)
+    >>> best.policy, round(best.value, 10), best.method
     (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
     """
     check_instance(instance)
     gap, seconds = check_positive("gap", gap), check_positive("seconds", seconds)
-    problem = Problem.of(instance, allowed)
+    problem = PlanningProblem.of(instance, allowed)
+    method = _choose_method(problem, method)
+    _compile(method)
+    deadline = Deadline(seconds)
+    solution = solve(method, problem, gap, deadline, progress)
+    return _finish(problem, method, solution, deadline)
+
+
+def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
+    """Plan as `plan` does, with a limit on nodes in the place of the time limit: the same result on every machine."""
+    method = _choose_method(problem, "auto")
+    _compile(method)
+    deadline = Deadline(float("inf"))
+    return _finish(problem, method, solve(method, problem, gap, deadline, None, max_nodes), deadline)
+
+
+def _finish(problem: PlanningProblem, method: str, solution: Solution, deadline: Deadline) -> Plan:
+    policy = resolve_policy(solution.policy, problem.instance.categories)
+    return Plan(
+        solution.lower,
+        solution.upper,
+        policy,
+        method,
+        solution.reason,
+        deadline.elapsed,
+        problem.instance,
+        problem.allowed,
+        solution.certificate,
+        solution.controller,
+    )
+
+
+def solve(
+    method: str,
+    problem: PlanningProblem,
+    gap: float,
+    deadline: Deadline,
+    progress: BoundsProgress | None = None,
+    max_nodes: int | None = None,
+) -> Solution:
+    """Solve a problem by a method; the compiled ones are imported only when they are used."""
+    if method == "closed-form":
+        return solve_closed_form(problem)
+    if method == "lattice":
+        from departing.planning.lattice import solve_lattice
+
+        return solve_lattice(problem, gap, deadline, progress, max_nodes)
+    from departing.planning.search import solve_search
+
+    return solve_search(problem, gap, deadline, progress, max_nodes)
+
+
+def _choose_method(problem: PlanningProblem, method: str) -> str:
+    """`method` if it applies; for 'auto' the first that does."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.", "method")
-    unfit = _unfit(problem)
-    if method in unfit:
-        fit = [name for name in METHODS[1:] if name not in unfit]
-        raise InputError(f"method {method!r} does not fit: {unfit[method]}. Fit are auto, {', '.join(fit)}.")
-    if method == "auto":
-        method = next(name for name in METHODS[1:] if name not in unfit)
-    _compile(method)
-    clock = Clock(seconds)
-    policy, lower, upper, reason, proof = _solve(method, problem, gap, clock, progress)
-    policy = resolve_policy(policy, instance.categories)
-    return Plan(lower, upper, policy, method, reason, clock.passed, instance, problem.allowed, proof)
-
-
-Solution = tuple[Policy, float, float, str, Certificate]
-
-
-def _solve(method: str, problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
-    solve = {"closed-form": _closed_form, "lattice": _lattice, "search": _search}[method]
-    return solve(problem, gap, clock, progress)
+    instance, required = problem.instance, {}
+    unrestricted = len(problem.allowed) == instance.n_categories
+    if problem.uniformly_best is None and not (unrestricted and instance.structure):
+        required["closed-form"] = (
+            "it requires one type, a category that is best for every type, "
+            "or two types and two categories with sure departure"
+        )
+    if not instance.sure_departure:
+        required["lattice"] = "it requires sure departure (depart is 1 everywhere)"
+    applicable = [name for name in METHODS[1:] if name not in required]
+    if method in required:
+        raise InputError(
+            f"method {method!r} does not apply: {required[method]}. "
+            f"Applicable methods: auto, {', '.join(applicable)}."
+        )
+    return applicable[0] if method == "auto" else method
 
 
 @cache
 def _compile(method: str) -> None:
-    """Have a method's kernels compiled, by solving something small."""
+    """Have the kernels of a method compiled, by solving a small problem."""
+    if method == "closed-form":
+        return
+    from departing.kernels.compiling import log_compilation
+
+    instance = Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5)
+    problem, deadline = PlanningProblem.of(instance), Deadline(60.0)
     if method == "lattice":
-        log_compilation(walk, "the planner for sure departure", 5)
-    if method == "search":
-        log_compilation(rounds, "the planner", 30)
-    small = Problem.of(Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5))
-    if method != "closed-form":
-        _solve(method, small, 1e-3, Clock(60.0), None)
-    if method == "search":
-        Search(small, Clock(60.0)).practise(Clock(60.0))
+        from departing.kernels.planning.lattice import expand_lattice
+
+        log_compilation(expand_lattice, "the planner for sure departure", 5)
+    else:
+        from departing.kernels.planning.search import search_rounds
+        from departing.planning.search import Search
+
+        log_compilation(search_rounds, "the planner", 30)
+        Search(problem, deadline).run_trials(deadline)
+    solve(method, problem, 1e-3, deadline)
 
 
 @contextmanager
-def compiled_meanwhile() -> Iterator[None]:
-    """Have another process compile the planner for uncertain departure meanwhile, if it has not been."""
-    if is_compiled(rounds):
+def compile_in_background() -> Iterator[None]:
+    """Have another process compile the planner for uncertain departure while the body runs, unless it is compiled."""
+    from departing.kernels.compiling import is_compiled, log_compilation
+    from departing.kernels.planning.search import search_rounds
+
+    if is_compiled(search_rounds):
         yield
         return
-    log_compilation(rounds, "the planner", 30)
+    log_compilation(search_rounds, "the planner", 30)
     code = "from departing.planning.plan import _compile; _compile('search')"
-    helper = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
+    process = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
     try:
         yield
-        helper.wait()
+        process.wait()
     finally:
-        helper.kill()
-
-
-def _unfit(problem: Problem) -> dict[str, str]:
-    """Why methods do not fit the problem."""
-    unfit = {}
-    instance = problem.instance
-    whole = len(problem.allowed) == instance.n_categories
-    if best_for_all(problem) is None and not (whole and instance.structure):
-        unfit["closed-form"] = (
-            "it is for one type, a category that is best for every type, "
-            "or two types and two categories with sure departure"
-        )
-    if not instance.sure_departure:
-        unfit["lattice"] = "it is for sure departure (depart 1 throughout)"
-    return unfit
-
-
-def _closed_form(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
-    instance = problem.instance
-    category = best_for_all(problem)
-    if category is not None:
-        found = evaluate(instance, Fixed(category))
-        name = instance.categories[category]
-        reason = f"{name} for ever is the best for every type, so knowing the type would not help."
-        return Fixed(category), found.lower, found.upper, reason, ClosedFormCertificate(problem)
-    solved = two_by_two(instance)
-    policy, value = solved.best
-    reason = f"The chances have a dominant {solved.structure}"
-    if solved.n_star is not None:
-        reason += f" with N* = {solved.n_star:.4g}"
-    reason += f"; {len(solved.candidates)} candidates were compared."
-    upper = max(candidate.upper for _, candidate in solved.candidates)
-    return policy, value.lower, upper, reason, ClosedFormCertificate(problem)
-
-
-def _lattice(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
-    lattice = Lattice(problem, progress)
-    lattice.run(gap, clock)
-    policy = lattice.policy()
-    found = evaluate(problem.instance, policy)
-    upper = max(lattice.upper, found.upper)
-    reason = f"Counts of clicks looked at: {lattice.made:,}."
-    return policy, found.lower, upper, reason, LatticeCertificate(lattice)
-
-
-def _search(problem: Problem, gap: float, clock: Clock, progress: Progress | None) -> Solution:
-    search = Search(problem, clock, progress)
-    wanted = NARROWER * gap
-    while True:
-        search.run(wanted, clock)
-        done = clock.over or not search.can_go_on(wanted)
-        reached = max(gap, WIDER * (search.upper - search.lower)) if done else gap
-        controller = search.controller(reached)
-        lower = max(controller.promise(problem) - search.tolerance, 0.0)
-        upper = min(search.upper + search.tolerance, problem.known)
-        if upper - lower <= gap or done:
-            break
-        wanted *= 0.7
-    best = Fixed(int(problem.categories[(problem.fixed @ problem.prior).argmax()]))
-    fixed = evaluate(problem.instance, best).lower
-    if fixed >= lower:  # also where rounding would take more from the promise than it is worth
-        controller, lower = Controller.of(best.final_category, problem.instance), fixed
-    n = len(controller.vectors)
-    if n == 1:
-        policy: Policy = Fixed(int(controller.categories[0]))
-    else:
-        policy = Alpha(problem.instance, controller.vectors, controller.categories)
-    reason = f"Counts expanded: {search.expanded:,}; ways of going on kept: {n:,}."
-    return policy, lower, max(upper, lower), reason, SearchCertificate(search, controller)
+        process.kill()

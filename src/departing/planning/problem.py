@@ -1,4 +1,4 @@
-"""What planning needs of an instance, and what all methods share."""
+"""Planning problem: the quantities of an instance that all planning methods share, and the time limit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,22 +12,23 @@ from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Allowed, allowed_mask
 
-Progress = Callable[[float, float], None]  # told the lower and the upper bound now and then
+BoundsProgress = Callable[[float, float], None]
+"""Called from time to time with the lower and the upper bound."""
 
 
 @dataclass(frozen=True)
-class Problem:
-    """An instance with the categories that may be recommended, dominated ones left out.
+class PlanningProblem:
+    """Instance with the categories that may be recommended.
 
-    `categories[k]` are those worth considering, in the order of the instance; all arrays have a row for each.
+    Arrays with a first axis of length k have a row for each of `categories`.
     """
 
     instance: Instance
     allowed: tuple[int, ...]
 
     @classmethod
-    def of(cls, instance: Instance, allowed: Allowed = None) -> "Problem":
-        """The problem with `allowed` categories, all if that is None."""
+    def of(cls, instance: Instance, allowed: Allowed = None) -> "PlanningProblem":
+        """The problem with the `allowed` categories; None allows all."""
         every = np.arange(instance.n_categories)
         if allowed is not None:
             every = every[allowed_mask(allowed, (instance.n_categories,), instance.categories)]
@@ -35,79 +36,103 @@ class Problem:
 
     @cached_property
     def categories(self) -> Integers:
-        """The categories left when the dominated ones are dropped."""
+        """Allowed categories that no other allowed one dominates, `[k]`, in the order of the instance."""
         allowed = np.array(self.allowed)
-        chances = self.instance.outcome_probabilities
-        # The chance of leaving tells categories apart where the others round to 1.
-        compared = [self.instance.click, chances[:, CLICK], chances[:, STAY], -self.instance.departure_probabilities]
-        rates = np.stack(compared, axis=1)[allowed]
+        outcomes = self.instance.outcome_probabilities
+        # The departure probability distinguishes categories whose other probabilities round to 1.
+        compared = [
+            self.instance.click,
+            outcomes[:, CLICK],
+            outcomes[:, STAY],
+            -self.instance.departure_probabilities,
+        ]
+        rows = np.stack(compared, axis=1)[allowed]
         kept: list[int] = []
-        for k, row in enumerate(rates):
-            beaten = (rates >= row).all(axis=(1, 2))
-            equal = (rates == row).all(axis=(1, 2))
-            if not (beaten & (~equal | (np.arange(len(rates)) < k))).any():
+        for k, row in enumerate(rows):
+            dominating = (rows >= row).all(axis=(1, 2))
+            equal = (rows == row).all(axis=(1, 2))
+            if not (dominating & (~equal | (np.arange(len(rows)) < k))).any():
                 kept.append(k)
         return np.asarray(allowed[kept])
 
+    def _rows(self, table: Floats) -> Floats:
+        return np.ascontiguousarray(table[self.categories])
+
     @cached_property
     def reward(self) -> Floats:
-        """The chance of a click, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.click[self.categories])
+        """Click probabilities, `[k, M]`."""
+        return self._rows(self.instance.click)
 
     @cached_property
     def click(self) -> Floats:
-        """The chance of going on after a click, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.outcome_probabilities[self.categories, CLICK])
+        """Probabilities of a click after which the user stays, `[k, M]`."""
+        return self._rows(self.instance.outcome_probabilities[:, CLICK])
 
     @cached_property
     def stay(self) -> Floats:
-        """The chance of going on without a click, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.outcome_probabilities[self.categories, STAY])
+        """Probabilities of a no-click after which the user stays, `[k, M]`."""
+        return self._rows(self.instance.outcome_probabilities[:, STAY])
 
     @cached_property
-    def leave(self) -> Floats:
-        """The chance of departing, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.departure_probabilities[self.categories])
+    def depart(self) -> Floats:
+        """Departure probabilities, `[k, M]`."""
+        return self._rows(self.instance.departure_probabilities)
 
     @cached_property
-    def fixed(self) -> Floats:
-        """Expected clicks of each category for ever, `[k, M]`."""
-        return np.ascontiguousarray(self.instance.fixed_values[self.categories])
+    def fixed_values(self) -> Floats:
+        """Values of the fixed policies by type, `[k, M]`."""
+        return self._rows(self.instance.fixed_values)
 
     @cached_property
-    def best(self) -> Floats:
-        """What each type would bring if it were known, `[M]`."""
+    def type_values(self) -> Floats:
+        """Optimal value for each type if it is known, `[M]`."""
         return np.asarray(self.instance.fixed_values[np.array(self.allowed)].max(axis=0))
 
     @cached_property
     def prior(self) -> Floats:
-        """The prior, with sum 1."""
+        """Prior that sums to 1, `[M]`."""
         return np.asarray(self.instance.normalised_prior)
 
     @cached_property
-    def known(self) -> float:
-        """What no policy can surpass: what the types would bring if they were known, rounding included."""
-        return float(self.prior @ self.best) * (1 + ROUNDING * (32 + self.instance.n_types))
+    def best_fixed(self) -> tuple[int, float]:
+        """Category of the best fixed policy, and its value."""
+        values = self.fixed_values @ self.prior
+        return int(self.categories[values.argmax()]), float(values.max())
 
     @cached_property
-    def stays(self) -> Floats:
-        """A bound on the expected number of steps of each type under any policy, `[M]`."""
+    def uniformly_best(self) -> int | None:
+        """Category that is the best fixed one for every type of the prior, if there is one.
+
+        It is then optimal whatever the belief: always so with one type, and where one category dominates.
+        """
+        occurring = self.prior > 0
+        suits = (self.fixed_values[:, occurring] >= self.type_values[occurring]).all(axis=1)
+        return int(self.categories[suits.argmax()]) if suits.any() else None
+
+    @cached_property
+    def known_type_bound(self) -> float:
+        """Upper bound of every policy: the value if types were known, rounding included."""
+        return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + self.instance.n_types))
+
+    @cached_property
+    def max_mean_steps(self) -> Floats:
+        """Upper bound on the expected number of steps of each type under any policy, `[M]`."""
         return np.asarray(1 / self.instance.departure_probabilities[np.array(self.allowed)].min(axis=0))
 
     def rounding(self, depth: int) -> float:
-        """What rounding can do to one step of a bound, for a user and graphs of this depth."""
-        most = float(self.best[self.prior > 0].max())
+        """Bound on the rounding error of one backup, for one user and graphs of this depth."""
+        most = float(self.type_values[self.prior > 0].max())
         return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + most)
 
     def tolerance(self, depth: int) -> float:
-        """What rounding can do to a bound in all: `rounding` at every step a user may stay."""
+        """Bound on the rounding error of a bound at the root: `rounding` at every step of a user."""
         with np.errstate(over="ignore"):
-            return float(self.rounding(depth) * (self.prior @ self.stays))
+            return float(self.rounding(depth) * (self.prior @ self.max_mean_steps))
 
 
 @dataclass
-class Clock:
-    """How much time there is, and how much has passed."""
+class Deadline:
+    """Time limit that starts when the object is created."""
 
     seconds: float
 
@@ -115,11 +140,11 @@ class Clock:
         self._started = perf_counter()
 
     @property
-    def passed(self) -> float:
+    def elapsed(self) -> float:
         """Seconds since the start."""
         return perf_counter() - self._started
 
     @property
-    def over(self) -> bool:
-        """Whether the time is up."""
-        return self.passed >= self.seconds
+    def expired(self) -> bool:
+        """True when the time is up."""
+        return self.elapsed >= self.seconds

@@ -1,55 +1,75 @@
-"""The general planner: a search through the graph of counts, for any types, categories and departures."""
+"""General planner: heuristic search of the count graph, for any instance."""
 
 import numpy as np
 import numpy.typing as npt
 
+from departing.evaluation.evaluate import evaluate
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import search as kernels
-from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, Floors
-from departing.kernels.planning.sizes import COLUMNS, DEEPEST, EXPANDED, FLOORS, FULL, NODES, POINTS, SIZES, VECTORS
-from departing.kernels.planning.trial_backups import practise
-from departing.kernels.planning.upper_bound import RANGES, SHORT, Bench, Points, edge
+from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, AlphaVectors
+from departing.kernels.planning.counters import (
+    DEPTH,
+    EXPANDED,
+    FULL,
+    N_COUNTERS,
+    NODES,
+    POINT_COLUMNS,
+    POINTS,
+    VECTOR_COLUMNS,
+    VECTORS,
+)
+from departing.kernels.planning.trial_backups import run_trials
+from departing.kernels.planning.upper_bound import RANGES, SHORTLIST, BeliefPoints, LPWorkspace, solve_edge
 from departing.model.counts import Integers
-from departing.model.instance import Floats
+from departing.planning.certificate import Edge, NodeClaims, PointClaims, SearchCertificate, Solution, edge_grid
 from departing.planning.controller import Controller
-from departing.planning.memory import MEMORY, grown, key_table, nbytes
-from departing.planning.problem import Clock, Problem, Progress
+from departing.planning.memory import MAX_BYTES, grown, key_table, nbytes
+from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
+from departing.policy.alpha import Alpha
+from departing.policy.schedule import Fixed
 
-GRID = 256  # beliefs on an edge
-EDGE_TOLERANCE = 1e-4  # of the value: how far an edge may be off between the points kept of it
-EDGES = 32  # types at most for which edges are solved: there are M (M - 1) / 2 of them
-POOL = 4096
-PRACTISE_AT = 1500  # expanded nodes, or a fifth of the time, before the first time
-OFTEN, SELDOM = 1.2, 2.0  # times as many nodes before the next, if the last was worth it or not
-WALKS, WALK = 20, 200  # so many walks at a time, of so many steps at most
-WORTH_PRACTISING = 0.01  # of the gap
-SPARE = (0.1, 0.03, 0.01)  # of the gap may be given up for a shorter controller; the first that is enough
-LOOK = 0.1  # seconds, about, between two looks at the clock
-PACE = 5e-3  # seconds for a node, until that is known
-Array = npt.NDArray[np.generic]
+# None of these constants affects the validity of a bound; they trade the time of one kind of work against another.
+EDGE_TOLERANCE = 1e-4  # of the value: error of an edge between the points kept of it; more points slow every cover
+MAX_EDGE_TYPES = 32  # there are M (M - 1) / 2 edges, so beyond this they would take longer than the search
+EDGE_TIME = 0.5  # fraction of the time limit for edges
+POOL = 4096  # candidate points of one cover, far more than the covers of a node's relatives have
+# Trials start when the search near the root has a sensible policy: after so many expanded nodes, or a fraction of the
+# time limit. The next trials come after a growth of the expanded nodes that depends on whether the last ones paid.
+FIRST_TRIALS, FIRST_TRIALS_TIME = 1500, 0.2
+GROWTH_IF_USEFUL, GROWTH_IF_USELESS = 1.2, 2.0
+TRIALS, TRIAL_STEPS = 20, 200  # per call: enough to average over users, short enough to look at the deadline
+USEFUL_TRIALS = 0.01  # fraction of the gap that a call must close for another one
+TRIAL_GAIN = 1e-3  # fraction of the gap that a new vector must gain at its belief
+PRUNING_LOSSES = (0.1, 0.03, 0.01)  # fractions of the gap to give up for a smaller controller; the first that is met
+LOOK = 0.1  # seconds between two looks at the deadline
+INITIAL_PACE = 5e-3  # seconds per node until measured: slow, so that the first look comes early
+# The search aims at 85 % of the gap, because pruning the controller loses up to a tenth of it. Where that is not
+# enough, it aims lower by TIGHTEN and goes on.
+AIM, TIGHTEN = 0.85, 0.7
+# If the gap is out of reach, the controller may be pruned to a gap wider by this factor than the one reached.
+UNREACHED = 1.05
 
 
 class Search:
-    """The state of a search. `run` makes the bracket narrower, and can be called again."""
+    """State of a heuristic search. `run` narrows the bounds and can be called again."""
 
-    def __init__(self, problem: Problem, clock: Clock, progress: Progress | None = None) -> None:
+    def __init__(self, problem: PlanningProblem, deadline: Deadline, progress: BoundsProgress | None = None) -> None:
         self.problem = problem
         self._progress = progress
         self._stuck = False
-        self._practise_at = PRACTISE_AT
-        self._pace = PACE
+        self._trials_at = FIRST_TRIALS
+        self._pace = INITIAL_PACE
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
-        self.model = kernels.Model(problem.reward, problem.click, problem.stay, problem.leave)
-        self.edges = _solve_edges(problem, clock) if n_types <= EDGES else []
-        shown = sum(int(keep.sum()) for *_, keep in self.edges)
-        self.size = np.zeros(SIZES, np.int64)
-        room = 1024
-        self.nodes = _nodes(room, room // 2, n_types, n_categories)
-        self.points = _points(n_types + shown + room // 2, n_types, n_categories)
-        self.floors = _floors(n_categories + room, n_types)
-        self._bench = _bench(n_types, len(self.points.value), len(self.floors.category))
-        keys = key_multipliers(2 * n_categories).reshape(n_categories, 2)
-        self._room = _room(room, n_types, keys)
+        self.model = kernels.SearchModel(problem.reward, problem.click, problem.stay, problem.depart)
+        self.edges = _solve_edges(problem, deadline) if n_types <= MAX_EDGE_TYPES else []
+        n_edge_points = sum(int(edge.keep.sum()) for edge in self.edges)
+        self.counters = np.zeros(N_COUNTERS, np.int64)
+        n = 1024
+        self.nodes = _nodes(n, n // 2, n_types, n_categories)
+        self.points = _points(n_types + n_edge_points + n // 2, n_types, n_categories)
+        self.vectors = _vectors(n_categories + n, n_types)
+        self._lp = _lp(n_types, len(self.points.value), len(self.vectors.category))
+        self._workspace = _workspace(n, n_types, key_multipliers(2 * n_categories).reshape(n_categories, 2))
         self._add_corners_and_edges()
         self._add_root()
 
@@ -57,299 +77,344 @@ class Search:
         problem, grid = self.problem, edge_grid()
         n_types = problem.instance.n_types
         points = self.points
-        known = problem.reward + (problem.click + problem.stay) * problem.best
+        optimistic = problem.reward + (problem.click + problem.stay) * problem.type_values
         n = n_types
-        points.at[:n], points.value[:n], points.by_category[:n] = np.eye(n_types), problem.best, known.T
-        for x, y, value, by_category, keep in self.edges:
-            rows = slice(n, n + int(keep.sum()))
-            points.at[rows] = 0.0
-            points.at[rows, x], points.at[rows, y] = grid[keep], 1 - grid[keep]
-            points.value[rows], points.by_category[rows] = value[keep], by_category[keep]
+        points.belief[:n], points.value[:n], points.q_upper[:n] = np.eye(n_types), problem.type_values, optimistic.T
+        for edge in self.edges:
+            rows, keep = slice(n, n + int(edge.keep.sum())), edge.keep
+            points.belief[rows] = 0.0
+            points.belief[rows, edge.x], points.belief[rows, edge.y] = grid[keep], 1 - grid[keep]
+            points.value[rows], points.q_upper[rows] = edge.value[keep], edge.q_upper[keep]
             n = rows.stop
-        points.node[:n], points.slot[:n_types] = -1, -1
-        shown = n - n_types
-        points.slot[n_types:n], points.owner[:shown] = np.arange(shown), np.arange(n_types, n)
-        points.columns[:, :shown], points.values[:shown] = points.at[n_types:n].T, points.value[n_types:n]
-        self.size[POINTS], self.size[COLUMNS] = n, shown
+        points.node[:n], points.column[:n_types] = -1, -1
+        active = n - n_types
+        points.column[n_types:n], points.column_point[:active] = np.arange(active), np.arange(n_types, n)
+        points.columns[:, :active], points.column_value[:active] = points.belief[n_types:n].T, points.value[n_types:n]
+        self.counters[POINTS], self.counters[POINT_COLUMNS] = n, active
         k = len(problem.categories)
-        floors = self.floors
-        floors.vector[:k], floors.columns[:, :k] = problem.fixed, problem.fixed.T
-        floors.category[:k], floors.owner[:k] = range(k), range(k)
-        floors.form[:k], floors.after[:k] = ALWAYS, -1
-        self.size[VECTORS] = self.size[FLOORS] = k
+        vectors = self.vectors
+        vectors.value[:k], vectors.columns[:, :k] = problem.fixed_values, problem.fixed_values.T
+        vectors.category[:k], vectors.column_vector[:k] = range(k), range(k)
+        vectors.form[:k], vectors.successor[:k] = ALWAYS, -1
+        self.counters[VECTORS] = self.counters[VECTOR_COLUMNS] = k
 
     def _add_root(self) -> None:
-        """The root, covered by the corners."""
+        """Add the root, covered by the corners."""
         nodes, prior = self.nodes, self.problem.prior
-        values = self.problem.fixed @ prior
+        values = self.problem.fixed_values @ prior
         nodes.weights[0], nodes.multiplier[0], nodes.cover[0] = prior, prior, range(len(prior))
         nodes.mass[0], nodes.n_cover[0], nodes.slack[0] = 1.0, len(prior), 0.0
-        nodes.upper[0], nodes.lower[0], nodes.floor[0] = prior @ self.problem.best, values.max(), values.argmax()
-        nodes.depth[0], nodes.key[0], nodes.opened[0], nodes.slot[0] = 0, 0, -1, -1
-        self.size[NODES] = 1
-        insert_keys(self._room.table, nodes.key, 1)
+        nodes.upper[0], nodes.lower[0] = prior @ self.problem.type_values, values.max()
+        nodes.vector[0], nodes.vector_column[0] = values.argmax(), -1
+        nodes.depth[0], nodes.key[0], nodes.expanded[0] = 0, 0, -1
+        self.counters[NODES] = 1
+        insert_keys(self._workspace.table, nodes.key, 1)
 
     @property
     def tolerance(self) -> float:
-        """What rounding can have done to either bound."""
-        return self.problem.tolerance(int(self.size[DEEPEST]))
+        """Bound on the rounding error of either bound."""
+        return self.problem.tolerance(int(self.counters[DEPTH]))
 
     @property
     def lower(self) -> float:
-        """The floor of the root, before rounding is allowed for."""
+        """Lower bound of the root, without allowance for rounding."""
         return float(self.nodes.lower[0])
 
     @property
     def upper(self) -> float:
-        """The ceiling of the root, before rounding is allowed for."""
+        """Upper bound of the root, without allowance for rounding."""
         return float(self.nodes.upper[0])
 
-    def run(self, gap: float, clock: Clock) -> None:
-        """Search until the bracket is narrower than `gap`, or time, memory or digits have run out."""
-        while not clock.over:
+    @property
+    def n_expanded(self) -> int:
+        """Number of expanded nodes."""
+        return int(self.counters[EXPANDED])
+
+    def run(self, gap: float, deadline: Deadline, max_expanded: int | None = None) -> None:
+        """Search until the gap is reached, or until the time, the nodes, the memory or the digits are used up."""
+        while not deadline.expired:
             wanted = max(gap - 2 * self.tolerance, self.tolerance)
             if self.upper - self.lower <= wanted:
                 return
-            before = (int(self.size[EXPANDED]), self.upper, self.lower)
-            most = max(min(int(LOOK / self._pace), self._practise_at - self.expanded), 1)
-            started = clock.passed
-            kernels.rounds(
-                self.model, self.nodes, self.points, self.floors, self._room, self._bench, self.size, wanted, most
+            if max_expanded is not None and self.n_expanded >= max_expanded:
+                self._stuck = True
+                return
+            before = (self.n_expanded, self.upper, self.lower)
+            most = max(min(int(LOOK / self._pace), self._trials_at - self.n_expanded), 1)
+            if max_expanded is not None:
+                most = min(most, max_expanded - self.n_expanded)
+            started = deadline.elapsed
+            kernels.search_rounds(
+                self.model,
+                self.nodes,
+                self.points,
+                self.vectors,
+                self._workspace,
+                self._lp,
+                self.counters,
+                wanted,
+                most,
             )
-            self._pace = max((clock.passed - started) / max(self.expanded - before[0], 1), 1e-6)
-            slow = self._practise_at == PRACTISE_AT and clock.passed > clock.seconds / 5
-            if (slow or self.expanded >= self._practise_at) and not self.size[FULL]:
-                self._practise_at = int(self.expanded * (OFTEN if self.practise(clock) else SELDOM)) + 1
+            self._pace = max((deadline.elapsed - started) / max(self.n_expanded - before[0], 1), 1e-6)
+            late = self._trials_at == FIRST_TRIALS and deadline.elapsed > FIRST_TRIALS_TIME * deadline.seconds
+            if (late or self.n_expanded >= self._trials_at) and not self.counters[FULL]:
+                growth = GROWTH_IF_USEFUL if self.run_trials(deadline) else GROWTH_IF_USELESS
+                self._trials_at = int(self.n_expanded * growth) + 1
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
-            if self.size[FULL]:
-                if self._bytes() > MEMORY / 2:
+            if self.counters[FULL]:
+                if nbytes(self.nodes, self.points, self.vectors, self._lp, self._workspace) > MAX_BYTES / 2:
                     self._stuck = True
                     return
                 self._grow()
-            elif before == (int(self.size[EXPANDED]), self.upper, self.lower):
+            elif before == (self.n_expanded, self.upper, self.lower):
                 self._stuck = True
                 return
 
-    def practise(self, clock: Clock) -> bool:
-        """Raise the floor far from the root, as long as that closes a good part of the gap; whether it ever did."""
-        paid = False
-        prior, size = self.problem.prior, self.size
-        beliefs = np.empty((WALK, len(prior)))
-        while not clock.over and not size[FULL]:
+    def run_trials(self, deadline: Deadline) -> bool:
+        """Raise the lower bound by trials while each call closes a fraction of the gap; return True if one did."""
+        useful = False
+        prior = self.problem.prior
+        beliefs = np.empty((TRIAL_STEPS, len(prior)))
+        while not deadline.expired and not self.counters[FULL]:
             gap = self.upper - self.lower
-            vector = practise(
-                self.model, self.floors, self._bench, self._room, size, prior, beliefs, 1e-3 * gap, WALKS
+            vector = run_trials(
+                self.model,
+                self.vectors,
+                self._lp,
+                self._workspace,
+                self.counters,
+                prior,
+                beliefs,
+                TRIAL_GAIN * gap,
+                TRIALS,
             )
-            value = float(self.floors.vector[vector] @ prior)
+            value = float(self.vectors.value[vector] @ prior)
             gained = value - self.lower
             if gained > 0:
-                self.nodes.floor[0], self.nodes.lower[0] = vector, value
-            if gained < WORTH_PRACTISING * gap:
+                self.nodes.vector[0], self.nodes.lower[0] = vector, value
+            if gained < USEFUL_TRIALS * gap:
                 break
-            paid = True
-        return paid
+            useful = True
+        return useful
 
-    def can_go_on(self, gap: float) -> bool:
-        """Whether a run for half this gap could still do something."""
+    def can_continue(self, gap: float) -> bool:
+        """True if a run for half this gap can still make progress."""
         return not self._stuck and gap / 2 > 2 * self.tolerance
 
-    @property
-    def expanded(self) -> int:
-        """The number of expanded nodes."""
-        return int(self.size[EXPANDED])
-
     def controller(self, gap: float) -> Controller:
-        """A controller that keeps the promise of the root's floor, as short as the asked `gap` allows.
+        """A controller with the value of the root's lower bound, as small as `gap` allows.
 
-        A vector may go on with vectors that have been replaced by newer ones since. With the newer ones, where they
-        are as good for those who arrive, there are far fewer states, and they bring about the same or more.
+        A vector may have successors that have been replaced since. With the replacements, where they are as good for
+        the arriving users, there are far fewer states, of about the same value or more.
         """
-        size = self.size
-        if size[VECTORS] + size[NODES] > len(self.floors.category):
-            self.floors = grown(self.floors, 2 * int(size[VECTORS] + size[NODES]))
-            self._bench = _bench(
-                self.problem.instance.n_types, len(self.points.value), len(self.floors.category), self._bench.seen
-            )
-        root = int(kernels.settle(self.model, self.nodes, self.floors, self._room, size))
-        n, floors, problem = int(size[VECTORS]), self.floors, self.problem
-        own, form = np.arange(n), floors.form[:n]
-        after = np.where(floors.after[:n] < 0, own[:, None], floors.after[:n])
-        renewed = self._renewed(after)
+        counters = self.counters
+        if counters[VECTORS] + counters[NODES] > len(self.vectors.category):
+            self.vectors = grown(self.vectors, 2 * int(counters[VECTORS] + counters[NODES]))
+            self._lp = self._new_lp()
+        root = int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
+        n, vectors, problem = int(counters[VECTORS]), self.vectors, self.problem
+        own, form = np.arange(n), vectors.form[:n]
+        successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
+        renewed = self._renewed(successor)
         for o, repeating in enumerate((REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY)):
             repeats = (form == ALWAYS) | (form == repeating)
-            after[repeats, o] = renewed[repeats, o] = own[repeats]
-        categories = problem.categories[floors.category[:n]]
-        short = Controller(floors.vector[:n], categories, renewed, root).used().solve(problem.instance)
+            successor[repeats, o] = renewed[repeats, o] = own[repeats]
+        categories, instance, prior = problem.categories[vectors.category[:n]], problem.instance, problem.prior
+        short = Controller(vectors.value[:n], categories, renewed, root).reachable().solve(instance)
         least = self.upper + 2 * self.tolerance - gap
-        if not short.solved or short.promise(problem) < min(least, self.lower):
-            long = Controller(floors.vector[:n], categories, after, root).used().solve(problem.instance)
-            if not short.solved or long.promise(problem) > short.promise(problem) + 0.1 * gap:
+        if not short.solved or short.value(prior) < min(least, self.lower):
+            long = Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance)
+            if not short.solved or long.value(prior) > short.value(prior) + PRUNING_LOSSES[0] * gap:
                 return long
-        for spare in SPARE:
-            shorter = short.pruned(problem, spare * gap)
-            if shorter.solved and shorter.promise(problem) >= least:
+        for loss in PRUNING_LOSSES:
+            shorter = short.pruned(instance, loss * gap)
+            if shorter.solved and shorter.value(prior) >= least:
                 return shorter
         return short
 
-    def _renewed(self, after: Integers) -> Integers:
-        """`after[n, 2]` with the newest vectors in the place of those that bring no more to those who arrive."""
-        floors, n = self.floors, len(after)
-        newest = np.where(floors.newer[:n] < 0, np.arange(n), floors.newer[:n])
-        while (newest[newest] != newest).any():
-            newest = newest[newest]
-        weights = self.nodes.weights[np.maximum(floors.node[:n], 0)]
-        renewed = after.copy()
-        for o, go in enumerate((self.model.click, self.model.stay)):
-            arriving = weights * go[floors.category[:n]]
-            new = newest[after[:, o]]
-            gained = ((floors.vector[new] - floors.vector[after[:, o]]) * arriving).sum(axis=1)
-            as_good = (gained >= -1e-12 * (floors.vector[new] * arriving).sum(axis=1)) & (floors.node[:n] >= 0)
+    def _renewed(self, successor: Integers) -> Integers:
+        """`successor[n, 2]` with each vector's latest replacement where that is as good for the arriving users."""
+        vectors, n = self.vectors, len(successor)
+        latest = np.where(vectors.replaced_by[:n] < 0, np.arange(n), vectors.replaced_by[:n])
+        while (latest[latest] != latest).any():
+            latest = latest[latest]
+        weights = self.nodes.weights[np.maximum(vectors.node[:n], 0)]
+        renewed = successor.copy()
+        for o, transition in enumerate((self.model.click, self.model.stay)):
+            arriving = weights * transition[vectors.category[:n]]
+            new = latest[successor[:, o]]
+            gained = ((vectors.value[new] - vectors.value[successor[:, o]]) * arriving).sum(axis=1)
+            rounding = 1e-12 * (vectors.value[new] * arriving).sum(axis=1)
+            as_good = (gained >= -rounding) & (vectors.node[:n] >= 0)
             renewed[as_good, o] = new[as_good]
         return renewed
 
-    def _bytes(self) -> int:
-        return nbytes(self.nodes, self.points, self.floors, self._bench, self._room)
+    def _new_lp(self) -> LPWorkspace:
+        n_types = self.problem.instance.n_types
+        lp = _lp(n_types, len(self.points.value), len(self.vectors.category))
+        lp.pool_stamp[: len(self._lp.pool_stamp)] = self._lp.pool_stamp
+        return lp
 
     def _grow(self) -> None:
-        """Double whatever is nearly full."""
-        size, nodes, points, floors = self.size, self.nodes, self.points, self.floors
-        if size[NODES] * 2 > len(nodes.mass):
-            n = 2 * len(nodes.mass)
-            old = self._room
-            self._room = _room(n, len(old.one), old.step_key)
-            self.nodes = nodes = grown(nodes, n, skip=_BY_OPENED)
-            insert_keys(self._room.table, nodes.key, size[NODES])
-        if size[EXPANDED] * 2 > len(nodes.point):
-            self.nodes = grown(nodes, 2 * len(nodes.point), only=_BY_OPENED)
-        if size[POINTS] * 2 > len(points.value):
-            self.points = points = grown(points, 2 * len(points.value))
-        if size[VECTORS] * 2 > len(floors.category):
-            self.floors = floors = grown(floors, 2 * len(floors.category))
-        self._bench = _bench(self.problem.instance.n_types, len(points.value), len(floors.category), self._bench.seen)
-        size[FULL] = 0
+        """Double the arrays that are more than half full."""
+        counters, nodes, points, vectors = self.counters, self.nodes, self.points, self.vectors
+        if counters[NODES] * 2 > len(nodes.mass):
+            n, old = 2 * len(nodes.mass), self._workspace
+            self._workspace = _workspace(n, len(old.belief), old.step_key)
+            self.nodes = nodes = grown(nodes, n, skip=_BY_EXPANDED)
+            insert_keys(self._workspace.table, nodes.key, counters[NODES])
+        if counters[EXPANDED] * 2 > len(nodes.point):
+            self.nodes = grown(nodes, 2 * len(nodes.point), only=_BY_EXPANDED)
+        if counters[POINTS] * 2 > len(points.value):
+            self.points = grown(points, 2 * len(points.value))
+        if counters[VECTORS] * 2 > len(vectors.category):
+            self.vectors = grown(vectors, 2 * len(vectors.category))
+        self._lp = self._new_lp()
+        counters[FULL] = 0
+
+    def certificate(self, controller: Controller) -> SearchCertificate:
+        """The claims that justify the bounds, without the arrays that only the search needs."""
+        n_nodes, n_points, n_expanded = (int(self.counters[i]) for i in (NODES, POINTS, EXPANDED))
+        rows = {name: n_expanded if name in _BY_EXPANDED else n_nodes for name in NodeClaims._fields}
+        nodes = NodeClaims(**{name: getattr(self.nodes, name)[:n].copy() for name, n in rows.items()})
+        points = PointClaims(**{name: getattr(self.points, name)[:n_points].copy() for name in PointClaims._fields})
+        return SearchCertificate(self.problem, nodes, points, self.edges, int(self.counters[DEPTH]), controller)
 
 
-_BY_OPENED = {"child", "gain", "bound", "fresh", "point"}
+_BY_EXPANDED = {"child", "reward", "q_upper", "backed_up", "point"}
 
 
-def _nodes(n: int, opened: int, n_types: int, n_categories: int) -> kernels.Nodes:
-    def ints(*shape: int) -> npt.NDArray[np.int32]:
-        return np.empty(shape, np.int32)
+def _ints(*shape: int) -> npt.NDArray[np.int32]:
+    return np.empty(shape, np.int32)
 
+
+def _nodes(n: int, expanded: int, n_types: int, n_categories: int) -> kernels.Nodes:
     return kernels.Nodes(
         weights=np.empty((n, n_types)),
         mass=np.empty(n),
         upper=np.empty(n),
         lower=np.empty(n),
-        depth=ints(n),
+        depth=_ints(n),
         key=np.empty(n, np.uint64),
-        opened=ints(n),
-        floor=ints(n),
-        slot=ints(n),
-        n_cover=ints(n),
-        cover=ints(n, n_types),
+        expanded=_ints(n),
+        vector=_ints(n),
+        vector_column=_ints(n),
+        n_cover=_ints(n),
+        cover=_ints(n, n_types),
         multiplier=np.empty((n, n_types)),
         slack=np.empty(n),
         paths=np.zeros(n),
-        child=ints(opened, n_categories, 2),
-        gain=np.empty((opened, n_categories)),
-        bound=np.empty((opened, n_categories)),
-        fresh=np.empty((opened, n_categories), np.int64),
-        point=ints(opened),
+        child=_ints(expanded, n_categories, 2),
+        reward=np.empty((expanded, n_categories)),
+        q_upper=np.empty((expanded, n_categories)),
+        backed_up=np.empty((expanded, n_categories), np.int64),
+        point=_ints(expanded),
     )
 
 
-def _points(n: int, n_types: int, n_categories: int) -> Points:
-    return Points(
-        at=np.empty((n, n_types)),
+def _points(n: int, n_types: int, n_categories: int) -> BeliefPoints:
+    return BeliefPoints(
+        belief=np.empty((n, n_types)),
         value=np.empty(n),
-        by_category=np.empty((n, n_categories)),
-        node=np.empty(n, np.int32),
-        slot=np.empty(n, np.int32),
+        q_upper=np.empty((n, n_categories)),
+        node=_ints(n),
+        column=_ints(n),
         columns=np.empty((n_types, n)),
-        values=np.empty(n),
-        owner=np.empty(n, np.int32),
+        column_value=np.empty(n),
+        column_point=_ints(n),
     )
 
 
-def _floors(n: int, n_types: int) -> Floors:
-    return Floors(
-        vector=np.empty((n, n_types)),
-        category=np.empty(n, np.int32),
-        after=np.empty((n, 2), np.int32),
+def _vectors(n: int, n_types: int) -> AlphaVectors:
+    return AlphaVectors(
+        value=np.empty((n, n_types)),
+        category=_ints(n),
+        successor=_ints(n, 2),
         form=np.empty(n, np.int8),
-        newer=np.full(n, -1, np.int32),
+        replaced_by=np.full(n, -1, np.int32),
         node=np.full(n, -1, np.int32),
         columns=np.empty((n_types, n)),
-        owner=np.empty(n, np.int32),
+        column_vector=_ints(n),
         zeros=np.zeros(n),
     )
 
 
-def _room(n: int, n_types: int, step_key: npt.NDArray[np.uint64]) -> kernels.Room:
-    return kernels.Room(
+def _workspace(n: int, n_types: int, step_key: npt.NDArray[np.uint64]) -> kernels.SearchWorkspace:
+    return kernels.SearchWorkspace(
         table=key_table(n),
         step_key=step_key,
-        reached=np.empty(n, np.int32),
+        reached=_ints(n),
         starts=np.empty(n + 2, np.int64),
         heap_key=np.empty(n),
-        heap_node=np.empty(n, np.int32),
-        one=np.empty(n_types),
-        two=np.empty(n_types),
+        heap_node=_ints(n),
+        weights=np.empty(n_types),
+        belief=np.empty(n_types),
     )
 
 
-def _bench(n_types: int, points: int, vectors: int, seen: Array | None = None) -> Bench:
-    stamps = np.zeros(points, np.int64)
-    if seen is not None:
-        stamps[: len(seen)] = seen
-    return Bench(
+def _lp(n_types: int, n_points: int, n_vectors: int) -> LPWorkspace:
+    floats = {name: np.empty(n_types) for name in ("price", "level", "direction", "cost", "multiplier", "row")}
+    indices = {name: np.empty(n_types, np.int64) for name in ("basis", "support", "chosen")}
+    return LPWorkspace(
         inverse=np.empty((n_types, n_types)),
-        price=np.empty(n_types),
-        level=np.empty(n_types),
-        column=np.empty(n_types),
-        cost=np.empty(n_types),
-        basis=np.empty(n_types, np.int64),
-        kept=np.empty(n_types, np.int64),
-        buffer=np.empty(max(points, vectors, POOL)),
-        found=np.empty(RANGES, np.int64),
-        reduced=np.empty(RANGES),
-        short=np.empty(SHORT, np.int64),
+        buffer=np.empty(max(n_points, n_vectors, POOL)),
+        found_column=np.empty(RANGES, np.int64),
+        found_cost=np.empty(RANGES),
+        shortlist=np.empty(SHORTLIST, np.int64),
         pool=np.empty(POOL, np.int64),
-        columns=np.empty((n_types, POOL)),
-        values=np.empty(POOL),
-        seen=stamps,
-        chosen=np.empty(n_types, np.int64),
-        multiplier=np.empty(n_types),
-        row=np.empty(n_types),
+        pool_columns=np.empty((n_types, POOL)),
+        pool_values=np.empty(POOL),
+        pool_stamp=np.zeros(n_points, np.int64),
+        **floats,
+        **indices,
     )
 
 
-def edge_grid() -> Floats:
-    """Beliefs on an edge, closer together at the ends."""
-    grid = 0.5 * (1 - np.cos(np.pi * np.arange(GRID + 1) / GRID))
-    grid[-1] = 1.0
-    return np.asarray(grid)
-
-
-Edge = tuple[int, int, Floats, Floats, npt.NDArray[np.bool_]]
-
-
-def _solve_edges(problem: Problem, clock: Clock) -> list[Edge]:
-    """Pairs of types: ceilings on the grid, ceilings by category, and which points to keep.
-
-    The most likely pairs come first, and at most half of the time is spent.
-    """
-    grid, found = edge_grid(), []
-    rates = (problem.reward, problem.click, problem.stay, problem.best)
+def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
+    """Upper bounds on the edges of the belief simplex, the most likely pairs of types first."""
+    grid, edges = edge_grid(), []
+    probabilities = (problem.reward, problem.click, problem.stay, problem.type_values)
     likely = [x for x in np.argsort(-problem.prior, kind="stable").tolist() if problem.prior[x] > 0]
-    pairs = [sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]]
-    for x, y in pairs:
-        value, by_category = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))
+    for x, y in (sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]):
+        value, q_upper = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))
         keep = np.empty(len(grid), np.bool_)
-        edge(*rates, x, y, grid, EDGE_TOLERANCE * problem.known, value, by_category, keep)
-        found.append((x, y, value, by_category, keep))
-        if clock.passed > clock.seconds / 2:
+        solve_edge(*probabilities, x, y, grid, EDGE_TOLERANCE * problem.known_type_bound, value, q_upper, keep)
+        edges.append(Edge(x, y, value, q_upper, keep))
+        if deadline.elapsed > EDGE_TIME * deadline.seconds:
             break
-    return found
+    return edges
+
+
+def solve_search(
+    problem: PlanningProblem,
+    gap: float,
+    deadline: Deadline,
+    progress: BoundsProgress | None = None,
+    max_expanded: int | None = None,
+) -> Solution:
+    """Plan by `Search`."""
+    search = Search(problem, deadline, progress)
+    aim = AIM * gap
+    while True:
+        search.run(aim, deadline, max_expanded)
+        done = deadline.expired or not search.can_continue(aim)
+        reached = max(gap, UNREACHED * (search.upper - search.lower)) if done else gap
+        controller = search.controller(reached)
+        lower = max(controller.value(problem.prior) - search.tolerance, 0.0)
+        upper = min(search.upper + search.tolerance, problem.known_type_bound)
+        if upper - lower <= gap or done:
+            break
+        aim *= TIGHTEN
+    category, _ = problem.best_fixed
+    fixed = evaluate(problem.instance, Fixed(category)).lower
+    if fixed >= lower:  # also where the allowance for rounding exceeds the gain of the controller
+        vectors = problem.instance.fixed_values[[category]]
+        controller, lower = Controller(vectors, np.array([category]), np.zeros((1, 2), np.int64), 0), fixed
+    n = len(controller.vectors)
+    reason = f"Nodes expanded: {search.n_expanded:,}; alpha vectors: {n:,}."
+    rest = (lower, max(upper, lower), reason, search.certificate(controller))
+    if n == 1:
+        fixed_policy = Fixed(int(controller.categories[0]))
+        return Solution(fixed_policy, fixed_policy, *rest)
+    return Solution(Alpha(problem.instance, controller.vectors, controller.categories), controller, *rest)

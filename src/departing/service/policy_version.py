@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from departing.model.counts import Integers
 from departing.model.instance import Instance
-from departing.planning.policy_text import outline
+from departing.planning.policy_tree import policy_tree
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, recommended
@@ -99,5 +99,5 @@ def policy_details(policy: Policy, instance: Instance) -> dict[str, Any]:
     return {
         "description": describe(policy, instance),
         "instance": instance.to_dict(),
-        "tree": outline(policy, instance, TREE_DEPTH).to_dict(instance),
+        "tree": policy_tree(policy, instance, TREE_DEPTH).to_dict(instance),
     }

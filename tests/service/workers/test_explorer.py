@@ -17,7 +17,7 @@ from departing.model.belief import belief
 from departing.model.examples import EXAMPLES, blog, magazine
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, STAY
-from departing.planning.baselines import rivals
+from departing.planning.baselines import evaluate_baselines
 from departing.policy.library import describe
 from departing.service.api import messages as m
 from departing.service.policy_version import TREE_DEPTH
@@ -44,13 +44,13 @@ def test_bounds_and_baselines_agree_with_the_package(instance):
     slack = 1e-12 * result.upper
     assert overlap(result.lower, result.upper, exact.lower, exact.upper, slack)
     assert result.upper - result.lower <= 2e-4 * result.upper or not result.converged
-    expected = rivals(exact)
+    expected = evaluate_baselines(exact)
     assert [baseline.policy for baseline in result.baselines] == [
         describe(rival.policy, instance) for rival in expected
     ]
     for baseline, rival in zip(result.baselines, expected, strict=True):
         width = result.upper - result.lower + baseline.loss_upper - baseline.loss_lower
-        assert baseline.value == pytest.approx(rival.found.value, abs=width + rival.found.gap + slack)
+        assert baseline.value == pytest.approx(rival.evaluation.value, abs=width + rival.evaluation.gap + slack)
         assert overlap(baseline.loss_lower, baseline.loss_upper, rival.loss.lower, rival.loss.upper, slack)
 
 
@@ -87,14 +87,14 @@ def test_the_policy_tree_splits_users_by_outcome():
 
     def check(branch, depth):
         assert sum(branch.belief.values()) == pytest.approx(1)
-        assert sum(then.share for then in branch.then) <= branch.share
+        assert sum(then.share for then in branch.children) <= branch.share
         assert depth <= TREE_DEPTH
-        for then in branch.then:
+        for then in branch.children:
             assert then.after in ("click", "stay")
             check(then, depth + 1)
 
     assert result.tree.share == pytest.approx(1)
-    assert [then.after for then in result.tree.then] == ["click", "stay"]
+    assert [then.after for then in result.tree.children] == ["click", "stay"]
     check(result.tree, 1)
 
 

@@ -118,7 +118,7 @@ def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str
         },
     }
     if gains is not None:
-        values["optimal_policy"] = gains.plan.words()
+        values["optimal_policy"] = gains.plan.describe()
         for name, rows in (("values", gains.values), ("gains", gains.gains)):
             values[name] = [
                 {"name": row.name}

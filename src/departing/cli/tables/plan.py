@@ -12,8 +12,8 @@ from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import Baseline
 from departing.planning.certificate import Verification
 from departing.planning.plan import Plan
-from departing.planning.policy_text import Branch, outline
-from departing.planning.sensitivity import FIELDS, Sensitivity, Shift
+from departing.planning.policy_tree import Branch, policy_tree
+from departing.planning.sensitivity import FIELDS, Perturbation, Sensitivity
 from departing.policy.library import describe
 
 
@@ -37,8 +37,8 @@ def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
 def _loss(baseline: Baseline, plan: Plan) -> str:
     """Loss of a baseline in clicks per user and as a share of the value, as far as the bounds decide it."""
     loss = baseline.loss
-    if baseline.found.lower > plan.lower + 1e-9 * plan.upper:
-        return f"none: its lower bound is {format_significant(baseline.found.lower - plan.lower)} higher"
+    if baseline.evaluation.lower > plan.lower + 1e-9 * plan.upper:
+        return f"none: its lower bound is {format_significant(baseline.evaluation.lower - plan.lower)} higher"
     if loss.upper <= max(plan.gap, 1e-12 * plan.upper):
         return "none" if plan.gap < 1e-6 * plan.upper else f"at most {format_significant(loss.upper)}"
     optimum = max(plan.upper, 1e-300)
@@ -54,15 +54,15 @@ def policy_tree(plan: Plan, depth: int = 4) -> RichTree:
 
     def label(branch: Branch) -> str:
         outcome = {None: "first", CLICK: "click", STAY: "no click, stays"}[branch.outcome]
-        last = ", from then on" if branch.for_good else ""
+        last = ", from then on" if branch.committed else ""
         category, share = escape(names[branch.category]), format_percent(branch.share)
         return f"{outcome} → [bold]{category}[/bold]{last}  [dim]{share} of users[/dim]"
 
     def grow(tree: RichTree, branch: Branch) -> None:
-        for following in branch.then:
+        for following in branch.children:
             grow(tree.add(label(following)), following)
 
-    first = outline(plan.policy, plan.instance, depth)
+    first = policy_tree(plan.policy, plan.instance, depth)
     tree = RichTree(label(first))
     grow(tree, first)
     return tree
@@ -71,7 +71,7 @@ def policy_tree(plan: Plan, depth: int = 4) -> RichTree:
 def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict[str, Any]:
     """A plan as JSON values."""
     return {
-        "policy": plan.words(),
+        "policy": plan.describe(),
         "lower": plan.lower,
         "upper": plan.upper,
         "gap": plan.gap,
@@ -79,12 +79,12 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
         "reason": plan.reason,
         "seconds": plan.seconds,
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
-        "first": outline(plan.policy, plan.instance, depth).to_dict(plan.instance),
+        "first": policy_tree(plan.policy, plan.instance, depth).to_dict(plan.instance),
         "baselines": [
             {
                 "policy": describe(baseline.policy, plan.instance),
-                "lower": baseline.found.lower,
-                "upper": baseline.found.upper,
+                "lower": baseline.evaluation.lower,
+                "upper": baseline.evaluation.upper,
                 "loss_lower": baseline.loss.lower,
                 "loss_upper": baseline.loss.upper,
             }
@@ -102,7 +102,7 @@ def verification_table(verification: Verification) -> RichTable:
     table.add_column("")
     for check in verification.checks:
         mark = "[green]holds" if check.holds else "[red]violated"
-        table.add_row(check.what, f"{check.count:,}", format_significant(check.worst), mark)
+        table.add_row(check.claim, f"{check.count:,}", format_significant(check.worst), mark)
     table.caption = f"The bounds include a rounding tolerance of {verification.tolerance:.2g}."
     table.caption_justify = "left"
     return table
@@ -120,12 +120,14 @@ def sensitivity_table(sensitivity: Sensitivity, plan: Plan) -> RichTable:
     for field in FIELDS:
         table.add_section()
         shifts = sensitivity.of(field)
-        random = [shift for shift in shifts if shift.how.startswith("at random")]
+        random = [shift for shift in shifts if shift.change.startswith("random")]
         for i, shift in enumerate(shift for shift in shifts if shift not in random):
-            value, loss = format_number(shift.value, 4), format_significant(shift.loss)
-            table.add_row(field if i == 0 else "", escape(shift.how), value, loss, _first([shift], sensitivity, plan))
+            value, loss = format_number(shift.optimal_value, 4), format_significant(shift.loss)
+            table.add_row(
+                field if i == 0 else "", escape(shift.change), value, loss, _first([shift], sensitivity, plan)
+            )
         if random:
-            values, losses = [shift.value for shift in random], [shift.loss for shift in random]
+            values, losses = [shift.optimal_value for shift in random], [shift.loss for shift in random]
             mean = sum(losses) / len(losses)
             table.add_row(
                 "",
@@ -137,7 +139,7 @@ def sensitivity_table(sensitivity: Sensitivity, plan: Plan) -> RichTable:
     return table
 
 
-def _first(shifts: list[Shift], sensitivity: Sensitivity, plan: Plan) -> str:
+def _first(shifts: list[Perturbation], sensitivity: Sensitivity, plan: Plan) -> str:
     changed = [shift.first[0] for shift in shifts if shift.first[0] != sensitivity.first[0]]
     if not changed:
         return "unchanged"
@@ -154,12 +156,12 @@ def sensitivity_values(sensitivity: Sensitivity, plan: Plan) -> dict[str, Any]:
         "shifts": [
             {
                 "field": shift.field,
-                "change": shift.how,
-                "optimum": shift.value,
-                "plan_value": shift.keeps,
+                "change": shift.change,
+                "optimum": shift.optimal_value,
+                "plan_value": shift.plan_value,
                 "loss": shift.loss,
                 "first": [names[a] for a in shift.first],
             }
-            for shift in sensitivity.shifts
+            for shift in sensitivity.perturbations
         ],
     }

@@ -1,4 +1,4 @@
-"""Controllers: states that each recommend a category and go on to a state after a click and after a stay."""
+"""Finite-state controllers: each state recommends a category and has a successor after a click and after a stay."""
 
 import numpy as np
 
@@ -6,60 +6,60 @@ from departing.kernels.compiling import kernel
 
 
 @kernel
-def solve(reward, click, stay, leave, after, vectors, close, most):
-    """What every state brings each type, `vectors[n, M]`: sweeps from the first state on, until nothing moves by more
-    than `close` of itself; the number of sweeps.
+def evaluate_controller(reward, click, stay, depart, successor, vectors, tolerance, max_sweeps):
+    """Value of each state by type, in place in `vectors[n, M]`, by Gauss-Seidel sweeps; return their number.
 
-    `reward`, `click`, `stay` and `leave` are `[n, M]`, the rates of the category of each state.
+    `reward`, `click`, `stay` and `depart` are the probabilities `[n, M]` of the category of each state. Sweeps end
+    when no value changes by more than `tolerance`, relative to itself.
     """
     n, n_types = vectors.shape
-    for sweep in range(most):
-        moved = False
+    for sweep in range(max_sweeps):
+        changed = False
         for v in range(n):
-            one, two = after[v, 0], after[v, 1]
+            one, two = successor[v, 0], successor[v, 1]
             for x in range(n_types):
-                value, left = reward[v, x], leave[v, x]  # left: the chance not to come to this state again at once
+                value, exits = reward[v, x], depart[v, x]  # exits: probability not to stay in this state
                 if one != v:
                     value += click[v, x] * vectors[one, x]
-                    left += click[v, x]
+                    exits += click[v, x]
                 if two != v:
                     value += stay[v, x] * vectors[two, x]
-                    left += stay[v, x]
-                value /= left
-                if abs(value - vectors[v, x]) > close * value:
-                    moved = True
+                    exits += stay[v, x]
+                value /= exits
+                if abs(value - vectors[v, x]) > tolerance * value:
+                    changed = True
                 vectors[v, x] = value
-        if not moved:
+        if not changed:
             return sweep + 1
-    return most
+    return max_sweeps
 
 
 @kernel
-def visits(click, stay, leave, after, start, weights, close, most):
-    """How often every state is visited by each type, `[n, M]`, when `weights[M]` start at the state `start`."""
+def expected_visits(click, stay, depart, successor, start, weights, tolerance, max_sweeps):
+    """Expected number of visits to each state by type, `[n, M]`, of users who start with `weights[M]` at `start`."""
     n, n_types = click.shape
-    total, now, then = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
+    total, now, later = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
     for x in range(n_types):
         now[start, x] = weights[x]
-    for _ in range(most):
-        left = 0.0
-        for v in range(n - 1, -1, -1):  # states mostly go on to earlier ones, so that one sweep does nearly all
-            one, two = after[v, 0], after[v, 1]
+    for _ in range(max_sweeps):
+        remaining = 0.0
+        for v in range(n - 1, -1, -1):  # successors mostly have smaller indices, so one sweep does nearly all
+            one, two = successor[v, 0], successor[v, 1]
             for x in range(n_types):
-                here = now[v, x]
-                if here == 0:
+                visits = now[v, x]
+                if visits == 0:
                     continue
                 now[v, x] = 0.0
-                here /= leave[v, x] + (0.0 if one == v else click[v, x]) + (0.0 if two == v else stay[v, x])
-                total[v, x] += here
+                visits /= depart[v, x] + (0.0 if one == v else click[v, x]) + (0.0 if two == v else stay[v, x])
+                total[v, x] += visits
                 for o in range(2):
-                    to, flow = after[v, o], here * (stay[v, x] if o else click[v, x])
+                    to, flow = successor[v, o], visits * (stay[v, x] if o else click[v, x])
                     if to < v:
                         now[to, x] += flow
                     elif to > v:
-                        then[to, x] += flow
-                        left += flow
-        now, then = then, now
-        if left <= close:
+                        later[to, x] += flow
+                        remaining += flow
+        now, later = later, now
+        if remaining <= tolerance:
             break
     return total

@@ -1,8 +1,8 @@
-"""Best-first search through counts of clicks, for users who depart at the first no-click.
+"""A* search of the lattice of click counts, for users who depart at the first no-click.
 
-Then a policy is one sequence of categories. A node is what is left after a sequence: the weights of the types, and
-the clicks gained so far. Sequences with the same counts meet in one node. Children are made one at a time, the most
-promising first; what a child can bring at most is what it would if every type were known.
+Then a policy is a sequence of categories. A node stands for the clicks so far by category: the weights of the types
+and the expected clicks on the way. Sequences with equal counts meet in one node. Children are created one at a time
+in the order of their upper bounds, which assume that the type becomes known after the next step.
 """
 
 from typing import NamedTuple
@@ -13,95 +13,95 @@ from departing.kernels.compiling import inner, search_kernel
 from departing.kernels.hash_table import find_slot
 from departing.kernels.planning.heap import heap_pop, heap_push
 
-# Positions in `size`.
-NODES, OPEN, BEST, BEST_THEN, FULL, DEEPEST = range(6)
-SIZES = 6
+# Positions in `counters`.
+NODES, OPEN, BEST, BEST_THEN, FULL, DEPTH = range(6)
+N_COUNTERS = 6
 
 
-class Steps(NamedTuple):
-    """The nodes, each with the step that led to it."""
+class LatticeNodes(NamedTuple):
+    """Nodes of the lattice, each with the step from its parent."""
 
     weights: np.ndarray  # [N, M]
-    gained: np.ndarray  # [N]
+    clicks: np.ndarray  # [N] expected clicks before the node
     parent: np.ndarray  # [N]
     category: np.ndarray  # [N]
     depth: np.ndarray  # [N]
     key: np.ndarray  # [N]
-    ceiling: np.ndarray  # [N, K] of the children not made yet, -inf of the others
+    child_upper: np.ndarray  # [N, K] upper bounds of the children; -inf where created
 
 
 class Queue(NamedTuple):
-    """Nodes by the ceiling of their best child, and where nodes are found."""
+    """Heap of nodes by the upper bound of their best child, and the hash table of nodes."""
 
-    bound: np.ndarray
+    upper: np.ndarray
     node: np.ndarray
     table: np.ndarray
     step_key: np.ndarray  # [K]
 
 
 @inner
-def _enter(steps, queue, size, fixed, hope, floor):
-    """Bounds of the node that was made last, and its place in the queue; the best floor so far."""
-    n = size[NODES]
-    size[NODES] = n + 1
-    size[DEEPEST] = max(size[DEEPEST], steps.depth[n])
+def _add_node(nodes, queue, counters, fixed, optimistic, lower):
+    """Set the bounds of the newest node and put it into the queue; return the best lower bound so far."""
+    n = counters[NODES]
+    counters[NODES] = n + 1
+    counters[DEPTH] = max(counters[DEPTH], nodes.depth[n])
     n_categories, n_types = fixed.shape
     top = -np.inf
     for a in range(n_categories):
         least, most = 0.0, 0.0
         for x in range(n_types):
-            least += fixed[a, x] * steps.weights[n, x]
-            most += hope[a, x] * steps.weights[n, x]
-        if steps.gained[n] + least > floor * (1 + 1e-13):  # a longer walk must be worth more than rounding
-            floor = steps.gained[n] + least
-            size[BEST], size[BEST_THEN] = n, a
-        steps.ceiling[n, a] = steps.gained[n] + most
-        top = max(top, steps.ceiling[n, a])
-    size[OPEN] = heap_push(queue.bound, queue.node, size[OPEN], top, n)
-    return floor
+            least += fixed[a, x] * nodes.weights[n, x]
+            most += optimistic[a, x] * nodes.weights[n, x]
+        if nodes.clicks[n] + least > lower * (1 + 1e-13):  # a longer walk must gain more than rounding
+            lower = nodes.clicks[n] + least
+            counters[BEST], counters[BEST_THEN] = n, a
+        nodes.child_upper[n, a] = nodes.clicks[n] + most
+        top = max(top, nodes.child_upper[n, a])
+    counters[OPEN] = heap_push(queue.upper, queue.node, counters[OPEN], top, n)
+    return lower
 
 
 @search_kernel
-def walk(reward, go, fixed, hope, steps, queue, size, floor, gap, most):
-    """Make up to `most` nodes, or until the best that is still possible is within `gap` of the best found.
+def expand_lattice(reward, click, fixed, optimistic, nodes, queue, counters, lower, gap, max_nodes):
+    """Create up to `max_nodes` nodes, or until the upper bound is within `gap` of the lower bound.
 
-    `hope[K, M]` is what a category brings now and at most later. Returns the floor; the ceiling is on top of the
-    queue.
+    `optimistic[K, M]` is the value of one step of a category followed by the best category of the known type. Returns
+    the lower bound; the upper bound is on top of the queue.
     """
     n_categories, n_types = reward.shape
-    if size[NODES] == 0:
-        floor = _enter(steps, queue, size, fixed, hope, floor)
-    for _ in range(most):
-        if size[OPEN] == 0 or queue.bound[0] <= floor + gap:
+    if counters[NODES] == 0:
+        lower = _add_node(nodes, queue, counters, fixed, optimistic, lower)
+    for _ in range(max_nodes):
+        if counters[OPEN] == 0 or queue.upper[0] <= lower + gap:
             break
-        if size[NODES] == len(steps.gained):
-            size[FULL] = 1
+        if counters[NODES] == len(nodes.clicks):
+            counters[FULL] = 1
             break
-        size[OPEN] = heap_pop(queue.bound, queue.node, size[OPEN])
-        parent = queue.node[size[OPEN]]
+        counters[OPEN] = heap_pop(queue.upper, queue.node, counters[OPEN])
+        parent = queue.node[counters[OPEN]]
         best, second = 0, -np.inf
         for a in range(1, n_categories):
-            if steps.ceiling[parent, a] > steps.ceiling[parent, best]:
+            if nodes.child_upper[parent, a] > nodes.child_upper[parent, best]:
                 best = a
         for a in range(n_categories):
             if a != best:
-                second = max(second, steps.ceiling[parent, a])
-        steps.ceiling[parent, best] = -np.inf
+                second = max(second, nodes.child_upper[parent, a])
+        nodes.child_upper[parent, best] = -np.inf
         if second > -np.inf:
-            size[OPEN] = heap_push(queue.bound, queue.node, size[OPEN], second, parent)
-        n = size[NODES]
-        gained = steps.gained[parent]
+            counters[OPEN] = heap_push(queue.upper, queue.node, counters[OPEN], second, parent)
+        n = counters[NODES]
+        clicks = nodes.clicks[parent]
         for x in range(n_types):
-            gained += steps.weights[parent, x] * reward[best, x]
-            steps.weights[n, x] = steps.weights[parent, x] * go[best, x]
-        key = steps.key[parent] + queue.step_key[best]
-        slot = find_slot(queue.table, steps.key, key, key)
+            clicks += nodes.weights[parent, x] * reward[best, x]
+            nodes.weights[n, x] = nodes.weights[parent, x] * click[best, x]
+        key = nodes.key[parent] + queue.step_key[best]
+        slot = find_slot(queue.table, nodes.key, key, key)
         if queue.table[slot] >= 0:
-            # The same counts by another way. Ceilings are consistent, so the first way was the best: rounding apart,
-            # no later one gains more.
+            # The same counts by another path. The bound is a consistent heuristic, so the first path was the best:
+            # rounding apart, no later one has more clicks.
             continue
         queue.table[slot] = n
-        steps.key[n], steps.gained[n], steps.parent[n], steps.category[n] = key, gained, parent, best
-        steps.depth[n] = steps.depth[parent] + 1
-        floor = _enter(steps, queue, size, fixed, hope, floor)
-    return floor
+        nodes.key[n], nodes.clicks[n], nodes.parent[n], nodes.category[n] = key, clicks, parent, best
+        nodes.depth[n] = nodes.depth[parent] + 1
+        lower = _add_node(nodes, queue, counters, fixed, optimistic, lower)
+    return lower

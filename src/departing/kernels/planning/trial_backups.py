@@ -1,20 +1,20 @@
-"""Practice: walk through beliefs as a user would, and improve the floor on the way back.
+"""Trials from the prior with point-based backups on the way back, as in SARSOP and HSVI.
 
-The search expands counts near the root. Users who stay long go far beyond; vectors made at beliefs they come to raise
-the floor of all that leads there.
+The search expands counts near the root. Users who stay long go far beyond; alpha vectors backed up at the beliefs of
+sampled users raise the lower bound of everything that leads there.
 """
 
 from numba import uint64
 
 from departing.kernels.compiling import inner, search_kernel
-from departing.kernels.planning.alpha_vectors import back_up, best_floor, brings, show_vector
-from departing.kernels.planning.sizes import FLOORS, FULL, TRIALS
+from departing.kernels.planning.alpha_vectors import activate_vector, backup_vector, best_vector, vector_value
+from departing.kernels.planning.counters import FULL, TRIALS, VECTOR_COLUMNS
 from departing.kernels.random import GOLDEN, mix
 
 
 @inner
-def _go_on(model, belief, a, u):
-    """Move `belief` on by a step of category a with an outcome that u in [0, 1) decides; whether anyone is left."""
+def _sample_step(model, belief, a, u):
+    """Update `belief` by an outcome of category a sampled with u in [0, 1); return False if the user departs."""
     click, stay = 0.0, 0.0
     for x in range(len(belief)):
         click += belief[x] * model.click[a, x]
@@ -30,52 +30,51 @@ def _go_on(model, belief, a, u):
 
 
 @inner
-def _improve(model, floors, bench, room, size, belief, known, news):
-    """A vector for `belief` from the best category and the best vectors after it, if it beats `known` by `news`."""
+def _point_backup(model, vectors, lp, space, counters, belief, start, min_gain):
+    """Back up the best category at `belief`; keep the vector if it improves on `start` by more than `min_gain`."""
     best, most, one, two = -1, 0.0, -1, -1
     for a in range(len(model.reward)):
         value = 0.0
         for x in range(len(belief)):
             value += belief[x] * model.reward[a, x]
-            room.one[x] = belief[x] * model.click[a, x]
-            room.two[x] = belief[x] * model.stay[a, x]
-        after_click, brought = best_floor(room.one, floors, size[FLOORS], known, bench)
-        value += brought
-        after_stay, brought = best_floor(room.two, floors, size[FLOORS], known, bench)
-        value += brought
+            space.weights[x] = belief[x] * model.click[a, x]
+            space.belief[x] = belief[x] * model.stay[a, x]
+        after_click, later = best_vector(space.weights, vectors, counters[VECTOR_COLUMNS], start, lp)
+        value += later
+        after_stay, later = best_vector(space.belief, vectors, counters[VECTOR_COLUMNS], start, lp)
+        value += later
         if value > most:
             best, most, one, two = a, value, after_click, after_stay
-    if best < 0:  # nothing brings anything here
+    if best < 0:  # no category has a positive value here
         return
-    least = brings(floors, known, belief) + news
-    v = back_up(model, floors, size, room.one, belief, best, one, two, least)
+    least = vector_value(vectors, start, belief) + min_gain
+    v = backup_vector(model, vectors, counters, space.weights, belief, best, one, two, least)
     if v >= 0:
-        show_vector(floors, size, v, -1)
+        activate_vector(vectors, counters, v, -1)
 
 
 @search_kernel
-def practise(model, floors, bench, room, size, prior, beliefs, news, most):
-    """`most` walks of at most `len(beliefs)` steps from the prior, and an improvement by at least `news` on each step
-    of the way back; the best vector at the prior."""
-    for _ in range(most):
-        n, known = 0, 0
+def run_trials(model, vectors, lp, space, counters, prior, beliefs, min_gain, n_trials):
+    """Run trials of at most `len(beliefs)` steps from the prior; return the best vector at the prior."""
+    for _ in range(n_trials):
+        n, best = 0, 0
         for x in range(len(prior)):
             beliefs[0, x] = prior[x]
         while n < len(beliefs):
-            known, _ = best_floor(beliefs[n], floors, size[FLOORS], known, bench)
+            best, _ = best_vector(beliefs[n], vectors, counters[VECTOR_COLUMNS], best, lp)
             n += 1
             if n == len(beliefs):
                 break
             for x in range(len(prior)):
                 beliefs[n, x] = beliefs[n - 1, x]
-            size[TRIALS] += 1
-            u = (mix(uint64(size[TRIALS]) * uint64(GOLDEN)) >> uint64(11)) * 2.0**-53
-            if not _go_on(model, beliefs[n], floors.category[known], u):
+            counters[TRIALS] += 1
+            u = (mix(uint64(counters[TRIALS]) * uint64(GOLDEN)) >> uint64(11)) * 2.0**-53
+            if not _sample_step(model, beliefs[n], vectors.category[best], u):
                 break
         for i in range(n - 1, -1, -1):
-            known, _ = best_floor(beliefs[i], floors, size[FLOORS], known, bench)
-            _improve(model, floors, bench, room, size, beliefs[i], known, news)
-            if size[FULL]:
-                return known
-    known, _ = best_floor(prior, floors, size[FLOORS], known, bench)
-    return known
+            best, _ = best_vector(beliefs[i], vectors, counters[VECTOR_COLUMNS], best, lp)
+            _point_backup(model, vectors, lp, space, counters, beliefs[i], best, min_gain)
+            if counters[FULL]:
+                return best
+    best, _ = best_vector(prior, vectors, counters[VECTOR_COLUMNS], best, lp)
+    return best

@@ -196,9 +196,9 @@ class Branch(Struct, omit_defaults=True):
     category: str
     share: float
     belief: dict[str, float]
-    for_good: bool
+    committed: bool
     after: str | None = None
-    then: list["Branch"] = []
+    children: list["Branch"] = []
 
 
 class CategoryActivity(Struct):

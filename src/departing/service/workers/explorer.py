@@ -13,9 +13,9 @@ import numpy as np
 from departing.model.errors import InputError
 from departing.model.files import format_document, strip_header
 from departing.model.instance import CLICK, STAY, Instance
-from departing.planning.baselines import rivals
+from departing.planning.baselines import evaluate_baselines
 from departing.planning.plan import Plan, plan
-from departing.planning.policy_text import outline
+from departing.planning.policy_tree import policy_tree
 from departing.policy.library import describe
 from departing.policy.protocol import recommended
 from departing.service.api import messages as m
@@ -44,20 +44,22 @@ def explore(request: m.ExploreRequest) -> m.ExploreResult:
     """
     instance = _instance(request)
     best = plan(instance, GAP * max(instance.best_fixed[1], 1e-9), request.seconds)
-    baselines = rivals(best, int(NODES_PER_SECOND * request.seconds) + 1)
-    is_wide = best.gap > 2 * GAP * best.upper or any(each.found.gap > LOSS_GAP * best.upper for each in baselines)
+    baselines = evaluate_baselines(best, int(NODES_PER_SECOND * request.seconds) + 1)
+    is_wide = best.gap > 2 * GAP * best.upper or any(
+        each.evaluation.gap > LOSS_GAP * best.upper for each in baselines
+    )
     return m.ExploreResult(
         instance.to_dict(),
         format_document("instance", instance.to_dict()),
-        best.words(),
+        best.describe(),
         best.lower,
         best.upper,
         best.method,
         best.seconds,
         not is_wide,
-        msgspec.convert(outline(best.policy, instance, TREE_DEPTH).to_dict(instance), m.Branch),
+        msgspec.convert(policy_tree(best.policy, instance, TREE_DEPTH).to_dict(instance), m.Branch),
         [
-            m.BaselineValue(describe(each.policy, instance), each.found.value, each.loss.lower, each.loss.upper)
+            m.BaselineValue(describe(each.policy, instance), each.evaluation.value, each.loss.lower, each.loss.upper)
             for each in baselines
         ],
         {"stay": _belief_path(best, STAY), "click": _belief_path(best, CLICK)},

@@ -139,13 +139,13 @@ function path(steps) {
   return runs.map(([step, n]) => (step === "click" ? "a click" : "no click") + (TIMES[n] ?? ` ${n} times`)).join(", then ");
 }
 function policySentence(first) {  // the first category, and the shortest histories after which it changes
-  if (first.for_good) return `Always show ${first.category}.`;
+  if (first.committed) return `Always show ${first.category}.`;
   const changes = [], queue = [[first, []]];
   let deepest = 1;
   while (queue.length) {
     const [branch, steps] = queue.shift();
     deepest = Math.max(deepest, steps.length + 1);
-    for (const then of branch.then || []) {
+    for (const then of branch.children || []) {
       const history = [...steps, then.after];
       if (then.category === branch.category) queue.push([then, history]);
       else changes.push(`${then.category} after ${path(history)}`);
@@ -156,7 +156,7 @@ function policySentence(first) {  // the first category, and the shortest histor
 }
 function drawTree(svg, first, categories) {
   const paint = branch => colour(Math.max(categories.indexOf(branch.category), 0));
-  const depth = branch => 1 + Math.max(0, ...(branch.then || []).map(depth)), levels = depth(first);
+  const depth = branch => 1 + Math.max(0, ...(branch.children || []).map(depth)), levels = depth(first);
   fill(svg, {"aria-label": "Policy tree. " + policySentence(first)});
   const wide = svg.parentElement.clientWidth - 32 >= 140 * levels + 20;
   (wide ? across : indented)(svg, first, levels, paint);
@@ -174,19 +174,19 @@ function box(svg, branch, x, y, width, height, paint) {
   });
   return group;
 }
-const ending = branch => branch.for_good ? ", always" : branch.then && branch.then.length ? "" : " …";
+const ending = branch => branch.committed ? ", always" : branch.children && branch.children.length ? "" : " …";
 function across(svg, first, levels, paint) {
-  const row = 54, high = 44, leaves = branch => branch.then && branch.then.length ? branch.then.reduce((n, then) => n + leaves(then), 0) : 1;
+  const row = 54, high = 44, leaves = branch => branch.children && branch.children.length ? branch.children.reduce((n, then) => n + leaves(then), 0) : 1;
   const width = resize(svg, leaves(first) * row + 2), step = Math.min((width + 93) / levels, 340), wide = step - 96;
   const place = (branch, level, top) => {
     const x = level * step + 1, y = top + leaves(branch) * row / 2 - high / 2 + 1;
     let next = top;
-    for (const then of branch.then || []) {
+    for (const then of branch.children || []) {
       const [tx, ty] = place(then, level + 1, next);
       next += leaves(then) * row;
       put(svg, "path", {d: `M${x + wide},${y + high / 2} C${x + wide + 30},${y + high / 2} ${tx - 60},${ty} ${tx - 2},${ty}`, fill: "none", stroke: "var(--soft)",
         "stroke-width": Math.max(1, 6 * then.share).toFixed(1), opacity: .6, "stroke-dasharray": then.after === "click" ? "none" : "5 4"});
-      put(svg, "text", {x: tx - 5, y: ty + (then === branch.then[0] ? -7 : 17), "text-anchor": "end"}, AFTER[then.after]);
+      put(svg, "text", {x: tx - 5, y: ty + (then === branch.children[0] ? -7 : 17), "text-anchor": "end"}, AFTER[then.after]);
     }
     const group = box(svg, branch, x, y, wide, high, paint(branch));
     put(group, "text", {x: x + 12, y: y + 17, class: "strong"}, cut(branch.category, Math.floor((wide - 14) / 7.5)));
@@ -196,7 +196,7 @@ function across(svg, first, levels, paint) {
   place(first, 0, 0);
 }
 function indented(svg, first, levels, paint) {
-  const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.then || []).forEach(then => walk(then, level + 1, at)); };
+  const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.children || []).forEach(then => walk(then, level + 1, at)); };
   walk(first, 0, -1);
   const row = 50, high = 42, indent = 16, width = resize(svg, rows.length * row);
   rows.forEach(({branch, level, parent}, i) => {
