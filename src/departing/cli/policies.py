@@ -200,7 +200,7 @@ def plan(
         if isinstance(planned.policy, Schedule):
             console.print(planned.describe(), style="bold", markup=False)
         else:
-            console.print(tables.policy_tree(planned, depth))
+            console.print(tables.tree_table(planned, depth))
         console.print(planned.reason, markup=False)
         console.print(tables.plan_table(planned, baselines))
         if planned.gap > gap:

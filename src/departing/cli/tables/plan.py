@@ -48,7 +48,7 @@ def _loss(baseline: Baseline, plan: Plan) -> str:
     return f"{format_significant(loss.lower)} to {format_significant(loss.upper)} ({shares})"
 
 
-def policy_tree(plan: Plan, depth: int = 4) -> RichTree:
+def tree_table(plan: Plan, depth: int = 4) -> RichTree:
     """First recommendations as a tree, with the share of all users on each branch."""
     names = plan.instance.categories
 
