@@ -9,7 +9,6 @@ import numpy as np
 from departing.learning.posterior import PosteriorSamples
 from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan
-from departing.planning.sensitivity import worth
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
@@ -105,7 +104,7 @@ class InstanceBatch:
     def values(self, policy: Policy, plans: dict[Policy, Plan]) -> Floats:
         """Return the value of a policy under each instance, `[S]`: in closed form for a schedule."""
         if not isinstance(policy, Schedule):
-            return np.array([worth(plans[policy], each) for each in self.instances])
+            return np.array([plans[policy].value_under(each) for each in self.instances])
         weights, total = self.prior, np.zeros(len(self.prior))
         for category, steps in policy.phases:
             survive = self.survival[:, category] ** min(steps, MAX_EXPONENT)
