@@ -39,7 +39,7 @@ class Frontier:
     def __init__(self, instance: Instance, weights: Weights) -> None:
         self.counts = np.zeros((1, instance.n_categories, 4), np.int64)
         self.weights = weights[None]
-        self._opens = (instance.outcome_probabilities[:, :2] > 0).any(axis=2)
+        self._opens = np.asarray((instance.outcome_probabilities[:, :2] > 0).any(axis=2))
 
     def __len__(self) -> int:
         return len(self.counts)
