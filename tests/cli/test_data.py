@@ -58,7 +58,7 @@ def test_csv_with_other_column_names_and_departures(tmp_path):
     )  # fmt: skip
     assert (found["users"], found["censored"]) == (60, 20)
     assert (found["log"]["events"], found["log"]["rejected"]) == (121, 1)
-    assert found["log"]["irregularities"][0]["kind"] == "clicked cannot be read"
+    assert found["log"]["irregularities"][0]["kind"] == "clicked cannot be parsed"
     assert "perhaps" in (tmp_path / "bad.csv").read_text()
 
 
@@ -109,7 +109,7 @@ def test_unselected_categories_still_show_that_users_were_active(log):
         "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
     )
     kinds = {each["kind"]: each["count"] for each in found["log"]["irregularities"]}
-    assert kinds["category is not one of those asked for"] == found["log"]["rejected"] > 0
+    assert kinds["category is not in `categories`"] == found["log"]["rejected"] > 0
     assert 0 < kinds["rejected row after the user's last event"] < found["log"]["censored"]
     assert found["instance"]["categories"] == ["news", "sport"]
 

@@ -49,7 +49,7 @@ def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--genres", "Dramma"], "There is no genre 'Dramma'; perhaps 'Drama' is meant."),
+        (["--genres", "Dramma"], "There is no genre 'Dramma'; did you mean 'Drama'?"),
         (["--types", 0], "--types is 0"),
         (["--types", 2, "--replay"], "--replay and --types cannot be combined"),
         (["--seed", 2, "--replay"], "--replay and --seed cannot be combined"),

@@ -302,9 +302,9 @@ def test_what_is_not_a_release_is_refused(release, tmp_path):
 def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
     read = MovieLens.read(release[0])
     for choices, words in (
-        ({"genres": ["Drama", "comedi"]}, "There is no genre 'comedi'; perhaps 'Comedy' is meant."),
-        ({"genres": ["drama"]}, "There is no genre 'drama'; perhaps 'Drama' is meant."),
-        ({"genres": [7]}, "There is no genre 7; there are 'Action', 'Comedy', 'Drama'."),
+        ({"genres": ["Drama", "comedi"]}, "There is no genre 'comedi'; did you mean 'Comedy'"),
+        ({"genres": ["drama"]}, "There is no genre 'drama'; did you mean 'Drama'"),
+        ({"genres": [7]}, "There is no genre 7; expected one of 'Action', 'Comedy', 'Drama'."),
         ({"genres": "Drama"}, "genres is 'Drama'; expected a list of genres"),
         ({"genres": []}, r"genres is \[\]; expected a list of genres"),
         ({"genres": ["Drama", "Drama"]}, "genres has 'Drama' twice"),

@@ -64,7 +64,7 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
         moments = [t for t in texts if text_moment(t) is not None]
         zoned = [t for t in moments if re.search(r":[0-9.]+\s*(z|[+-]\d\d(:?\d\d)?)$", t.lower())]
         if zoned:
-            kinds["time without a zone beside times with one"] += len(moments) - len(zoned)
+            kinds["time without a zone among times with a zone"] += len(moments) - len(zoned)
     for row in rows:
         time = (text_moment if clock and isinstance(row["time"], str) else moment)(row["time"])
         if time is not None:
@@ -73,15 +73,15 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
         problem = (
             ("user is missing" if missing(row["user"]) else None)
             or ("time is missing" if missing(row["time"]) else None)
-            or ("time cannot be read" if time is None else None)
+            or ("time cannot be parsed" if time is None else None)
             or ("category is missing" if missing(row["category"]) else None)
             or (
-                "category is not one of those asked for"
+                "category is not in `categories`"
                 if categories is not None and str(row["category"]) not in categories
                 else None
             )
             or ("clicked is missing" if missing(row["clicked"]) else None)
-            or ("clicked cannot be read" if clicked is None else None)
+            or ("clicked cannot be parsed" if clicked is None else None)
         )
         if problem:
             kinds[problem] += 1
@@ -90,12 +90,12 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
             continue
         departed = flag(row["departed"], DEPARTED) if has_departed else None
         if has_departed and departed is None:
-            kinds["departed is missing" if missing(row["departed"]) else "departed cannot be read"] += 1
+            kinds["departed is missing" if missing(row["departed"]) else "departed cannot be parsed"] += 1
         chance = number(row["propensity"]) if has_propensity and not missing(row["propensity"]) else None
         if has_propensity and missing(row["propensity"]):
             kinds["propensity is missing"] += 1
         elif has_propensity and not (chance is not None and 0 < chance <= 1):
-            kinds["propensity is not above 0 and at most 1"] += 1
+            kinds["propensity is not in (0, 1]"] += 1
             chance = None
         place = {False: 0, None: 1, True: 2}[departed]
         users[row["user"]].append((time, place, str(row["category"]), clicked, chance, tuple(map(str, row.values()))))
@@ -108,16 +108,16 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
             users[user], key=lambda e: (e[0], e[1], names.index(e[2]), e[3], inf if e[4] is None else e[4])
         ):
             if not keep_duplicates and event[-1] in seen:
-                kinds["the same row again"] += 1
+                kinds["duplicate row"] += 1
                 continue
             seen.add(event[-1])
             mine.append(event)
         leaving = [i for i, event in enumerate(mine) if event[1] == 2]
         if leaving:
-            kinds["after the user's departure"] += len(mine) - leaving[0] - 1
+            kinds["event after the user's departure"] += len(mine) - leaving[0] - 1
             mine = mine[: leaving[0] + 1]
         same = Counter(event[0] for event in mine)
-        kinds["time of another event of the user"] += sum(n for n in same.values() if n > 1)
+        kinds["same time as another event of the user"] += sum(n for n in same.values() if n > 1)
         recent = silence is not None and max(times) - mine[-1][0] < silence
         later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later

@@ -55,7 +55,7 @@ def serve(
         from departing.service.workers.supervisor import WORKER, supervise
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
-    from departing.data.columns import as_span
+    from departing.data.spec import parse_inactivity
     from departing.service.api.auth import ApiKeys
     from departing.service.store.connection import is_postgres
 
@@ -70,7 +70,7 @@ def serve(
         raise InputError(f"--categories is {categories!r:.80}; names must be unique.")
     if model is None and not learn and not is_postgres(store) and not Path(store).exists():
         raise InputError("There is no policy to serve; use --instance FILE, or --learn with --categories.")
-    inactivity = float("inf") if inactive_after is None else as_span(inactive_after, True, "time")
+    inactivity = float("inf") if inactive_after is None else parse_inactivity(inactive_after)
     client, admin = (os.environ.get(f"DEPARTING_{access}_KEY") for access in ("CLIENT", "ADMIN"))
     keys = ApiKeys((client,) if client else (), (admin,) if admin else (), rate / workers)
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.INFO)

@@ -1,20 +1,19 @@
-"""Event logs as histories: one row for every recommendation, from files, databases, frames and warehouses."""
+"""Event logs as histories: one row per recommendation, from files, databases, frames and Spark."""
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from departing.data.columns import as_bytes, as_columns, check_categories
-from departing.data.quality import LogReport, notes_on
-from departing.data.query import Query
-from departing.data.sources import described, opened
-from departing.data.spec import LOGGED, PENDING, SILENT, LogSpec, LogSummary
+from departing.data.quality import LogReport, quality_notes
+from departing.data.reader import LogReader
+from departing.data.rules import INACTIVE, LOGGED, PENDING, Profile
+from departing.data.sources import DuckDBEngine, LogSource, describe_source
+from departing.data.spec import LogSpec, LogSummary, check_categories, parse_bytes
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix
@@ -22,17 +21,25 @@ from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.model.validation import check_int
 
-if TYPE_CHECKING:
-    from departing.data.warehouse import Warehouse
-
 
 @dataclass(frozen=True)
 class Episodes:
-    """Steps of some users in order, one entry a step: whole users, numbered as in all of the log.
+    """Steps of whole users in order, one entry per step.
 
-    `step` counts a user's steps from 0, `outcome` is 0 to 3 (click, stay, depart, click and depart), `propensity` the
-    chance that this category had of being recommended, not a number where it is not known, and `pending` marks a
-    step after which it is not known whether the user stayed.
+    Attributes
+    ----------
+    user : int array [S]
+        Number of the user in the log, from 0, in the order of the user column.
+    step : int array [S]
+        Number of the step within the user's episode, from 0.
+    category : int array [S]
+        Index of the recommended category.
+    outcome : int array [S]
+        0 click, 1 stay, 2 depart, 3 click and depart.
+    propensity : float array [S]
+        Probability with which the category was recommended; NaN where it is unknown.
+    pending : bool array [S]
+        Whether it is unknown if the user stayed after this step.
     """
 
     user: Integers
@@ -46,60 +53,76 @@ class Episodes:
         return len(self.user)
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Where a log came from, to read it again."""
-
-    source: Any
-    table: str | None
-    asked: LogSpec
-    memory: int
-
-    @contextmanager
-    def opened(self) -> "Iterator[Query | Warehouse]":
-        """The source, read through and ready for further questions."""
-        if type(self.source).__module__.split(".")[0] == "ibis":
-            from departing.data.warehouse import Warehouse
-
-            if self.table is not None:
-                raise InputError(f"table is {self.table!r}, but an Ibis table is one table already.")
-            yield Warehouse(self.source, self.asked)
-        else:
-            with opened(self.source, self.table, self.memory) as source:
-                yield Query(source, self.asked)
-
-
 class Log(Histories):
-    """The histories in an event log, with a `report` of what was found and decided while it was read."""
+    """Histories of the users of an event log, as `read_log` returns them.
+
+    Attributes
+    ----------
+    counts : int array [N, K, 4]
+        Distinct counts of users: clicks, stays, departures, and clicks with departure by category.
+    multiplicity : int array [N]
+        Number of users with these counts.
+    pending : int array [N, K, 2]
+        Number of clicks and stays after which it is unknown whether the user stayed.
+    categories : tuple of str
+        Names of the K categories.
+    report : LogReport
+        Data quality: rows used and rejected, irregularities, notes.
+    source : LogSource
+        Origin of the log, with a fingerprint of its files.
+    spec, profile, digest : LogSpec, Profile, int
+        Arguments, facts and checksum of the reading, with which `episodes` reads the source again.
+    """
 
     report: LogReport
-    _origin: _Origin
+    source: LogSource
+    spec: LogSpec
+    profile: Profile
+    digest: int
 
-    def __init__(self, found: LogSummary, origin: _Origin) -> None:
-        counts, pending = found.counts()
-        rows = Histories(counts, found.users, pending=pending, categories=found.names).distinct
-        super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=found.names)
-        report = _report(found, described(origin.source))
-        report = replace(report, notes=notes_on(self.counts, self.multiplicity, found.names, report))
-        object.__setattr__(self, "report", report)
-        object.__setattr__(self, "_origin", origin)
+    def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
+        rows = summary.histories
+        super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=rows.categories)
+        report = _report(summary, describe_source(source.source))
+        report = replace(report, notes=quality_notes(self.counts, self.multiplicity, profile.categories, report))
+        state = {"report": report, "source": source, "spec": spec, "profile": profile, "digest": summary.digest}
+        for name, value in state.items():  # the base class is frozen
+            object.__setattr__(self, name, value)
 
     def episodes(self, users: int = 100_000) -> Iterator[Episodes]:
-        """All steps in order, of so many users at a time; the log is read again for it.
+        """Read the source again and yield all steps in order.
 
-        Users come in the order of the user column, and their steps by time.
+        Parameters
+        ----------
+        users : int
+            Number of users per item.
+
+        Yields
+        ------
+        Episodes
+            Steps of the next `users` users, in the order of the user column, each user's steps by time.
+
+        Raises
+        ------
+        InputError
+            If the source changed since the log was read: a file by its size or modification time, which is checked
+            first and last; a frame or table by its counts, which are checked after the last item.
         """
         users = check_int("users", users)
-        with self._origin.opened() as query:
-            for part in query.episodes(users):
+        with self.source.open() as engine:
+            for part in LogReader(engine, self.spec).episodes(self.profile, self.digest, users):
                 category, outcome = part["category"].astype(np.int64), part["outcome"].astype(np.int64)
                 yield Episodes(part["user"], part["step"], category, outcome, part["propensity"], part["pending"])
 
+    def summary(self) -> str:
+        """Printed overview: one line about the histories, then the data quality report."""
+        return f"{self!r}\n{self.report.summary()}"
+
     def __repr__(self) -> str:
         report, k = self.report, self.counts.shape[1]
-        shown = f"{report.users:,} users, {report.censored:,} of them censored, with {report.used:,} events in {k:,} "
-        shown += f"{'category' if k == 1 else 'categories'}, {len(self):,} distinct counts"
-        return f"<Log of {shown}" + (f"; {report.rejected:,} events rejected>" if report.rejected else ">")
+        text = f"{report.users:,} users, {report.censored:,} of them censored, with {report.used:,} events in {k:,} "
+        text += f"{'category' if k == 1 else 'categories'}, {len(self):,} distinct counts"
+        return f"<Log of {text}" + (f"; {report.rejected:,} events rejected>" if report.rejected else ">")
 
 
 def read_log(
@@ -118,19 +141,50 @@ def read_log(
     rejects: str | os.PathLike[str] | None = None,
     memory_limit: str | int = "1 GB",
 ) -> Log:
-    """Read an event log, a row for every recommendation, into the histories of its users.
+    """Read an event log, one row per recommendation, into the histories of its users.
 
-    `source` is a Parquet, CSV or JSON file, a folder or glob of them, a DuckDB or SQLite file with its `table`, a
-    table of pandas, Polars or Arrow, or an Ibis table of any database. The next arguments name its columns.
-    `departed` marks the event after which a user left; it and `propensity`, the chance of the recommendation, are
-    used if the source has such a column, and None leaves them out. With `inactive_after`, such as "30 days", users
-    who are silent for that long before the end of the log departed after their last event. All others are censored,
-    and whether they stayed after events in that last time of the log is not asked.
+    Irregular rows are handled by fixed rules and counted in `Log.report`; the rules are the same for every source.
 
-    What is irregular is decided by fixed rules and counted in `report`; rows that are rejected are written to the
-    file `rejects` if one is named. `categories` fixes the categories and their order. Of rows that are equal in all
-    columns one is used, or all with `duplicates="keep"`. Beyond `memory_limit` the work goes on on disk.
+    Parameters
+    ----------
+    source : path or table
+        A Parquet, CSV or JSON file, a folder or glob pattern of them, a DuckDB or SQLite file, a pandas or Polars
+        frame, a PyArrow table, a Spark DataFrame, or an Ibis table.
+    user, time, category, clicked : str
+        Columns of the user ID, the time (timestamps, dates or numbers), the recommended category, and whether it was
+        clicked.
+    departed : str or None
+        Column that is true at the event after which the user departed. None, or a source without a column of the
+        default name: departures are not logged.
+    propensity : str or None
+        Column of the probability with which the category was recommended, in (0, 1]. Optional like `departed`.
+    inactive_after : str, float or timedelta, optional
+        Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
+        unit of the time column if that holds numbers. The period must end before the latest time of the log.
+        Users active later are censored, and their steps in the last such period of the log are pending.
+    categories : list of str, optional
+        Categories in order; rows with others are rejected. Default: all categories of the log, sorted.
+    duplicates : {"drop", "keep"}
+        Whether rows that are equal in all columns of the source count once or each.
+    table : str, optional
+        Table of a database file; needed if there are several.
+    rejects : path, optional
+        Write rejected rows with their problem to this .parquet or .csv file. Not available for Spark.
+    memory_limit : str or int
+        Memory to use, such as "500 MB", or bytes; spill to disk above this limit. On Spark it applies to each task.
 
+    Returns
+    -------
+    Log
+        Distinct counts `[N, K, 4]` with the number of users of each, and a data quality report.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be read, a column is missing, departures are unknown, or no row can be used.
+
+    Examples
+    --------
     >>> import tempfile, departing as dp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     shop = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["news", "sport"])
@@ -139,40 +193,42 @@ def read_log(
     >>> log
     <Log of 1,000 users, 0 of them censored, with 1,661 events in 2 categories, 8 distinct counts>
     """
-    columns = as_columns(
-        user=user, time=time, category=category, clicked=clicked, departed=departed, propensity=propensity
-    )
+    columns = {"user": user, "time": time, "category": category, "clicked": clicked}
     if duplicates not in ("drop", "keep"):
         raise InputError(f"duplicates is {duplicates!r:.80}; expected 'drop' or 'keep'.")
-    asked = LogSpec(columns, inactive_after, check_categories(categories), duplicates == "keep")
-    memory = as_bytes(memory_limit)
-    origin = _Origin(source, table, asked, memory)
+    spec = LogSpec(
+        columns | {"departed": departed, "propensity": propensity},
+        inactive_after,
+        check_categories(categories),
+        duplicates == "keep",
+    )
     if rejects is not None:
         check_suffix(rejects, (".parquet", ".csv"))
-    with origin.opened() as query:
-        found = query.histogram(memory)
-        if rejects is not None:
+    origin = LogSource.of(source, table, parse_bytes(memory_limit))
+    with origin.open() as engine:
+        reader = LogReader(engine, spec)
+        if rejects is not None and not isinstance(engine, DuckDBEngine):
+            raise InputError(f"rejects is {str(rejects)!r:.80}; expected None for a Spark DataFrame.")
+        profile, summary = reader.read(origin.memory)
+        if rejects is not None and isinstance(engine, DuckDBEngine):
             with atomic_write(rejects) as part:
-                query.write_rejects(part)
-    return Log(found, origin)
+                engine.write(reader.rules.rejects(), part)
+    return Log(summary, profile, origin, spec)
 
 
-def _report(found: LogSummary, source: str) -> LogReport:
-    def users(*ends: int) -> int:
-        return int(found.users[np.isin(found.ends, ends)].sum())
-
-    total, left = int(found.users.sum()), users(LOGGED, SILENT)
+def _report(summary: LogSummary, source: str) -> LogReport:
+    total, departed = sum(summary.users), summary.users[LOGGED] + summary.users[INACTIVE]
     return LogReport(
         source=source,
-        events=found.events,
-        used=found.events - sum(each.count for each in found.irregularities if each.rejected),
+        events=summary.events,
+        used=summary.events - sum(each.count for each in summary.irregularities if each.rejected),
         users=total,
-        departed=left,
-        silent=users(SILENT),
-        censored=total - left,
-        pending=users(PENDING),
-        first=found.first,
-        last=found.final,
-        irregularities=found.irregularities,
+        departed=departed,
+        inactive=summary.users[INACTIVE],
+        censored=total - departed,
+        pending=summary.users[PENDING],
+        first=summary.first,
+        last=summary.last,
+        irregularities=summary.irregularities,
         notes=(),
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from departing.data.clusters import clusters
 from departing.data.movielens_files import AnyPath, Flags, Grades, Indices, read_films, read_ratings, release
-from departing.data.sources import guess
+from departing.data.sources import suggest
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_int, check_seed
@@ -244,7 +244,7 @@ class MovieLens:
             raise InputError(f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].")
         for i, name in enumerate(genres):
             if name not in self.names:
-                raise InputError(f"There is no genre {name!r:.40}; {guess(str(name), self.names)}.")
+                raise InputError(f"There is no genre {name!r:.40}; {suggest(str(name), self.names)}")
             if name in genres[:i]:
                 raise InputError(f"genres has {name!r} twice; genres must differ.")
         return [self.names.index(name) for name in genres]

@@ -1,4 +1,4 @@
-"""The report of reading a log: what was in it, and what was decided about everything irregular."""
+"""Data quality of a log: which rows were used, which were irregular, and how each irregularity was handled."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,27 @@ import numpy as np
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART
 
-EXAMPLES = 3
-
-CENSORED = 0.85  # share of users above which it is said
+MAX_EXAMPLES = 3  # rows shown per irregularity: enough to recognise a pattern, short enough to print
+CENSORED_NOTE = 0.85  # a note appears above this share of censored users; a rule of thumb, it changes no result
 
 
 @dataclass(frozen=True)
 class Irregularity:
-    """One kind of irregular event: what it is, what was decided, how many there are, and a few of them."""
+    """One kind of irregular row.
+
+    Attributes
+    ----------
+    kind : str
+        What is irregular, such as "clicked is missing".
+    decision : str
+        How such rows are handled.
+    count : int
+        Number of rows.
+    examples : tuple of str
+        Up to three of the rows, in alphabetical order.
+    rejected : bool
+        Whether these rows are left out of the histories.
+    """
 
     kind: str
     decision: str
@@ -25,11 +38,27 @@ class Irregularity:
 
 @dataclass(frozen=True)
 class LogReport:
-    """What reading a log found: how many `events` were read and `used`, whose they are, and all `irregularities`.
+    """Data quality report of a log.
 
-    `departed` users left, as logged or by being `silent` for long; `censored` ones did not, and of these `pending`
-    is the number of whom it is not known whether they stayed after the last step. `first` and `last` are the times
-    between which the log reaches. `notes` are sentences about what to mind.
+    Attributes
+    ----------
+    source : str
+        Name of the source.
+    events, used : int
+        Number of rows read, and of those that count in the histories.
+    users : int
+        Number of users with at least one used row.
+    departed, inactive : int
+        Number of departed users, and of those among them who count as departed because of inactivity.
+    censored, pending : int
+        Number of users who were not seen to depart, and of those among them of whom it is unknown whether they
+        stayed after their last step.
+    first, last : str
+        Earliest and latest time in the log (UTC for timestamps).
+    irregularities : tuple of Irregularity
+        All kinds of irregular rows with counts and examples.
+    notes : tuple of str
+        Sentences about properties of the log that limit what it can tell.
     """
 
     source: str
@@ -37,7 +66,7 @@ class LogReport:
     used: int
     users: int
     departed: int
-    silent: int
+    inactive: int
     censored: int
     pending: int
     first: str
@@ -47,47 +76,52 @@ class LogReport:
 
     @property
     def rejected(self) -> int:
-        """The number of events that were not used."""
+        """Number of rows that are not used."""
         return self.events - self.used
 
-    def __str__(self) -> str:
+    def summary(self) -> str:
+        """Printed overview: rows, users, irregularities with examples, and notes."""
         lines = [
             f"{self.events:,} events from {self.source}, {self.first} to {self.last}",
             f"{self.used:,} used, {self.rejected:,} rejected",
-            f"{self.users:,} users: {self.departed:,} departed ({self.silent:,} of them by silence), "
-            f"{self.censored:,} censored ({self.pending:,} of them with the answer to the last step not known)",
+            f"{self.users:,} users: {self.departed:,} departed ({self.inactive:,} by inactivity), "
+            f"{self.censored:,} censored ({self.pending:,} with a pending last step)",
         ]
         for each in self.irregularities:
             lines.append(f"  {each.count:,} × {each.kind}: {each.decision}")
             lines += [f"      {example}" for example in each.examples]
         return "\n".join([*lines, *self.notes])
 
+    __str__ = summary
 
-def notes_on(counts: Integers, multiplicity: Integers, names: tuple[str, ...], report: LogReport) -> tuple[str, ...]:
-    """Sentences about what to mind in a log that was read."""
-    found = []
+
+def quality_notes(
+    counts: Integers, multiplicity: Integers, names: tuple[str, ...], report: LogReport
+) -> tuple[str, ...]:
+    """Sentences about properties of the log that limit what it can tell."""
+    notes = []
     if report.rejected > report.used:
-        found.append(f"More events were rejected ({report.rejected:,}) than used ({report.used:,}).")
+        notes.append(f"More events were rejected ({report.rejected:,}) than used ({report.used:,}).")
     if report.users == 1:
-        found.append("There is only one user.")
+        notes.append("There is only one user.")
     if report.censored == report.users:
-        found.append("All users are censored: nobody departed, so nothing tells what makes users leave.")
-    elif report.censored > CENSORED * report.users:
-        found.append(
-            f"{report.censored / report.users:.0%} of users are censored, so little is known of what makes users "
-            "leave; a shorter silence (inactive_after) or a longer log would tell more."
+        notes.append("All users are censored: departure probabilities cannot be estimated from this log.")
+    elif report.censored > CENSORED_NOTE * report.users:
+        notes.append(
+            f"{report.censored / report.users:.0%} of users are censored, so departure probabilities are uncertain; "
+            "a shorter inactivity period (inactive_after) or a longer log helps."
         )
     if len(names) == 1:
-        found.append("There is only one category.")
+        notes.append("There is only one category.")
     total = np.tensordot(multiplicity, counts, axes=1)
-    clicks = total[:, CLICK] + total[:, CLICK_DEPART]
-    for what, which in (
-        ("never shown", total.sum(axis=1) == 0),
-        ("never clicked", (clicks == 0) & (total.sum(axis=1) > 0)),
-        ("always clicked", (clicks == total.sum(axis=1)) & (clicks > 0)),
+    shown, clicks = total.sum(axis=1), total[:, CLICK] + total[:, CLICK_DEPART]
+    for label, selected in (
+        ("Never shown", shown == 0),
+        ("Never clicked", (clicks == 0) & (shown > 0)),
+        ("Always clicked", (clicks == shown) & (clicks > 0)),
     ):
-        mine = [repr(name) for name, is_so in zip(names, which, strict=True) if is_so]
-        if mine:
-            shown = ", ".join(mine[:5]) + (f" and {len(mine) - 5} more" if len(mine) > 5 else "")
-            found.append(f"{what.capitalize()}: {shown}.")
-    return tuple(found)
+        chosen = [repr(name) for name, is_so in zip(names, selected, strict=True) if is_so]
+        if chosen:
+            more = f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
+            notes.append(f"{label}: {', '.join(chosen[:5])}{more}.")
+    return tuple(notes)

@@ -5,112 +5,198 @@ import os
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from glob import escape, glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 
 from departing.model.errors import InputError
 
+if TYPE_CHECKING:
+    from departing.data.spark import SparkEngine
+
 FORMATS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".duckdb": "database",
-    ".sqlite": "database",
-    ".sqlite3": "database",
-    ".db": "database",
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".duckdb", ".sqlite", ".sqlite3", ".db"), "database"),
 }
-BATCH = 2**16  # rows brought over from SQLite at a time
-OULAD = Path(__file__).with_name("oulad.parquet")  # the log in the box
-THREAD = 125_000_000  # bytes that DuckDB asks for every thread
+BATCH_ROWS = 2**16  # rows copied from SQLite at a time: a few MB of Python objects
+TO_PARQUET = {
+    ("polars", "DataFrame"): "write_parquet",
+    ("polars", "LazyFrame"): "sink_parquet",
+    ("ibis", "Table"): "to_parquet",
+}
+OULAD = Path(__file__).with_name("oulad.parquet")  # the bundled dataset
+THREAD_BYTES = 125_000_000  # memory that DuckDB's documentation recommends per thread for aggregations
+Arrays = dict[str, npt.NDArray[Any]]
+Database = duckdb.DuckDBPyConnection
 
 
 @dataclass(frozen=True)
-class Opened:
-    """An open source: the database with the relation `source`, what to call it, and its columns with their types."""
+class LogSource:
+    """Origin of a log, with the size and modification time of every file at the time it was read."""
 
-    database: duckdb.DuckDBPyConnection
+    source: Any
+    table: str | None
+    memory: int
+    files: tuple[tuple[str, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, source: Any, table: str | None, memory: int) -> "LogSource":
+        """`source` in its present state."""
+        return cls(source, table, memory, _fingerprint(source))
+
+    @contextmanager
+    def open(self) -> "Iterator[DuckDBEngine | SparkEngine]":
+        """Open the source for reading; raise before and after if a file is not as it was when it was first read."""
+        self._check_unchanged()
+        package = type(self.source).__module__.split(".")[0]
+        source = self.source
+        if package == "ibis" and (backend := source.get_backend()).name == "pyspark":
+            package, source = "pyspark", backend.raw_sql(backend.compile(source))
+        if package == "pyspark":
+            from departing.data.spark import SparkEngine
+
+            _check_no_table(self.table)
+            yield SparkEngine(source, self.memory)
+        else:
+            with _open_duckdb(source, self.table, self.memory) as engine:
+                yield engine
+        self._check_unchanged()
+
+    def _check_unchanged(self) -> None:
+        before, now = dict.fromkeys(self.files), dict.fromkeys(_fingerprint(self.source))
+        if before != now:
+            path = next(file[0] for file in (*before, *now) if (file in before) != (file in now))
+            raise InputError(f"{path!r} changed since the log was read; read the log again with read_log.")
+
+
+def _fingerprint(source: Any) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and modification time in nanoseconds of every file of `source`; nothing for tables in memory."""
+    if not isinstance(source, str | os.PathLike):
+        return ()
+    files, form = find_files(source)
+    if form == "database":  # recent changes may still be in the write-ahead log
+        files += [file for name in files for file in (f"{name}-wal", f"{name}.wal") if Path(file).exists()]
+    stats = [(file, os.stat(file)) for file in files]
+    return tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+
+
+@dataclass(frozen=True)
+class DuckDBEngine:
+    """A source as the relation `source` of one database, which is the only partition."""
+
+    database: Database
     name: str
     columns: dict[str, str]
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows that `query` gives."""
-        return self.database.execute(query).fetchall()
+    def define(self, *statements: str) -> None:
+        """Create views, tables and types."""
+        for statement in statements:
+            self.database.execute(statement)
+
+    def by_user(self, column: str, in_order: bool = False) -> None:
+        """Bring the rows of a user into one partition: they are."""
+
+    def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
+        """The rows of all partitions, for every query."""
+        return [self.database.execute(query).fetchall() for query in queries]
+
+    def arrays(self, *queries: str) -> Iterator[list[Arrays]]:
+        """The columns of every query as arrays, partition by partition."""
+        yield [self._columns(query) for query in queries]
+
+    def steps(self, table: str, users: int, digest: str) -> Generator[Arrays, None, int]:
+        """Yield the rows of `table` for `users` users at a time, and return the sum of the query `digest`."""
+        (total,), (checksum,) = (rows[0] for rows in self.rows(f"SELECT max(user) + 1 FROM {table}", digest))
+        for start in range(0, total or 0, users):
+            where = f"user >= {start} AND user < {start + users}"
+            yield self._columns(f"FROM {table} WHERE {where} ORDER BY user, step")
+        return int(checksum)
+
+    def write(self, query: str, path: Path) -> None:
+        """Write the rows of `query` to a .parquet or .csv file."""
+        self.database.execute(f"COPY ({query}) TO {literal(str(path))}")
+
+    def _columns(self, query: str) -> Arrays:
+        return {name: np.ma.getdata(a) for name, a in self.database.execute(query).fetchnumpy().items()}
 
 
 @contextmanager
-def opened(source: Any, table: str | None, memory: int) -> Iterator[Opened]:
-    """`source` as the relation `source` of a database that spills to a temporary folder beyond `memory` bytes."""
-    name = described(source)
+def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDBEngine]:
+    """Open `source` in a database that spills to a temporary folder above `memory` bytes."""
+    name = describe_source(source)
     with tempfile.TemporaryDirectory(prefix="departing-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{memory * 9 // 10_000} kB",  # the rest is for Python
+            "memory_limit": f"{memory * 9 // 10_000} kB",  # a tenth is left for Python
             "temp_directory": str(Path(folder) / "spill"),
-            "threads": max(min(os.cpu_count() or 1, memory // THREAD), 1),
+            "threads": max(min(os.cpu_count() or 1, memory // THREAD_BYTES), 1),
             "preserve_insertion_order": False,
         }
-        with closing(duckdb.connect(config=settings)) as database, _told(name):
+        with closing(duckdb.connect(config=settings)) as database, _input_errors(name):
             database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
-            _bring(database, source, table, Path(folder))
+            _create_source(database, source, table, Path(folder))
             columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
             _keep_malformed(database)
-            yield Opened(database, name, columns)
+            yield DuckDBEngine(database, name, columns)
 
 
-def described(source: Any) -> str:
-    """What to call `source` in a sentence."""
+def describe_source(source: Any) -> str:
+    """Name of `source` in a sentence."""
     if isinstance(source, str | os.PathLike):
         return "OULAD (CC BY 4.0)" if source == OULAD else repr(str(source))
     return f"the {type(source).__module__.split('.')[0]} {type(source).__name__}"
 
 
 @contextmanager
-def _told(name: str) -> Iterator[None]:
-    """Errors of the database as one sentence; Ctrl-C stays what it is."""
+def _input_errors(name: str) -> Iterator[None]:
+    """Turn errors of the database into input errors of one sentence; an interrupt stays an interrupt."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
         raise InputError(
-            f"Reading {name} needs more memory or disk than there is ({_first_line(error)}); give a larger "
-            "memory_limit, or set TMPDIR to a folder on a larger disk."
+            f"Reading {name} needs more memory or disk than available ({first_line(error)}); raise memory_limit, or "
+            "set TMPDIR to a folder on a larger disk."
         ) from error
     except (duckdb.Error, sqlite3.Error, zlib.error, OSError, EOFError) as error:
-        raise InputError(f"Cannot read {name}: {_first_line(error)}.") from error
+        raise InputError(f"Cannot read {name}: {first_line(error)}.") from error
     except RuntimeError as error:
         if "interrupted" in str(error).lower():
             raise KeyboardInterrupt from error
         raise
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """First line of an error message."""
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 
-def _bring(database: duckdb.DuckDBPyConnection, source: Any, table: str | None, folder: Path) -> None:
-    """Make `source` a view if it is columnar, and a table of text if it is text."""
+def _check_no_table(table: str | None) -> None:
+    if table is not None:
+        raise InputError(f"table is {table!r}, but only a database file has tables; leave it out.")
+
+
+def _create_source(database: Database, source: Any, table: str | None, folder: Path) -> None:
+    """Create the relation `source`: a view of columnar data, a table of text columns for text formats."""
     if not isinstance(source, str | os.PathLike):
-        if table is not None:
-            raise InputError(f"table is {table!r}, but only a database file has tables.")
-        _bring_frame(database, source, folder)
+        _check_no_table(table)
+        _create_from_frame(database, source, folder)
         return
     files, form = find_files(source)
     if form == "database":
-        _bring_database(database, files, table, str(source))
+        _create_from_database(database, files, table, str(source))
         return
     if table is not None:
-        raise InputError(f"table is {table!r}, but {str(source)!r} is no database.")
-    patterns = [literal(escape(file)) for file in files]  # DuckDB takes a name for a pattern
+        raise InputError(f"table is {table!r}, but {str(source)!r} is not a database; leave it out.")
+    patterns = [literal(escape(file)) for file in files]  # DuckDB reads a file name as a glob pattern
     listed = ", ".join(patterns)
     if form == "parquet":
         database.execute(f"CREATE VIEW source AS FROM read_parquet([{listed}], union_by_name = true)")
@@ -127,16 +213,16 @@ def _bring(database: duckdb.DuckDBPyConnection, source: Any, table: str | None, 
         _check_not_empty(files)
         scan = f"FROM read_json([{listed}], sample_size = -1, union_by_name = true)"
         names = [row[0] for row in database.execute(f"DESCRIBE {scan}").fetchall()]
-        typed = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names)
-        database.execute(f"CREATE TABLE source AS FROM read_json([{listed}], columns = {{{typed}}})")
+        types = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names)
+        database.execute(f"CREATE TABLE source AS FROM read_json([{listed}], columns = {{{types}}})")
 
 
 def find_files(source: str | os.PathLike[str]) -> tuple[list[str], str]:
-    """The files that `source` names, a file, a glob or a folder, in order, and the format they share."""
+    """Sorted files of a file name, glob pattern or folder, and the format they share."""
     path = Path(source).expanduser()
     if path.is_dir():
         files = [str(file) for file in sorted(path.rglob("*")) if file.is_file() and _format(file)]
-        missing = f"The folder {str(source)!r} holds no file of a known format ({', '.join(FORMATS)})."
+        missing = f"The folder {str(source)!r} holds no file of a supported format ({', '.join(FORMATS)})."
     elif path.exists():
         files, missing = [str(path)], ""
     elif has_magic(str(path)):
@@ -144,25 +230,26 @@ def find_files(source: str | os.PathLike[str]) -> tuple[list[str], str]:
         missing = f"No file matches {str(source)!r}."
     else:
         files, missing = [], f"There is no file {str(source)!r}."
-        there = [each for each in path.parent.iterdir() if _format(each)] if path.parent.is_dir() else []
-        stems = {each.name.split(".")[0]: each.name for each in there}  # endings are alike anyhow
-        near = get_close_matches(path.name.split(".")[0], list(stems), 1)
-        if near:
-            missing = f"There is no file {str(source)!r}; perhaps {stems[near[0]]!r} is meant."
+        siblings = [each for each in path.parent.iterdir() if _format(each)] if path.parent.is_dir() else []
+        stems = {each.name.split(".")[0]: each.name for each in siblings}  # extensions are similar in any case
+        similar = get_close_matches(path.name.split(".")[0], list(stems), 1)
+        if similar:
+            missing = f"There is no file {str(source)!r}; did you mean {stems[similar[0]]!r}?"
     if not files:
         raise InputError(missing)
     formats = {_format(Path(file)) for file in files}
     if formats == {None}:
         raise InputError(
-            f"{str(source)!r} ends in {path.suffix!r}; endings of logs are {', '.join(FORMATS)}, and .gz after text."
+            f"{str(source)!r} has the extension {path.suffix!r}; expected {', '.join(FORMATS)}, or .gz after a text "
+            "format."
         )
     if len(formats) > 1:
-        raise InputError(f"{str(source)!r} names files of different formats; read one format at a time.")
+        raise InputError(f"{str(source)!r} contains files of different formats; read one format at a time.")
     return files, str(formats.pop())
 
 
 def _format(path: Path) -> str | None:
-    if path.name.startswith((".", "_")):  # what Spark and others leave beside the data
+    if path.name.startswith((".", "_")):  # marker files of Spark and others
         return None
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"] and FORMATS.get(suffixes[-2] if len(suffixes) > 1 else "") in ("csv", "json"):
@@ -174,24 +261,23 @@ def _check_not_empty(files: list[str]) -> None:
     for file in files:
         with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
             if not stream.read(1):
-                raise InputError(f"{file!r} is empty; expected a log with its columns.")
+                raise InputError(f"{file!r} is empty; expected a log with a header.")
 
 
 def _check_line_ends(files: list[str]) -> None:
-    """Raise if lines of a file end in different ways, which no reader of CSV takes."""
+    """Raise if a file mixes line endings, which CSV readers refuse."""
     for file in files:
         with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
             start = stream.read(2**20)
         windows, unix = start.count(b"\r\n"), start.count(b"\n")
         if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
             raise InputError(
-                f"Lines of {file!r} end in different ways (\\n, \\r or \\r\\n); make them alike first, for instance "
-                "with dos2unix."
+                f"{file!r} mixes line endings (\\n, \\r and \\r\\n); convert it first, for instance with dos2unix."
             )
 
 
-def _keep_malformed(database: duckdb.DuckDBPyConnection) -> None:
-    """The table `malformed`: a sentence for every line that was no row of its file."""
+def _keep_malformed(database: Database) -> None:
+    """Create the table `malformed`: a description of every line that could not be parsed as a row."""
     database.execute("CREATE TABLE malformed (problem VARCHAR)")
     if database.execute("FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchall():
         database.execute(
@@ -200,35 +286,35 @@ def _keep_malformed(database: duckdb.DuckDBPyConnection) -> None:
         )
 
 
-def _bring_database(database: duckdb.DuckDBPyConnection, files: list[str], table: str | None, name: str) -> None:
+def _create_from_database(database: Database, files: list[str], table: str | None, name: str) -> None:
     if len(files) > 1:
-        raise InputError(f"{name!r} names {len(files)} databases; read one at a time.")
+        raise InputError(f"{name!r} matches {len(files)} databases; read one at a time.")
     with open(files[0], "rb") as stream:
         is_sqlite = stream.read(16) == b"SQLite format 3\0"
     if is_sqlite:
-        _bring_sqlite(database, files[0], table, name)
+        _create_from_sqlite(database, files[0], table, name)
         return
-    database.execute(f"ATTACH {literal(files[0])} AS kept (READ_ONLY)")
+    database.execute(f"ATTACH {literal(files[0])} AS attached (READ_ONLY)")
     rows = database.execute(
-        "SELECT table_name, table_schema FROM information_schema.tables WHERE table_catalog = 'kept' ORDER BY ALL"
+        "SELECT table_name, table_schema FROM information_schema.tables WHERE table_catalog = 'attached' ORDER BY ALL"
     ).fetchall()
     chosen = _choose_table([row[0] for row in rows], table, name)
     schema = next(row[1] for row in rows if row[0] == chosen)
-    database.execute(f"CREATE VIEW source AS FROM kept.{quoted(schema)}.{quoted(chosen)}")
+    database.execute(f"CREATE VIEW source AS FROM attached.{quoted(schema)}.{quoted(chosen)}")
 
 
-def _bring_sqlite(database: duckdb.DuckDBPyConnection, file: str, table: str | None, name: str) -> None:
-    """Copy a table of SQLite, whose columns may hold anything, as text."""
-    with closing(sqlite3.connect(f"{Path(file).resolve().as_uri()}?mode=ro", uri=True)) as kept:
-        tables = kept.execute(
+def _create_from_sqlite(database: Database, file: str, table: str | None, name: str) -> None:
+    """Copy a table of SQLite as text, because its columns may hold values of any type."""
+    with closing(sqlite3.connect(f"{Path(file).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        tables = connection.execute(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
         ).fetchall()
         chosen = quoted(_choose_table([row[0] for row in tables], table, name))
-        columns = [row[1] for row in kept.execute(f"PRAGMA table_info({chosen})")]
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({chosen})")]
         cast = ", ".join(f"CAST({quoted(column)} AS TEXT)" for column in columns)
         database.execute(f"CREATE TABLE source ({', '.join(f'{quoted(column)} VARCHAR' for column in columns)})")
-        rows = kept.execute(f"SELECT {cast} FROM {chosen}")
-        while batch := rows.fetchmany(BATCH):
+        rows = connection.execute(f"SELECT {cast} FROM {chosen}")
+        while batch := rows.fetchmany(BATCH_ROWS):
             chunk = {f"c{i}": np.array(values, object) for i, values in enumerate(zip(*batch, strict=True))}
             database.register("chunk", chunk)
             database.execute(
@@ -241,58 +327,55 @@ def _choose_table(tables: list[str], table: str | None, name: str) -> str:
     if table is None and len(tables) == 1:
         return tables[0]
     if table is None:
-        raise InputError(f"{name!r} has {len(tables)} tables{some(tables)}; name one as table=.")
+        raise InputError(f"{name!r} has {len(tables)} tables{list_names(tables)}; name one as table=.")
     if table not in tables:
-        raise InputError(f"{name!r} has no table {table!r}; {guess(table, tables)}.")
+        raise InputError(f"{name!r} has no table {table!r}; {suggest(table, tables)}")
     return table
 
 
-def _bring_frame(database: duckdb.DuckDBPyConnection, frame: Any, folder: Path) -> None:
+def _create_from_frame(database: Database, frame: Any, folder: Path) -> None:
     package, kind = type(frame).__module__.split(".")[0], type(frame).__name__
     path = folder / "frame.parquet"
     try:
-        if (package, kind) == ("polars", "DataFrame"):
-            frame.write_parquet(path)
-        elif (package, kind) == ("polars", "LazyFrame"):
-            frame.sink_parquet(path)
-        elif (package, kind) in (("pandas", "DataFrame"), ("pyarrow", "Table")):
+        if (package, kind) in (("pandas", "DataFrame"), ("pyarrow", "Table")):
             database.register("source", frame)
             return
-        else:
+        if (package, kind) not in TO_PARQUET:
             raise InputError(
-                f"source is {frame!r:.80}; expected a path, or a table of pandas, Polars, Arrow or Ibis."
+                f"source is {frame!r:.80}; expected a path, or a table of pandas, Polars, Arrow, Spark or Ibis."
             )
+        getattr(frame, TO_PARQUET[package, kind])(path)
     except (InputError, duckdb.Error):
         raise
-    except Exception as error:  # whatever a package raises about a frame of its own
-        raise InputError(f"Cannot read {described(frame)}: {_first_line(error)}.") from error
+    except Exception as error:  # any error that a package raises about its own frame
+        raise InputError(f"Cannot read {describe_source(frame)}: {first_line(error)}.") from error
     database.execute(f"CREATE VIEW source AS FROM read_parquet({literal(str(path))})")
 
 
-def guess(name: str, names: Sequence[str]) -> str:
-    """What was perhaps meant by `name`, or else what there is.
+def suggest(name: str, names: Sequence[str]) -> str:
+    """End of a sentence about an unknown name: the most similar of `names`, or else the first of them.
 
-    >>> guess("Catgory", ["user", "category"])
-    "perhaps 'category' is meant"
-    >>> guess("x", ["user", "category"])
-    "there are 'user', 'category'"
+    >>> suggest("Catgory", ["user", "category"])
+    "did you mean 'category'?"
+    >>> suggest("x", ["user", "category"])
+    "expected one of 'user', 'category'."
     """
     lowered = {each.lower(): each for each in names}
-    near = get_close_matches(name.lower(), list(lowered), 1)
-    return f"perhaps {lowered[near[0]]!r} is meant" if near else f"there are{some(names, ' {}')}"
+    similar = get_close_matches(name.lower(), list(lowered), 1)
+    return f"did you mean {lowered[similar[0]]!r}?" if similar else f"expected one of{list_names(names, ' {}')}."
 
 
-def some(names: Sequence[str], form: str = " ({})") -> str:
-    """The first of `names`, if there are any."""
+def list_names(names: Sequence[str], template: str = " ({})") -> str:
+    """The first of `names` in `template`, or " none"."""
     shown = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
-    return form.format(shown) if names else " none"
+    return template.format(shown) if names else " none"
 
 
 def quoted(name: str) -> str:
-    """`name` as an identifier of SQL."""
+    """`name` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """`text` as a literal of SQL."""
+    """`text` as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

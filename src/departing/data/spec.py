@@ -1,131 +1,152 @@
-"""What is asked of a log, what is found in it, and the rules about what is irregular, for every way of reading."""
+"""Arguments of `read_log` after validation, and the outcome of a reading before it becomes a `Log`."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from departing.data.columns import Columns
 from departing.data.quality import Irregularity
-from departing.model.counts import Integers
+from departing.data.sources import list_names, suggest
 from departing.model.errors import InputError
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+from departing.model.histories import Histories
 
-KNOWN, PENDING, LOGGED, SILENT = range(4)  # how a user's log ends
-PROBLEMS = (  # numbered from 1; the first that applies
-    "user is missing",
-    "time is missing",
-    "time cannot be read",
-    "category is missing",
-    "category is not one of those asked for",
-    "clicked is missing",
-    "clicked cannot be read",
-)
-PRESENT = 4  # the first of the problems of rows whose user and time are known: somebody was there
-DUPLICATE = "the same row again"
-LATE = "after the user's departure"
-NO_DEPARTED = ("departed is missing", "not known after the user's last event, else the user stayed")
-BAD_DEPARTED = ("departed cannot be read", "taken as missing")
-NO_PROPENSITY = ("propensity is missing", "used, but not where propensities are needed")
-BAD_PROPENSITY = ("propensity is not above 0 and at most 1", "taken as missing")
-SEEN_LATER = ("rejected row after the user's last event", "the user stayed after that event, and is censored there")
-EXPECTED = {  # what to say where nothing can be read
-    "time cannot be read": "times, dates or numbers",
-    "clicked cannot be read": "true or false, 0 or 1, yes or no, or click or no click",
-}
-TIES = ("time of another event of the user", "a departure goes last, the others by category and click")
+MAX_CATEGORIES = 1000  # bounds `counts[N, K, 4]`: one distinct row takes 32 kB at K = 1,000
+OPTIONAL = ("departed", "propensity")
+SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+SECONDS |= {unit[0]: seconds for unit, seconds in SECONDS.items() if unit != "minute"}  # "m" may mean months
+DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks), or a timedelta"
 
 
 @dataclass(frozen=True)
 class LogSpec:
-    """What the caller asked of a log."""
+    """Validated arguments of `read_log`: the column of every field, and how to read them."""
 
-    columns: Columns
+    columns: Mapping[str, str | None]
     inactive_after: Any
     categories: tuple[str, ...] | None
     keep_duplicates: bool
 
-    def fields(self, columns: Mapping[str, Any], where: str) -> dict[str, str]:
-        """The names of the columns of every field that there is."""
-        found = self.columns.found(columns, where)
-        if found.departed is None and self.inactive_after is None:
+    def __post_init__(self) -> None:
+        for field, name in self.columns.items():
+            optional = field in OPTIONAL
+            if not (isinstance(name, str) and name) and not (optional and name is None):
+                raise InputError(
+                    f"{field} is {name!r:.80}; expected the name of a column{' or None' if optional else ''}."
+                )
+        distinct = [self.columns[field] for field in ("user", "time", "category")]
+        if len(set(distinct)) < 3:
+            name = next(name for i, name in enumerate(distinct) if name in distinct[:i])
+            raise InputError(f"Column {name!r} is named for two of user, time and category; expected three columns.")
+
+    def resolve(self, available: Sequence[str], source: str) -> dict[str, str]:
+        """Map every field to its column, without optional fields whose default column is absent."""
+        missing = {
+            field: name
+            for field, name in self.columns.items()
+            if name is not None and name not in available and not (field in OPTIONAL and name == field)
+        }
+        if len(missing) == 1:
+            ((field, name),) = missing.items()
+            raise InputError(f"There is no column {name!r} in {source} for {field}; {suggest(name, available)}")
+        if missing:
+            pairs = ", ".join(f"{name!r} for {field}" for field, name in missing.items())
+            raise InputError(f"There are no columns {pairs} in {source}; it has{list_names(available, ' {}')}.")
+        fields = {field: name for field, name in self.columns.items() if name is not None and name in available}
+        if "departed" not in fields and self.inactive_after is None:
             raise InputError(
-                f"Nothing tells who departed: name a column of {where} as departed=, or say after which silence a "
-                "user has left, such as inactive_after='30 days'."
+                f"Departures are unknown: {source} has no column for departed; name one as departed=, or give an "
+                "inactivity period such as inactive_after='30 days'."
             )
-        return {field: name for field, name in vars(found).items() if name is not None}
+        return fields
 
 
 @dataclass(frozen=True)
 class LogSummary:
-    """What a log holds: distinct histories with their last steps, and what was irregular.
+    """Aggregates of one reading: everything a `Log` keeps about its rows.
 
-    `steps[N, 2, K, 2]` counts no-clicks and clicks, first those early enough for a silence after them, then the
-    recent ones. `ends[N]` tells how the users of a row end and `last[N]` at which step, 2 × category + click.
+    `users` counts users by how their log ends: censored and known to have stayed, censored with a pending last
+    step, departed as logged, departed by inactivity. `digest` is a checksum of all users' counts and ends.
     """
 
-    names: tuple[str, ...]
-    steps: Integers
-    ends: Integers
-    last: Integers
-    users: Integers
+    histories: Histories
+    users: list[int]
     events: int
     first: str
-    final: str
+    last: str
+    digest: int
     irregularities: tuple[Irregularity, ...]
 
-    def counts(self) -> tuple[Integers, Integers]:
-        """Counts `[N, K, 4]` and what is pending of them, `[N, K, 2]`."""
-        places = [STAY, CLICK]
-        counts = np.zeros((len(self.steps), len(self.names), 4), np.int64)
-        counts[..., places] = self.steps.sum(axis=1)
-        category, clicked = self.last // 2, self.last % 2
-        left = np.flatnonzero(self.ends >= LOGGED)
-        counts[left, category[left], np.where(clicked[left], CLICK, STAY)] -= 1
-        counts[left, category[left], np.where(clicked[left], CLICK_DEPART, DEPART)] += 1
-        pending = np.zeros((*counts.shape[:2], 2), np.int64)
-        pending[..., places] = self.steps[:, 1] * (self.ends == PENDING)[:, None, None]
-        open_ = np.flatnonzero((self.ends == PENDING) & ~pending.any(axis=(1, 2)))  # nothing is recent
-        pending[open_, category[open_], np.where(clicked[open_], CLICK, STAY)] = 1
-        return counts, pending
+
+def check_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
+    """Category names as text, each once, or None where the log defines them."""
+    if categories is None:
+        return None
+    if isinstance(categories, str) or not isinstance(categories, Iterable):
+        raise InputError(f"categories is {categories!r:.80}; expected a list of names.")
+    names = tuple(map(str, categories))
+    if not names or not all(name.strip() for name in names):
+        raise InputError(f"categories is {list(names)!r:.80}; expected names that are not empty.")
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"categories has the name {twice!r} twice; expected distinct names.")
+    if len(names) > MAX_CATEGORIES:
+        raise InputError(f"categories has {len(names):,} names; expected at most {MAX_CATEGORIES:,}.")
+    return names
 
 
-def not_a_flag(column: str, field: str, number: object) -> InputError:
-    """The error about a number that is neither 0 nor 1."""
-    return InputError(
-        f"Column {column!r} for {field} holds {number}; expected 0 or 1, true or false, or yes or no: make such a "
-        f"column first, for instance of {column} >= {number}."
-    )
+def sort_categories(names: Iterable[str]) -> tuple[str, ...]:
+    """Category names in numerical order if all are finite numbers, else in alphabetical order.
+
+    >>> sort_categories(["10", "9", "1"]), sort_categories(["10", "9", "a"])
+    (('1', '9', '10'), ('10', '9', 'a'))
+    """
+    names = sorted(names)
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return tuple(names)
+    if not np.isfinite(numbers).all():
+        return tuple(names)
+    return tuple(name for _, name in sorted(zip(numbers, names, strict=True)))
 
 
-def nobody_flagged(column: str) -> InputError:
-    """The error about a column of departures that says nothing."""
-    return InputError(
-        f"No value of column {column!r} says who departed; name another as departed=, or say after which silence a "
-        "user has left, such as inactive_after='30 days'."
-    )
+def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") -> float:
+    """`inactive_after` in seconds if the time column holds timestamps, else in the unit of its numbers.
+
+    >>> parse_inactivity("36 hours"), parse_inactivity(5, is_clock=False)
+    (129600.0, 5.0)
+    """
+    period: float | None = None
+    if isinstance(value, timedelta):
+        period = value.total_seconds() if is_clock else None
+    elif isinstance(value, str) and is_clock:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]+?)s?\s*", value.lower())
+        period = float(match[1]) * SECONDS[match[2]] if match and match[2] in SECONDS else None
+    elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and not is_clock:
+        period = float(value)
+    if period is None or not 0 < period < np.inf:
+        expected = DURATION if is_clock else f"a number > 0 in the unit of column {column!r}, which holds numbers"
+        raise InputError(f"`inactive_after` is {value!r:.80}; expected {expected}.")
+    return period
 
 
-def check_something_is_used(used: int, events: int, where: str, irregularities: Sequence[Irregularity]) -> None:
-    """Raise if no event can be used, with the most frequent reason."""
-    if events == 0:
-        raise InputError(f"There are no events in {where}.")
-    if used == 0:
-        worst = max((each for each in irregularities if each.rejected), key=lambda each: each.count)
-        expected = f"; expected {EXPECTED[worst.kind]}" if worst.kind in EXPECTED else ""
+def parse_bytes(value: str | int) -> int:
+    """A memory limit such as "500 MB" in bytes.
+
+    >>> parse_bytes("1.5 GB"), parse_bytes(2_000_000_000)
+    (1500000000, 2000000000)
+    """
+    size: float = -1
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)(i?)b\s*", value.lower())
+        size = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ") if match else -1
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    if not 10**8 <= size < 10**18:
         raise InputError(
-            f"None of the {events:,} events in {where} can be used: {worst.kind} in {worst.count:,} of them, such as "
-            f"{worst.examples[0]!r}{expected}."
+            f"memory_limit is {value!r:.80}; expected a size of at least '100 MB', such as '500 MB' or '2 GB'."
         )
-
-
-def check_size(rows: int, n_categories: int, most_bytes: int) -> None:
-    """Raise if the table of counts would not fit into the memory that there is."""
-    size = rows * n_categories * 32
-    if size > most_bytes:
-        raise InputError(
-            f"The log has {rows:,} distinct counts in {n_categories:,} categories, a table of {size / 1e9:.3g} GB, "
-            f"but memory_limit is {most_bytes / 1e9:.3g} GB; name fewer categories as categories=[...], put them "
-            "into fewer groups, or give a larger memory_limit."
-        )
+    return int(size)

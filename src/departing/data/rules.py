@@ -1,0 +1,433 @@
+"""The rules for reading a log, as DuckDB SQL: every rule exists once, for every engine.
+
+Files, databases and frames are read by an embedded DuckDB. On Spark the same SQL runs in DuckDB inside the Python
+workers, once per partition (`spark.py`). Two alternatives were measured on 5.0 million events in a Parquet file,
+medians of three runs on one machine:
+
+- Ibis for DuckDB as well as for Spark: 17.7 s of CPU and 859 MB instead of 1.45 s and 312 MB, and 29 MB to install
+  besides PyArrow.
+- One SQL text transpiled by sqlglot (9 MB): the same speed on DuckDB, but sqlglot translates syntax only. Engines
+  differ in how they convert text to numbers and timestamps, and numbers to text, so the rules for flags, times and
+  category names would have to be written once per engine.
+
+SQL columns: `u` user, `t` time as an integer, `c` category name, `k` category index, `y` clicked, `d` departure flag
+(0 stayed, 1 unknown, 2 departed), `p` propensity, `full_row` the complete source row as a struct.
+
+A user's counts are represented by a sum of hashes, one per step, so that the cost of grouping users does not depend
+on the number of categories; two different counts collide with probability 2^-64. The counts are then read from one
+user of each group. Only *irregular* users (two events at one time, events after a departure) are sorted event by
+event.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from departing.data.quality import MAX_EXAMPLES
+from departing.data.sources import literal, quoted
+from departing.data.spec import MAX_CATEGORIES, LogSpec, parse_inactivity
+from departing.model.errors import InputError
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+
+KNOWN, PENDING, LOGGED, INACTIVE = range(4)  # how a user's log ends; the last two are departures
+PROBLEMS = (  # numbered from 1; a row is rejected for the first that applies
+    "user is missing",
+    "time is missing",
+    "time cannot be parsed",
+    "category is missing",
+    "category is not in `categories`",
+    "clicked is missing",
+    "clicked cannot be parsed",
+)
+USER_AND_TIME_KNOWN = 4  # the first problem of rows whose user and time are known: the user was still active then
+DUPLICATE = "duplicate row"
+LATE = "event after the user's departure"
+MALFORMED = "malformed line"
+NO_ZONE = ("time without a zone among times with a zone", "read as UTC")
+NO_DEPARTED = ("departed is missing", "unknown after the user's last event; after earlier events the user stayed")
+BAD_DEPARTED = ("departed cannot be parsed", "treated as missing")
+NO_PROPENSITY = ("propensity is missing", "used, except where propensities are required")
+BAD_PROPENSITY = ("propensity is not in (0, 1]", "treated as missing")
+SEEN_LATER = ("rejected row after the user's last event", "the user stayed after that event and is censored there")
+TIES = ("same time as another event of the user", "a departure goes last, the others by category and click")
+
+YES = ("1", "true", "t", "yes", "y")
+NO = ("0", "false", "f", "no", "n")
+FLAG_WORDS = {
+    "clicked": ((*YES, "click", "clicked"), (*NO, "no click", "no_click", "no-click", "not clicked")),
+    "departed": ((*YES, "depart", "departed", "left"), (*NO, "stay", "stayed")),
+}
+INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+FLOATING = ("FLOAT", "DOUBLE")
+LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
+HAS_ZONE = r"regexp_matches(time_, ':[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$', 'i')"
+WITHOUT_ZONE = (
+    f"TRY_CAST(time_ AS DECIMAL(26, 6)) IS NULL AND TRY_CAST(time_ AS TIMESTAMPTZ) IS NOT NULL AND NOT {HAS_ZONE}"
+)
+MICRO = 10**6
+MALFORMED_EXAMPLES = f"SELECT unnest(min(problem, {MAX_EXAMPLES})) FROM malformed"
+TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n || ' events' FROM ties ORDER BY ALL LIMIT {MAX_EXAMPLES}"
+SEEN_LATER_EXAMPLES = f"SELECT u::VARCHAR, until, 'rejected row' FROM seen_later ORDER BY ALL LIMIT {MAX_EXAMPLES}"
+PROFILE_COLUMNS = (
+    *("n", "first", "last", "clicked_number", "departed_number"),
+    *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown"),
+)
+WHITESPACE = literal(" \t\n\r\x0b\x0c")
+DIGEST_MODULUS = 2**61 - 1
+DIGEST = (
+    f"SELECT coalesce(sum((hash(f, n, ends, last) >> 32)::HUGEINT * users) % {DIGEST_MODULUS}, 0)::BIGINT AS digest "
+    "FROM histories"
+)
+
+
+@dataclass(frozen=True)
+class TimeColumn:
+    """The time column as an integer: its SQL, units per second or per 1, and whether it holds timestamps."""
+
+    sql: str
+    units: int
+    is_clock: bool
+
+    def format(self, t: int | None) -> str:
+        """One time as text."""
+        if t is None:
+            return "?"
+        if self.is_clock:
+            return str(np.datetime64(int(t), "us")).replace("T", " ").removesuffix(".000000")
+        return f"{t / self.units:.15g}" if self.units > 1 else str(t)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Facts about all rows that reading a single user depends on.
+
+    `inactive` is the inactivity period in units of the time column. `has_rejected` says whether there are rejected
+    rows with a known user and time.
+    """
+
+    time: TimeColumn
+    first: int
+    last: int
+    categories: tuple[str, ...]
+    inactive: int | None
+    has_rejected: bool
+
+
+class Rules:
+    """SQL for a log with the given column types; each method returns text and runs nothing."""
+
+    def __init__(self, spec: LogSpec, columns: dict[str, str], source: str) -> None:
+        self.spec, self.columns = spec, columns
+        self.fields = spec.resolve(list(columns), source)
+        self.types = {field: columns[name] for field, name in self.fields.items()}
+        self.kinds = {field: _kind(column_type) for field, column_type in self.types.items()}
+
+    def raw(self) -> str:
+        """The view `raw`: the columns of the source under the names of their fields."""
+        columns = ", ".join(
+            f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' else ''} AS {field}_"
+            for field, name in self.fields.items()
+        )
+        alias = self.unused_name("source_row")
+        return f"CREATE VIEW raw AS SELECT {alias} AS full_row, {columns} FROM source AS {alias}"
+
+    def unused_name(self, name: str) -> str:
+        """`name`, with underscores if the source has such a column."""
+        while name in {column.lower() for column in self.columns}:
+            name += "_"
+        return name
+
+    def time_counts(self) -> str:
+        """Query for a time column of text: rows, numbers, integers, timestamps, and timestamps with a zone."""
+        return (
+            "SELECT count(*), count(number), count(*) FILTER (number = TRY_CAST(time_ AS BIGINT)), count(moment), "
+            f"count(*) FILTER (moment IS NOT NULL AND {HAS_ZONE}) FROM ("
+            "SELECT *, CASE WHEN number IS NULL THEN TRY_CAST(time_ AS TIMESTAMPTZ) END AS moment FROM ("
+            "SELECT time_, TRY_CAST(time_ AS DECIMAL(26, 6)) AS number FROM raw))"
+        )
+
+    def time_column(self, numbers: int = 0, integers: int = 0, timestamps: int = 0) -> TimeColumn:
+        """How to read the time column; the counts matter only if it is text."""
+        kind = self.kinds["time"]
+        is_number = kind == "text" and numbers >= timestamps
+        if kind == "integer" or (is_number and integers == numbers):
+            return TimeColumn("TRY_CAST(time_ AS BIGINT)" if is_number else "time_::BIGINT", 1, False)
+        if kind == "number" or is_number:
+            return TimeColumn(f"(TRY_CAST(time_ AS DECIMAL(26, 6)) * {MICRO})::HUGEINT", MICRO, False)
+        instants = {
+            "timestamp": ("time_", "time_::TIMESTAMP"),
+            "timestamptz": ("time_", "time_"),
+            "text": ("TRY_CAST(time_ AS TIMESTAMPTZ)",) * 2,
+        }
+        if kind not in instants:
+            raise InputError(
+                f"Column {self.fields['time']!r} for time is of type {self.types['time']}; expected timestamps, "
+                "dates or numbers."
+            )
+        value, instant = instants[kind]
+        return TimeColumn(f"CASE WHEN isfinite({value}) THEN epoch_us({instant}) END", MICRO, True)
+
+    def inactivity(self, time: TimeColumn) -> int | None:
+        """The inactivity period in units of the time column."""
+        if self.spec.inactive_after is None:
+            return None
+        return round(parse_inactivity(self.spec.inactive_after, time.is_clock, self.fields["time"]) * time.units)
+
+    def checked(self, time: TimeColumn, categories: tuple[str, ...] | None) -> list[str]:
+        """The view `checked`: every row in the columns of the rules, with the number of its problem if it has one.
+
+        Flags in text columns have few distinct values, so each value is parsed once, in a table of its own.
+        """
+        departed, departed_number, departed_missing = "NULL::BOOLEAN", "NULL", "false"
+        clicked, clicked_number = self._flag("clicked")
+        statements = [] if categories is None else [category_type(categories)]
+        if "departed" in self.fields:
+            departed, departed_number = self._flag("departed")
+            departed_missing = self._missing("departed")
+        propensity, propensity_missing = "NULL::DOUBLE", "false"
+        if "propensity" in self.fields:
+            value = "TRY_CAST(propensity_ AS DOUBLE)"
+            propensity = f"CASE WHEN isfinite({value}) AND {value} > 0 AND {value} <= 1 THEN {value} END"
+            propensity_missing = self._missing("propensity")
+        joins = ""
+        for field in FLAG_WORDS:
+            if self.kinds.get(field) == "text":
+                value, other = self._parse_flag(field)
+                statements.append(
+                    f"CREATE TABLE {field}_values AS SELECT {field}_, {value} AS value, {other} AS other "
+                    f"FROM (SELECT DISTINCT {field}_ FROM raw)"
+                )
+                joins += f" LEFT JOIN {field}_values USING ({field}_)"
+        tests = (
+            self._missing("user"),
+            self._missing("time"),
+            "t IS NULL",
+            self._missing("category"),
+            "false" if categories is None else "TRY_CAST(c AS category) IS NULL",
+            self._missing("clicked"),
+            "y IS NULL",
+        )
+        cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
+        statements.append(
+            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS problem FROM ("
+            f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
+            f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
+            f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
+            f"{departed_missing} AS departed_missing, {propensity_missing} AS propensity_missing FROM raw{joins})"
+        )
+        return statements
+
+    def _missing(self, field: str) -> str:
+        if self.kinds[field] == "text":  # the comparison spares most values the trim
+            return f"({field}_ IS NULL OR ({field}_ < '!' AND trim({field}_, {WHITESPACE}) = ''))"
+        if self.types[field] in FLOATING:
+            return f"({field}_ IS NULL OR isnan({field}_))"
+        return f"{field}_ IS NULL"
+
+    def _flag(self, field: str) -> tuple[str, str]:
+        """SQL of a flag as true, false or NULL, and of a number in its place that is neither 0 nor 1."""
+        kind = self.kinds[field]
+        if kind == "boolean":
+            return f"{field}_", "NULL"
+        if kind == "text":
+            return f"{field}_values.value", f"{field}_values.other"
+        if kind not in ("integer", "number"):
+            raise InputError(
+                f"Column {self.fields[field]!r} for {field} is of type {self.types[field]}; expected true or false, "
+                "0 or 1, or yes or no."
+            )
+        return self._parse_flag(field)
+
+    def _parse_flag(self, field: str) -> tuple[str, str]:
+        number, cases = f"{field}_", ""
+        if self.kinds[field] == "text":
+            number = f"TRY_CAST({field}_ AS DOUBLE)"
+            for value, words in zip(("true", "false"), FLAG_WORDS[field], strict=True):
+                listed = ", ".join(map(literal, words))
+                cases += f"WHEN lower(trim({field}_, {WHITESPACE})) IN ({listed}) THEN {value} "
+        flag = f"CASE {cases}WHEN {number} = 1 THEN true WHEN {number} = 0 THEN false END"
+        return flag, f"CASE WHEN {flag} IS NULL AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
+
+    def profile(self) -> str:
+        """Query with one row per used category and per problem, problems first, cut after too many categories.
+
+        The columns are the problem, the category and `PROFILE_COLUMNS`.
+        """
+        return (
+            "SELECT problem, CASE WHEN problem IS NULL THEN c END AS c, count(*), min(t), max(t), "
+            "min(clicked_number), min(departed_number), count(*) FILTER (departed_missing), count(*) FILTER (d = 1), "
+            "count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL) FROM checked GROUP BY ALL "
+            f"ORDER BY problem NULLS LAST, c LIMIT {len(PROBLEMS) + MAX_CATEGORIES + 1}"
+        )
+
+    def examples(self, relation: str, where: str) -> str:
+        """Query for the alphabetically first rows of `relation` as text."""
+        values = (
+            f"{literal(name + ' ')} || coalesce(full_row[{literal(name)}]::VARCHAR, 'missing')"
+            for name in dict.fromkeys(self.fields.values())
+        )
+        example = f"concat_ws(', ', {', '.join(values)})"
+        return f"SELECT unnest(min({example}, {MAX_EXAMPLES})) FROM {relation} WHERE {where}"
+
+    def users(self, profile: Profile) -> list[str]:
+        """Tables of users, given the type `category`.
+
+        `events` are all used rows, `groups` users with equal counts and ends, `corrected` the events of users with
+        duplicates or events after a departure, each with its fault, and `histories` the groups after correction.
+        """
+        limit = "" if profile.has_rejected else "LIMIT 0"  # spares a pass over the source
+        twice = "false" if self.spec.keep_duplicates else "max(n) > 1"
+        copy = "1" if self.spec.keep_duplicates else "row_number() OVER (PARTITION BY u, t, full_row)"
+        return [
+            "CREATE TABLE rejected_users AS SELECT u, max(t) AS until FROM checked "
+            f"WHERE problem >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
+            "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
+            "FROM checked WHERE problem IS NULL",
+            f"CREATE TABLE groups AS {_grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
+            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = irregular_user",
+            "CREATE TABLE faulty_users AS SELECT u FROM ("
+            "SELECT u, t, d, count(*) AS n FROM irregular GROUP BY u, t, k, y, d, p) "
+            f"GROUP BY u HAVING {twice} OR sum(n) FILTER (d = 2) > 1 OR min(t) FILTER (d = 2) < max(t)",
+            f"CREATE TABLE corrected AS SELECT *, CASE WHEN copy > 1 THEN {literal(DUPLICATE)} "
+            f"WHEN place > departure THEN {literal(LATE)} END AS fault FROM ("
+            "SELECT *, min(place) FILTER (d = 2 AND copy = 1) OVER (PARTITION BY u) AS departure FROM ("
+            "SELECT *, row_number() OVER (PARTITION BY u ORDER BY copy, t, d, k, y, p) AS place FROM ("
+            f"SELECT *, {copy} AS copy FROM events SEMI JOIN faulty_users USING (u))))",
+            "CREATE VIEW irregular_used AS SELECT u, t, k, y, d, p FROM irregular ANTI JOIN faulty_users USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE fault IS NULL",
+            "CREATE VIEW ties AS SELECT u, t, count(*) AS n FROM irregular_used GROUP BY u, t HAVING count(*) > 1",
+            "CREATE VIEW seen_later AS SELECT u, until FROM ("
+            "SELECT u, max(t) AS t FROM events SEMI JOIN rejected_users USING (u) GROUP BY u HAVING max(d) < 2) "
+            f"JOIN rejected_users USING (u) WHERE t < until AND NOT {_is_recent(profile)}",
+            "CREATE TABLE histories AS "
+            "SELECT *, row_number() OVER (ORDER BY is_irregular, f, n, ends, last) - 1 AS i FROM ("
+            "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
+            "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
+            f"FROM ({_grouped(profile, 'irregular_used', 'NULL')}))",
+        ]
+
+    def histories(self, profile: Profile, max_rows: int) -> tuple[str, str, str]:
+        """Queries for totals, for the ends of distinct histories, and for their cells; empty if above `max_rows`."""
+        if_small = f"(SELECT count(*) FROM histories) <= {max_rows}"
+        return (
+            f"SELECT count(*) FILTER ({has_fault(DUPLICATE)}) AS duplicates, "
+            f"count(*) FILTER ({has_fault(LATE)}) AS late, "
+            "(SELECT coalesce(sum(n), 0)::BIGINT FROM ties) AS ties, "
+            "(SELECT count(*) FROM seen_later) AS seen_later, (SELECT count(*) FROM histories) AS rows, "
+            f"({DIGEST}) AS digest FROM corrected",
+            f"SELECT ends, coalesce(last, 0) AS last, users FROM histories WHERE {if_small} ORDER BY i",
+            f"SELECT i, {_step(profile)} AS code, count(*) AS n FROM ("
+            "SELECT i, k, y, t FROM events JOIN histories ON u = one WHERE NOT is_irregular UNION ALL "
+            "SELECT i, k, y, t FROM irregular_used JOIN histories ON u = one WHERE is_irregular) "
+            f"WHERE {if_small} GROUP BY ALL",
+        )
+
+    def rejects(self) -> str:
+        """Query for all rejected rows as they are in the source, each with its problem."""
+        cases = " ".join(f"WHEN {i} THEN {literal(problem)}" for i, problem in enumerate(PROBLEMS, 1))
+        name = self.unused_name("problem")
+        return (
+            f"SELECT unnest(full_row), CASE problem {cases} END AS {name} FROM checked WHERE problem IS NOT NULL "
+            f"UNION ALL BY NAME SELECT unnest(full_row), fault AS {name} FROM corrected WHERE fault IS NOT NULL "
+            f"UNION ALL BY NAME SELECT problem AS {name} FROM malformed"
+        )
+
+    def episodes(self, profile: Profile) -> str:
+        """The table `episodes`: all used steps in order, users numbered from 0 in the order of the user column."""
+        outcome = f"CASE WHEN y THEN CASE WHEN departs THEN {CLICK_DEPART} ELSE {CLICK} END "
+        outcome += f"WHEN departs THEN {DEPART} ELSE {STAY} END"
+        return (
+            f"CREATE TABLE episodes AS SELECT user, step, k AS category, {outcome} AS outcome, "
+            f"coalesce(p, 'nan') AS propensity, "
+            f"user_ends = {PENDING} AND (is_last OR {_is_recent(profile)}) AS pending "
+            f"FROM (SELECT *, user_ends >= {LOGGED} AND is_last AS departs FROM ("
+            "SELECT *, max(ends) OVER (PARTITION BY user) AS user_ends FROM ("
+            f"SELECT *, CASE WHEN is_last THEN {_ends(profile, 'd', 't')} END AS ends FROM ("
+            "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
+            "row_number() OVER steps - 1 AS step, lead(k) OVER steps IS NULL AS is_last FROM ("
+            "SELECT u, t, k, y, d, p FROM events ANTI JOIN faulty_users USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE fault IS NULL) "
+            "LEFT JOIN rejected_users USING (u) WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p))))) "
+            "ORDER BY user, step"
+        )
+
+
+def category_type(categories: Sequence[str]) -> str:
+    """The type `category`, whose codes are the indices of the categories."""
+    return f"CREATE TYPE category AS ENUM ({', '.join(map(literal, categories))})"
+
+
+def has_fault(fault: str) -> str:
+    """Condition for a row of `corrected` with this fault."""
+    return f"fault = {literal(fault)}"
+
+
+def _is_recent(profile: Profile) -> str:
+    """Condition for a step less than the inactivity period before the end of the log."""
+    return "false" if profile.inactive is None else f"t > {profile.last - profile.inactive}"
+
+
+def _step(profile: Profile) -> str:
+    """SQL of a step's code: 2 × category + click, and 2 K more if the step is recent."""
+    step = "k * 2 + y::INTEGER"
+    if profile.inactive is None:
+        return step
+    return f"{step} + {2 * len(profile.categories)} * ({_is_recent(profile)})::INTEGER"
+
+
+def _ends(profile: Profile, d: str, t: str) -> str:
+    """SQL of how the log of a user ends whose last step has the flag `d` and the time `t`."""
+    flagged, seen_later = f"WHEN {d} = 2 THEN {LOGGED}", f"WHEN {t} < until THEN {KNOWN}"
+    if profile.inactive is None:
+        return f"CASE {flagged} {seen_later} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
+    recent = f"WHEN {t} > {profile.last - profile.inactive} THEN {PENDING}"
+    return f"CASE {flagged} {recent} {seen_later} ELSE {INACTIVE} END"
+
+
+def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
+    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart.
+
+    `f` and `n` represent the counts. A user is irregular if two events may have the same time, or a departure is not
+    the last event. Times are distinct if they set distinct bits of `a` (modulo 61) or of `b` (modulo 59); a user
+    whose times collide in both by chance is sorted needlessly, with the same result.
+    """
+    codes = 2 * len(profile.categories)
+    base = 3 * codes  # flags × categories × clicks
+    is_small = (profile.last - profile.first + 1) * base < 2**63
+    since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
+    return f"""
+        SELECT {irregular_user} AS irregular_user, f, n, ends,
+            CASE WHEN ends > {KNOWN} THEN code % {codes} END AS last, count(*) AS users, min(u) AS one
+        FROM (
+            SELECT u, f, n, code, {_ends(profile, f"(code // {codes})", "t")} AS ends,
+                (bit_count(a) < n AND bit_count(b) < n) OR departures > 1 OR (departures = 1 AND code < {2 * codes})
+                    AS is_irregular
+            FROM (
+                SELECT *, final // {base} + ({profile.first}) AS t, (final % {base})::INTEGER AS code
+                FROM (
+                    SELECT u, count(*) AS n, sum(hash({_step(profile)} + 1)) AS f,
+                        count(*) FILTER (d = 2) AS departures,
+                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS final,
+                        bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS a,
+                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS b
+                    FROM {relation} GROUP BY u
+                ) LEFT JOIN rejected_users USING (u)
+            )
+        )
+        GROUP BY ALL"""
+
+
+def _kind(column_type: str) -> str:
+    """The kind of a column by its type in DuckDB."""
+    if column_type in INTEGER:
+        return "integer"
+    if column_type in FLOATING or column_type in LARGE or column_type.startswith("DECIMAL"):
+        return "number"
+    if column_type == "TIMESTAMP WITH TIME ZONE":
+        return "timestamptz"
+    if column_type.startswith("TIMESTAMP") or column_type == "DATE":
+        return "timestamp"
+    if column_type == "VARCHAR" or column_type.startswith("ENUM"):
+        return "text"
+    return "boolean" if column_type == "BOOLEAN" else column_type
