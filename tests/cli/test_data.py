@@ -78,13 +78,13 @@ def test_sample_log_as_json(tmp_path):
         (["--inactive-after", "300 days"], "the log must be longer than --inactive-after"),
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
-        (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a span such as '30 days'"),
+        (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a duration such as '14 days'"),
         (["--criterion", "best"], "--criterion is 'best'; expected one of bic, held-out"),
         (["-o", "fitted.txt"], "allowed endings"),
         (["--plot", "fitted.txt"], "allowed endings"),
         (["--sure-departure"], "but users stayed after"),
         (["--categories", "news,news"], "--categories has the name 'news' twice"),
-        (["--memory-limit", "1 kB"], "--memory-limit is '1 kB'; expected a size from '100 MB'"),
+        (["--memory-limit", "1 kB"], "--memory-limit is '1 kB'; expected a size of at least '100 MB'"),
     ],
 )
 def test_invalid_input_of_fit_prints_one_message(log, arguments, sentence, tmp_path, monkeypatch):
@@ -100,7 +100,7 @@ def test_log_without_departures_requires_an_inactivity_period(log):
     done = call("fit", log)
     assert done.exit_code == 2
     assert (
-        "as --departed, or say after which silence a user has left, such as --inactive-after '30 days'" in done.stderr
+        "as --departed, or give an inactivity period such as --inactive-after '30 days'" in done.stderr
     )
 
 

@@ -129,7 +129,7 @@ def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") ->
         period = float(value)
     if period is None or not 0 < period < np.inf:
         expected = DURATION if is_clock else f"a number > 0 in the unit of column {column!r}, which holds numbers"
-        raise InputError(f"`inactive_after` is {value!r:.80}; expected {expected}.")
+        raise InputError(f"inactive_after is {value!r:.80}; expected {expected}.")
     return period
 
 
