@@ -78,7 +78,7 @@ def test_sample_log_as_json(tmp_path):
         (["--inactive-after", "300 days"], "the log must be longer than --inactive-after"),
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
-        (["--inactive-after", "a while"], "Error: --inactive-after is 'a while'; expected a duration such as '14 days'"),
+        (["--inactive-after", "a while"], "--inactive-after is 'a while'; expected a duration such as '14 days'"),
         (["--criterion", "best"], "--criterion is 'best'; expected one of bic, held-out"),
         (["-o", "fitted.txt"], "allowed endings"),
         (["--plot", "fitted.txt"], "allowed endings"),
