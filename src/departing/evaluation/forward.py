@@ -50,13 +50,14 @@ class Frontier:
 
     def advance(self, categories: Integers, flows: Weights) -> Integers:
         """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay, `child[n, 2]`."""
-        if len(self.counts) == 1:  # a chain, as under sure departure: nothing to merge, and no need to import numba
-            outcomes = np.flatnonzero(self._opens[categories[0]])
-            child = np.full((1, 2), -1, np.int64)
-            child[0, outcomes] = np.arange(len(outcomes))
-            self.counts = np.repeat(self.counts, len(outcomes), axis=0)
-            self.counts[np.arange(len(outcomes)), categories[0], outcomes] += 1
-            self.weights = flows[0, outcomes]
+        if len(self.counts) <= 1:  # a chain, as under sure departure: nothing to merge, and no need to import numba
+            outcomes = np.flatnonzero(self._opens[categories].any(axis=0))
+            n = len(outcomes)
+            child = np.full((len(self.counts), 2), -1, np.int64)
+            child[:, outcomes] = rows = np.arange(n)
+            self.counts = self.counts.repeat(n, axis=0)
+            self.counts[rows, categories.repeat(n), outcomes] += 1
+            self.weights = flows[:, outcomes].reshape(n, flows.shape[2])
             return child
         from departing.kernels.evaluation.count_graph import expand, gather
 
