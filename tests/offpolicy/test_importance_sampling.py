@@ -1,3 +1,5 @@
+"""PDIS and DR returns against a loop over users, their bias, and continuation values."""
+
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +17,7 @@ TABLE = dp.Table([[[0] * 4] * 2], [1], dp.Fixed(0))
 
 
 class Shifted:
-    """What a policy recommends to users who have some counts already."""
+    """A policy for users who already have some counts."""
 
     def __init__(self, policy, counts):
         self.policy, self.counts = policy, counts
@@ -24,9 +26,9 @@ class Shifted:
         return self.policy.recommend(np.asarray(counts) + self.counts)
 
 
-def value_to_go(instance, policy, counts):
-    """The value to go at counts, as of a new user with the belief for a prior."""
-    return _value_to_go(instance, policy, counts.tobytes())
+def continuation_value(instance, policy, counts):
+    """The continuation value at counts: the value of a new user whose prior is the belief."""
+    return _continuation_value(instance, policy, counts.tobytes())
 
 
 def _after(counts, steps):
@@ -36,7 +38,7 @@ def _after(counts, steps):
 
 
 @lru_cache(maxsize=10**4)
-def _value_to_go(instance, policy, counts):
+def _continuation_value(instance, policy, counts):
     counts = np.frombuffer(counts, np.int64).reshape(-1, 4)
     prior = dp.belief(instance, counts)
     same = dp.Instance(prior / prior.sum(), instance.click, instance.depart, instance.depart_on_click)
@@ -54,7 +56,7 @@ def as_episodes(users):
 
 
 def known(users):
-    """The users without the steps that are pending, and without those of whom nothing is left."""
+    """The users without their pending steps, and without those who have no others."""
     return [left for steps in users if (left := [step for step in steps if not step[3]])]
 
 
@@ -66,41 +68,41 @@ def as_histories(users, n_categories):
     return dp.Histories(counts).distinct
 
 
-def watched_slowly(users, t):
-    """The chance that step t of a user who has not departed is seen, from users one by one."""
-    seen = 1.0
+def observation_probability(users, t):
+    """The probability that step t of a user who has not departed is observed, from single users."""
+    observed = 1.0
     for s in range(t):
         stayed = [steps for steps in users if len(steps) > s and steps[s][1] < 2]
-        seen *= sum(len(steps) > s + 1 for steps in stayed) / len(stayed)
-    return seen
+        observed *= sum(len(steps) > s + 1 for steps in stayed) / len(stayed)
+    return observed
 
 
-def weigh_slowly(users, instance, policy, last):
-    """The summands of both estimates, user by user and step by step."""
-    clicks, robust, start = [], [], np.zeros((instance.n_categories, 4), np.int64)
+def returns_by_user(users, instance, policy, last):
+    """PDIS and DR returns, user by user and step by step."""
+    all_pdis, all_dr, start = [], [], np.zeros((instance.n_categories, 4), np.int64)
     for steps in users:
         if any(np.isnan(p) for _, _, p, _ in steps):
             continue
-        counts, weight, plain, better = start, 1.0, 0.0, value_to_go(instance, policy, start)
+        counts, weight, pdis, dr = start, 1.0, 0.0, continuation_value(instance, policy, start)
         for t, (a, outcome, p, _) in enumerate(steps[:last]):
             if int(policy.recommend(counts)) != a:
                 break
             weight /= p
-            seen = watched_slowly(users, t)
-            click, here = outcome in (0, 3), value_to_go(instance, policy, counts)
+            observed = observation_probability(users, t)
+            click, value = outcome in (0, 3), continuation_value(instance, policy, counts)
             after = counts.copy()
             after[a, 0 if click else 1] += 1
-            rest = value_to_go(instance, policy, after) if outcome < 2 else 0.0
-            plain += weight * (click + (rest if t == last - 1 else 0.0)) / seen
-            better += weight * (click + rest - here) / seen
+            rest = continuation_value(instance, policy, after) if outcome < 2 else 0.0
+            pdis += weight * (click + (rest if t == last - 1 else 0.0)) / observed
+            dr += weight * (click + rest - value) / observed
             counts = after
-        clicks.append(plain)
-        robust.append(better)
-    return clicks, robust
+        all_pdis.append(pdis)
+        all_dr.append(dr)
+    return all_pdis, all_dr
 
 
 def draw_users(instance, n, rng, stop=0.2, unsure=0.5, missing=0.0):
-    """Users shown categories with chances that differ, some of whom we stop looking at."""
+    """Users with random propensities, some of them censored."""
     k, users = instance.n_categories, []
     for _ in range(n):
         x, steps = rng.choice(instance.n_types, p=instance.prior), []
@@ -121,58 +123,56 @@ def draw_users(instance, n, rng, stop=0.2, unsure=0.5, missing=0.0):
 
 @settings(max_examples=25)
 @given(st.data())
-def test_estimates_are_those_of_a_loop_over_users(data):
+def test_returns_agree_with_a_loop_over_users(data):
     instance = data.draw(instances(chances=st.floats(0.3, 0.7), most=3, depart=0.9))
     policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(dp.Greedy(instance))))
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     users = draw_users(instance, 12, rng, missing=data.draw(st.sampled_from([0.0, 0.1])))
     if not known(users):
         return
-    seen = observation_probabilities(as_histories(known(users), instance.n_categories))
-    steps = data.draw(st.integers(1, len(seen)))
-    to_go = continuation_values(instance, policy, len(seen), 1e-11, 10**6)
+    observed = observation_probabilities(as_histories(known(users), instance.n_categories))
+    steps = data.draw(st.integers(1, len(observed)))
+    continuation = continuation_values(instance, policy, len(observed), 1e-11, 10**6)
     parts = [as_episodes(users[:5]), as_episodes(users[5:])]
-    found = importance_returns(parts, to_go, seen, steps)
-    clicks, robust = weigh_slowly(known(users), instance, policy, steps)
-    near = (
-        1e-12 if hasattr(policy, "then") else 1e-6
-    )  # values to go of others are followed until nearly nobody is left
-    np.testing.assert_allclose(found.pdis, clicks, rtol=near, atol=near)
-    np.testing.assert_allclose(found.dr, robust, rtol=near, atol=near)
-    assert found.missing == len(known(users)) - len(clicks)
+    result = importance_returns(parts, continuation, observed, steps)
+    pdis, dr = returns_by_user(known(users), instance, policy, steps)
+    near = 1e-12 if hasattr(policy, "then") else 1e-6  # continuation values of other policies are truncated
+    np.testing.assert_allclose(result.pdis, pdis, rtol=near, atol=near)
+    np.testing.assert_allclose(result.dr, dr, rtol=near, atol=near)
+    assert result.missing == len(known(users)) - len(pdis)
 
 
 @settings(max_examples=30)
 @given(st.data())
-def test_values_to_go_are_those_of_a_new_user_with_the_belief_for_a_prior(data):
+def test_continuation_values_are_those_of_a_new_user_whose_prior_is_the_belief(data):
     instance = data.draw(instances(chances=st.floats(0.2, 0.7), most=3, depart=0.8))
     policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(Opaque(dp.Greedy(instance)))))
-    to_go = continuation_values(instance, policy, 6, 1e-8, 10**6)
+    continuation = continuation_values(instance, policy, 6, 1e-8, 10**6)
     counts, row = np.zeros((instance.n_categories, 4), np.int64), np.zeros(1, np.int64)
     for t in range(5):
-        values = dp.belief(instance, counts) @ to_go.values(t, row, counts[None])[0]
-        assert values == pytest.approx(value_to_go(instance, policy, counts), abs=1e-5)
+        values = dp.belief(instance, counts) @ continuation.values(t, row, counts[None])[0]
+        assert values == pytest.approx(continuation_value(instance, policy, counts), abs=1e-5)
         outcome = data.draw(st.integers(0, 1))
-        row = to_go.after(t, row, np.array([outcome]))
+        row = continuation.after(t, row, np.array([outcome]))
         counts = counts.copy()
         counts[int(policy.recommend(counts)), outcome] += 1
-    earned = sum(level.earned for level in to_go.levels)
+    earned = sum(level.earned for level in continuation.levels)
     assert earned == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
 
 
-def test_counts_that_are_too_rare_have_a_rough_value():
+def test_rare_counts_have_an_approximate_continuation_value():
     site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], 0.5)
     greedy = dp.Greedy(site)
-    to_go = continuation_values(site, greedy, 3, 1e-2, 10)
+    continuation = continuation_values(site, greedy, 3, 1e-2, 10)
     counts = np.zeros((1, 2, 4), np.int64)
     counts[0, 0, 0] = 50
-    rough = to_go.values(3, np.array([-1]), counts)[0]
+    rough = continuation.values(3, np.array([-1]), counts)[0]
     assert (rough <= site.fixed_values.max(axis=0)).all()
     assert (rough >= site.fixed_values.min(axis=0)).all()
-    assert to_go.after(2, np.array([-1]), np.array([0])).tolist() == [-1]
+    assert continuation.after(2, np.array([-1]), np.array([0])).tolist() == [-1]
 
 
-def test_first_steps_and_the_rest_make_the_whole():
+def test_first_steps_and_continuation_add_up_to_the_value():
     site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], 0.5)
     earned, here = first_steps(site, dp.Walk([1, 1], then=0), 2, 0.0)
     whole = site.prior @ (earned + here * site.fixed_values[0])
@@ -182,28 +182,30 @@ def test_first_steps_and_the_rest_make_the_whole():
 
 @pytest.mark.parametrize(("stop", "unsure"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.6)])
 @pytest.mark.parametrize("policy", [dp.Walk([1], then=0), TABLE])
-def test_both_estimates_are_unbiased_whatever_the_model_and_the_censoring(stop, unsure, policy):
+def test_pdis_and_dr_are_unbiased_for_a_wrong_model_and_censored_users(stop, unsure, policy):
     site = dp.Instance([0.6, 0.4], [[0.5, 0.2], [0.3, 0.5]], 0.8)
     wrong = dp.Instance([0.3, 0.7], [[0.3, 0.4], [0.4, 0.2]], 0.6)
-    truth, to_go = dp.evaluate(site, policy).value, continuation_values(wrong, policy, 60, 1e-6, 10**4)
+    truth, continuation = dp.evaluate(site, policy).value, continuation_values(wrong, policy, 60, 1e-6, 10**4)
     rng = np.random.default_rng(int(10 * stop + unsure))
-    found = []
+    means = []
     for _ in range(60):
         users = draw_users(site, 250, rng, stop=stop, unsure=unsure)
-        seen = observation_probabilities(as_histories(known(users), 2))
-        sums = importance_returns([as_episodes(users)], to_go, seen, len(seen))
-        found.append((sums.pdis.mean(), sums.dr.mean()))
-    found = np.array(found)
-    z = (found.mean(axis=0) - truth) / (found.std(axis=0, ddof=1) / np.sqrt(len(found)))
+        observed = observation_probabilities(as_histories(known(users), 2))
+        returns = importance_returns([as_episodes(users)], continuation, observed, len(observed))
+        means.append((returns.pdis.mean(), returns.dr.mean()))
+    means = np.array(means)
+    z = (means.mean(axis=0) - truth) / (means.std(axis=0, ddof=1) / np.sqrt(len(means)))
     assert np.abs(z).max() < 4
-    assert found.std(axis=0, ddof=1).max() / np.sqrt(len(found)) < 0.05  # else z would say nothing
+    assert means.std(axis=0, ddof=1).max() / np.sqrt(len(means)) < 0.05  # otherwise the test has no power
 
 
-def test_steps_end_where_one_user_stands_for_too_many():
+def test_the_horizon_ends_where_weights_become_too_large():
     users = [[(0, 0, 0.5, False), (0, 2, 0.25, False)], [(0, 2, 0.5, False)], [(1, 2, 0.5, False)]]
     site = dp.Instance([1.0], [[0.5], [0.5]], 0.5)
-    to_go = continuation_values(site, dp.Fixed(0), 2, 1e-6, 10)
-    sums = importance_returns([as_episodes(users)], to_go, observation_probabilities(as_histories(users, 2)), 2)
-    assert sums.users.tolist() == [2, 1]
-    assert sums.ess.tolist() == [2.0, 1.0]
-    assert [sums.horizon(most) for most in (1.0, 2.0, 7.9, 8.0)] == [0, 1, 1, 2]
+    continuation = continuation_values(site, dp.Fixed(0), 2, 1e-6, 10)
+    returns = importance_returns(
+        [as_episodes(users)], continuation, observation_probabilities(as_histories(users, 2)), 2
+    )
+    assert returns.users.tolist() == [2, 1]
+    assert returns.ess.tolist() == [2.0, 1.0]
+    assert [returns.horizon(most) for most in (1.0, 2.0, 7.9, 8.0)] == [0, 1, 1, 2]

@@ -175,20 +175,15 @@ class Fit:
         instances = []
         for done in range(resamples):
             sample = design.sample(self.instance, rng) if method == "parametric" else resample_users(known, rng)
-            likelihood = self._likelihood_of(sample)
+            rows, own = sample.distinct, self.likelihood
+            free = own.depart_categories, own.depart_on_click_categories
+            likelihood = MixtureLikelihood.from_counts(rows.counts, rows.multiplicity, own.n_types, *free)
             optimum = maximise(likelihood, self.logits[None], self.pseudocount)
             parameters = match_types(optimum.parameters, self.instance)
             instances.append(Instance(**vars(parameters), categories=self.instance.categories))
             if progress is not None:
                 progress(done + 1, resamples)
         return instances
-
-    def _likelihood_of(self, histories: Histories) -> MixtureLikelihood:
-        """Likelihood of other histories with the same parameters."""
-        rows, own = histories.distinct, self.likelihood
-        return MixtureLikelihood.from_counts(
-            rows.counts, rows.multiplicity, own.n_types, own.depart_categories, own.depart_on_click_categories
-        )
 
     def check(self, users: int = 200_000) -> FitCheck:
         """Test the goodness of fit on the steps of the log, which is read again.

@@ -1,5 +1,6 @@
 """Identifiability of an estimate: parameters and types that the histories do not determine."""
 
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -35,12 +36,7 @@ def assess_identifiability(
     stderr = np.sqrt(variance[: prob.size]).reshape(prob.shape)
     weak = (_expected_responses(likelihood, logits).min(axis=0) < MIN_RESPONSES) | (stderr > MAX_LOGIT_STDERR)
     same = _indistinguishable(prob, stderr)
-    warnings = [
-        *_rare_categories(instance, likelihood),
-        *_unconnected_categories(instance, likelihood),
-        *_short_histories(likelihood),
-        *_weak_parameters(instance, likelihood, weak),
-    ]
+    warnings = [*_data_warnings(instance, likelihood), *_weak_parameters(instance, likelihood, weak)]
     warnings += [
         f"Types {instance.types[x]!r} and {instance.types[y]!r} are not distinguishable: all their probabilities "
         "agree within their standard errors; use fewer types."
@@ -73,62 +69,43 @@ def _expected_responses(likelihood: MixtureLikelihood, logits: Floats) -> Floats
     return np.stack([likelihood.successes.T @ weight, failures.T @ weight])
 
 
-def _rare_categories(instance: Instance, likelihood: MixtureLikelihood) -> list[str]:
-    """Warning about categories with few impressions."""
-    shown = likelihood.impressions
-    rare = np.flatnonzero(shown < MIN_IMPRESSIONS * likelihood.n_types).tolist()
-    if not rare:
-        return []
-    named = _first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
-    return [f"Little data for {named}: fewer than {MIN_IMPRESSIONS} impressions per type."]
-
-
-def _unconnected_categories(instance: Instance, likelihood: MixtureLikelihood) -> list[str]:
-    """Warning if some categories are shown only to users who see none of the others."""
-    shown = likelihood.trials[:, : likelihood.n_categories] > 0
-    connected = np.arange(likelihood.n_categories) == likelihood.impressions.argmax()
-    while (more := shown[shown[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
-        connected |= more
-    apart = shown.any(axis=0) & ~connected
-    if likelihood.n_types == 1 or not apart.any():
-        return []
-    first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (connected, apart))
-    return [
-        f"No user connects all categories, such as {first!r} and {other!r}: types are matched between them by their "
-        "shares alone."
-    ]
-
-
-def _short_histories(likelihood: MixtureLikelihood) -> list[str]:
-    """Warning if few users have the 2 M - 1 responses that identify a mixture of M product distributions."""
-    m, k = likelihood.n_types, likelihood.n_categories
+def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterator[str]:
+    """Sentences about categories with few impressions, unconnected categories and short histories."""
+    m, k, users, shown = likelihood.n_types, likelihood.n_categories, likelihood.users, likelihood.impressions
+    rare = np.flatnonzero(shown < MIN_IMPRESSIONS * m).tolist()
+    if rare:
+        names = _first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
+        yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} impressions per type."
     if m == 1:
-        return []
-    needed = 2 * m - 1
-    users = likelihood.users
-    long = users[likelihood.trials[:, :k].sum(axis=1) >= needed].sum() / users.sum()
-    if long >= MIN_LONG_SHARE:
-        return []
-    return [f"Histories are short: only {long:.1%} of users have the {needed} steps needed to identify {m} types."]
+        return
+    seen = likelihood.trials[:, :k] > 0
+    connected = np.arange(k) == shown.argmax()
+    while (more := seen[seen[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
+        connected |= more
+    apart = seen.any(axis=0) & ~connected
+    if apart.any():
+        first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (connected, apart))
+        yield (
+            f"No user connects all categories, such as {first!r} and {other!r}: types are matched between them by "
+            "their shares alone."
+        )
+    steps = 2 * m - 1  # responses that identify a mixture of m product distributions
+    long = users[likelihood.trials[:, :k].sum(axis=1) >= steps].sum() / users.sum()
+    if long < MIN_LONG_SHARE:
+        yield f"Histories are short: only {long:.1%} of users have the {steps} steps needed to identify {m} types."
 
 
-def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Booleans) -> list[str]:
-    """Warning about probabilities that rest on few users."""
-    k, n = likelihood.n_categories, likelihood.n_categories + len(likelihood.depart_categories)
-
-    def name(f: int, x: int) -> str:
-        if f < k:
-            field, category = "click", f
-        elif f < n:
-            field, category = "depart", int(likelihood.depart_categories[f - k])
-        else:
-            field, category = "depart_on_click", int(likelihood.depart_on_click_categories[f - n])
-        return f"{field} of {instance.categories[category]!r} for {instance.types[x]!r}"
-
-    places = [name(f, x) for f, x in np.argwhere(weak).tolist()]
-    if not places:
-        return []
-    return [f"Not identifiable: {_first_few(places, 3)}; too few users determine it, or it is close to 0 or 1."]
+def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Booleans) -> Iterator[str]:
+    """Sentence about probabilities that rest on few users."""
+    fields = [("click", a) for a in range(likelihood.n_categories)]
+    fields += [("depart", a) for a in likelihood.depart_categories.tolist()]
+    fields += [("depart_on_click", a) for a in likelihood.depart_on_click_categories.tolist()]
+    names = [
+        f"{fields[f][0]} of {instance.categories[fields[f][1]]!r} for {instance.types[x]!r}"
+        for f, x in np.argwhere(weak).tolist()
+    ]
+    if names:
+        yield f"Not identifiable: {_first_few(names, 3)}; too few users determine it, or it is close to 0 or 1."
 
 
 def _first_few(names: list[str], n: int) -> str:

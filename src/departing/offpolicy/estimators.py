@@ -1,8 +1,8 @@
 """`off_policy_value`: value of a policy from a log that another policy produced."""
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -244,11 +244,10 @@ def off_policy_value(
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
     dm = _direct_method(ensemble, log.users, z)
+    value = OffPolicyValue(dm, None, None, confidence, log.users, 0, 1.0, (), ensemble.warnings, fit, policy)
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
-        return OffPolicyValue(
-            dm, None, None, confidence, log.users, 0, 1.0, (), (*ensemble.warnings, note), fit, policy
-        )
+        return replace(value, warnings=(*value.warnings, note))
     observed = observation_probabilities(log.confirmed)
     tolerance = evaluation_tolerance(fit.instance)
     continuation = continuation_values(fit.instance, policy, len(observed), tolerance, MAX_NODES)
@@ -256,16 +255,16 @@ def off_policy_value(
     overlap = _overlap(returns, continuation)
     horizon = returns.horizon(max(MAX_WEIGHT_SHARE * len(returns.pdis), 1.0))
     tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
-    pdis = dr = None
+    value = replace(value, horizon=horizon, tail_share=tail_share, overlap=overlap)
     if horizon and len(returns.pdis) > 1:
-        ess = overlap[horizon - 1].ess
         if horizon < len(overlap):
             returns = importance_returns(log.episodes(), continuation, observed, horizon)
         tail_matters = tail_share > NEGLIGIBLE_TAIL
         added, least = (ensemble.tail_variance(horizon), dm.stderr**2) if tail_matters else (0.0, 0.0)
+        ess = overlap[horizon - 1].ess
         pdis, dr = (_mean_estimate(each, added, least, z, ess) for each in (returns.pdis, returns.dr))
-    warnings = ensemble.warnings + _warnings(log, policy, returns, horizon, tail_share, dm, dr)
-    return OffPolicyValue(dm, pdis, dr, confidence, log.users, horizon, tail_share, overlap, warnings, fit, policy)
+        value = replace(value, pdis=pdis, dr=dr)
+    return replace(value, warnings=(*value.warnings, *_warnings(log, returns, value)))
 
 
 def _resolve(log: Histories, policy: Policy) -> Policy:
@@ -314,42 +313,33 @@ def _overlap(returns: ImportanceReturns, continuation: ContinuationValues) -> tu
     return tuple(Overlap(t, int(n), float(returns.ess[t]), float(share[t])) for t, n in enumerate(returns.users) if n)
 
 
-def _warnings(
-    log: Log,
-    policy: Policy,
-    returns: ImportanceReturns,
-    horizon: int,
-    tail_share: float,
-    dm: Estimate,
-    dr: Estimate | None,
-) -> tuple[str, ...]:
+def _warnings(log: Log, returns: ImportanceReturns, value: OffPolicyValue) -> Iterator[str]:
     """Sentences about the limits of the estimates."""
     if not len(returns.pdis):
-        return (
+        yield (
             "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
-            "on the same log. Log the probability of each recommendation in a column propensity.",
+            "on the same log. Log the probability of each recommendation in a column propensity."
         )
-    warnings = []
+        return
     if returns.missing:
-        warnings.append(
+        yield (
             f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
             "these are unbiased if such users behave like the others."
         )
-    if dr is None:
-        name = (log.categories or ())[_first_category(log, policy)]
-        warnings.append(
+    if value.dr is None:
+        name = (log.categories or ())[_first_category(log, value.policy)]
+        yield (
             f"No overlap: the policy starts with {name!r}, which the log hardly ever shows first, so only the direct "
             "method applies."
         )
-        return tuple(warnings)
-    if tail_share > MAX_TAIL_SHARE:
-        warnings.append(
-            f"Poor overlap: after {horizon} steps too few users agree with the policy, but {tail_share:.0%} of its "
-            "clicks come later; these are taken from the model."
+        return
+    if value.tail_share > MAX_TAIL_SHARE:
+        yield (
+            f"Poor overlap: after {value.horizon} steps too few users agree with the policy, but "
+            f"{value.tail_share:.0%} of its clicks come later; these are taken from the model."
         )
-    if abs(dr.value - dm.value) > MISFIT_STDERRS * max(dr.stderr, 1e-12):
-        warnings.append(
-            f"DM ({dm.value:.4g}) and DR ({dr.value:.4g}) differ by more than {MISFIT_STDERRS:.0f} standard errors: "
-            "the model does not fit this log. Rely on DR and see fit.check()."
+    if abs(value.dr.value - value.dm.value) > MISFIT_STDERRS * max(value.dr.stderr, 1e-12):
+        yield (
+            f"DM ({value.dm.value:.4g}) and DR ({value.dr.value:.4g}) differ by more than {MISFIT_STDERRS:.0f} "
+            "standard errors: the model does not fit this log. Rely on DR and see fit.check()."
         )
-    return tuple(warnings)

@@ -80,27 +80,16 @@ def importance_returns(
 
     Steps whose departure is pending are left out, as in a fit.
     """
-    users, weight_sums, squared_weight_sums = np.zeros(horizon, np.int64), np.zeros(horizon), np.zeros(horizon)
-    pdis, dr, missing = [np.zeros(0)], [np.zeros(0)], 0
+    sums = np.zeros((3, horizon))  # users, weights, squared weights
+    parts, missing = [(np.zeros(0), np.zeros(0))], 0
     for chunk in map(_without_pending, chunks):
         first = np.flatnonzero(chunk.step == 0)
         known = ~np.logical_or.reduceat(np.isnan(chunk.propensity), first) if len(first) else np.zeros(0, bool)
         missing += int((~known).sum())
-        trajectories = _Trajectories(
-            chunk, first[known], np.append(first, len(chunk))[1:][known], continuation, observed
-        )
-        for t in range(horizon):
-            weights = trajectories.step(t, t == horizon - 1)
-            if not len(weights):
-                break
-            users[t] += len(weights)
-            weight_sums[t] += weights.sum()
-            squared_weight_sums[t] += (weights**2).sum()
-        pdis.append(trajectories.pdis)
-        dr.append(trajectories.dr)
-    return ImportanceReturns(
-        np.concatenate(pdis), np.concatenate(dr), users, weight_sums, squared_weight_sums, missing
-    )
+        end = np.append(first, len(chunk))[1:]
+        parts.append(_follow(chunk, first[known], end[known], continuation, observed, sums))
+    pdis, dr = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return ImportanceReturns(pdis, dr, sums[0].astype(np.int64), sums[1], sums[2], missing)
 
 
 def _without_pending(chunk: Episodes) -> Episodes:
@@ -109,49 +98,35 @@ def _without_pending(chunk: Episodes) -> Episodes:
     return Episodes(**{name: values[kept] for name, values in vars(chunk).items()})
 
 
-class _Trajectories:
-    """Users of a chunk, followed step by step while their categories agree with the policy."""
-
-    def __init__(
-        self, chunk: Episodes, first: Integers, end: Integers, continuation: ContinuationValues, observed: Floats
-    ) -> None:
-        self.chunk, self.first, self.end = chunk, first, end
-        self.continuation, self.observed = continuation, observed
-        instance = continuation.instance
-        n = len(first)
-        self.user, self.row, self.weight = np.arange(n), np.zeros(n, np.int64), np.ones(n)
-        self.counts = np.zeros((n, instance.n_categories, 4), np.int64)
-        initial = float(instance.normalised_prior @ continuation.levels[0].values[0])
-        self.value, self.pdis, self.dr = np.full(n, initial), np.zeros(n), np.full(n, initial)
-
-    def step(self, t: int, final: bool) -> Floats:
-        """Add step t of the users who still agree with the policy; return their weights."""
-        self._keep(self.first[self.user] + t < self.end[self.user])
-        if len(self.user):
-            at = self.first[self.user] + t
-            self._keep(self.chunk.category[at] == recommended(self.continuation.policy, self.counts))
-        if not len(self.user):
-            return np.zeros(0)
-        at = self.first[self.user] + t
-        outcome = self.chunk.outcome[at]
-        self.weight = self.weight / self.chunk.propensity[at]
+def _follow(
+    chunk: Episodes, first: Integers, end: Integers, continuation: ContinuationValues, observed: Floats, sums: Floats
+) -> tuple[Floats, Floats]:
+    """PDIS and DR returns of users with steps `first[n]:end[n]`; adds to `sums[3, horizon]`."""
+    instance, n, horizon = continuation.instance, len(first), sums.shape[1]
+    initial = float(instance.normalised_prior @ continuation.levels[0].values[0])
+    pdis, dr, value = np.zeros(n), np.full(n, initial), np.full(n, initial)
+    user, node, weight = np.arange(n), np.zeros(n, np.int64), np.ones(n)
+    counts = np.zeros((n, instance.n_categories, 4), np.int64)
+    for t in range(horizon):
+        at = first[user] + t
+        kept = at < end[user]
+        if kept.any():
+            kept[kept] = chunk.category[at[kept]] == recommended(continuation.policy, counts[kept])
+        if not kept.any():
+            break
+        user, at, node, counts = user[kept], at[kept], node[kept], counts[kept]
+        outcome = chunk.outcome[at]
         clicked = (outcome == CLICK) | (outcome == CLICK_DEPART)
-        next_value = self._advance(t, self.chunk.category[at], np.where(clicked, CLICK, STAY))
+        stayed = np.where(clicked, CLICK, STAY)  # the next counts of a user who does not depart
+        counts[np.arange(len(user)), chunk.category[at], stayed] += 1
+        node = continuation.after(t, node, stayed)
+        beliefs = posterior(log_weights(instance, counts), instance.prior)
+        next_value = (beliefs * continuation.values(t + 1, node, counts)).sum(axis=1)
         next_value = np.where(outcome >= DEPART, 0.0, next_value)
-        weight = self.weight / self.observed[t]
-        self.pdis[self.user] += weight * (clicked + (next_value if final else 0.0))
-        self.dr[self.user] += weight * (clicked + next_value - self.value)
-        self.value = next_value
-        return np.asarray(weight)
-
-    def _advance(self, t: int, category: Integers, outcome: Integers) -> Floats:
-        """Move to the next counts as if every user stayed; return the continuation values there."""
-        instance = self.continuation.instance
-        self.counts[np.arange(len(category)), category, outcome] += 1
-        self.row = self.continuation.after(t, self.row, outcome)
-        beliefs = posterior(log_weights(instance, self.counts), instance.prior)
-        return np.asarray((beliefs * self.continuation.values(t + 1, self.row, self.counts)).sum(axis=1))
-
-    def _keep(self, rows: Booleans) -> None:
-        self.user, self.row, self.weight = self.user[rows], self.row[rows], self.weight[rows]
-        self.counts, self.value = self.counts[rows], self.value[rows]
+        weight = weight[kept] / chunk.propensity[at]
+        total = weight / observed[t]
+        pdis[user] += total * (clicked + (next_value if t == horizon - 1 else 0.0))
+        dr[user] += total * (clicked + next_value - value[kept])
+        sums[:, t] += len(total), total.sum(), (total**2).sum()
+        value = next_value
+    return pdis, dr

@@ -90,9 +90,7 @@ def log_posterior(logits, users, successes, trials, n_types, pseudocount, values
                 success_sum[f, x] = trial_sum[f, x] = 0.0
                 total += pseudocount * (log_success[f, x] + log_failure[f, x])
         if want_information:
-            for i in range(d):
-                for j in range(d):
-                    information[b, i, j] = 0.0
+            information[b] = 0.0
         for n in range(n_rows):
             total += users[n] * _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp)
             if not want_gradient:
