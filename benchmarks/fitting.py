@@ -1,4 +1,4 @@
-"""Fitting: how fast beside general latent-class packages, and how well a hundred known instances are found again."""
+"""Fitting: speed compared with packages for latent class analysis, and recovery of 100 known instances."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from departing.fitting.type_matching import match_types
 
 USERS = 10**6
 LOGS, LOG_USERS = 25, 10**5  # for each of four sizes
-STARTS = 12
+N_INIT = 12
 
 
 def rows():
@@ -22,23 +22,23 @@ def rows():
 
 
 def once_each(instance, users, seed):
-    """Histories of users who are shown every category once at most, in any order, until they depart."""
+    """Histories of users who see every category at most once, in random order, until they depart."""
     rng = np.random.default_rng(seed)
     k = instance.n_categories
     types = rng.choice(instance.n_types, users, p=instance.prior)
     order = rng.permuted(np.tile(np.arange(k), (users, 1)), axis=1)
-    counts, here = np.zeros((users, k, 4), np.int64), np.arange(users)
+    counts, active = np.zeros((users, k, 4), np.int64), np.arange(users)
     for step in range(k):
-        category = order[here, step]
-        ends = instance.outcome_probabilities[category, :, types[here]].cumsum(axis=1)
-        outcome = (rng.random(len(here))[:, None] >= ends[:, :3]).sum(axis=1)
-        counts[here, category, outcome] = 1
-        here = here[outcome < 2]
+        category = order[active, step]
+        cumulative = instance.outcome_probabilities[category, :, types[active]].cumsum(axis=1)
+        outcome = (rng.random(len(active))[:, None] >= cumulative[:, :3]).sum(axis=1)
+        counts[active, category, outcome] = 1
+        active = active[outcome < 2]
     return dp.Histories(counts).distinct
 
 
 def items(histories):
-    """The same as items of a questionnaire: clicked?, departed?, each not a number where it was not asked."""
+    """The same as binary items, clicked and departed for each category, NaN where not observed."""
     click, stay, depart, _ = (histories.counts[..., o] > 0 for o in range(4))
     clicked = np.where(click, 1.0, np.where(stay | depart, 0.0, np.nan))
     departed = np.where(depart, 1.0, np.where(stay, 0.0, np.nan))
@@ -46,14 +46,14 @@ def items(histories):
 
 
 def speed():
-    """A click and a departure of five categories are ten yes-or-no items, which general packages can fit."""
+    """A click and a departure of five categories are ten binary items, which general packages can fit."""
     rng = np.random.default_rng(1)
     instance = dp.Instance([0.5, 0.3, 0.2], rng.uniform(0.1, 0.9, (5, 3)), rng.uniform(0.2, 0.8, (5, 3)))
     histories = once_each(instance, USERS, 1)
     answers, weights = items(histories)
-    fit = dp.fit(histories, types=3, n_init=STARTS, pseudocount=1e-6)
-    (ours,) = cpu_seconds(lambda: dp.fit(histories, types=3, n_init=STARTS, pseudocount=1e-6), repeats=5)
-    found = []
+    fit = dp.fit(histories, types=3, n_init=N_INIT, pseudocount=1e-6)
+    (ours,) = cpu_seconds(lambda: dp.fit(histories, types=3, n_init=N_INIT, pseudocount=1e-6), repeats=5)
+    rows = []
     for name, peer in (("stepmix", _stepmix), ("pomegranate", _pomegranate)):
         try:
             seconds, value = peer(answers, weights)
@@ -62,18 +62,18 @@ def speed():
             continue
         note = f"{len(histories):,} rows of {USERS:,} users; {ours:.3f} s against {seconds:.1f} s"
         above = fit.log_likelihood - value
-        arrived = above < 10  # how fast a package stops elsewhere is no measure of anything
-        note += "" if arrived else f", where it stops {above:,.0f} nats lower"
-        found.append(Row(f"faster than {name}, M = 3, K = 5", seconds / ours, "×", 50 if arrived else 0, note=note))
-        found.append(Row(f"log-likelihood above {name}", above, "nats", -0.01))
-    return found
+        converged = above < 10  # the time to stop elsewhere is no measure of speed
+        note += "" if converged else f", which stops {above:,.0f} nats lower"
+        rows.append(Row(f"faster than {name}, M = 3, K = 5", seconds / ours, "×", 50 if converged else 0, note=note))
+        rows.append(Row(f"log-likelihood above {name}", above, "nats", -0.01))
+    return rows
 
 
 def _stepmix(answers, weights):
     from stepmix.stepmix import StepMix
 
     model = StepMix(
-        3, measurement="bernoulli_nan", n_init=STARTS, max_iter=10_000, abs_tol=1e-9, random_state=1, progress_bar=0
+        3, measurement="bernoulli_nan", n_init=N_INIT, max_iter=10_000, abs_tol=1e-9, random_state=1, progress_bar=0
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -84,7 +84,7 @@ def _stepmix(answers, weights):
 
 
 def _pomegranate(answers, weights):
-    """Its yes-or-no distribution does not take missing answers; three outcomes of a category are the same model."""
+    """Its Bernoulli distribution does not accept missing values; three outcomes per category are the same model."""
     import torch
     from pomegranate.distributions import Categorical
     from pomegranate.gmm import GeneralMixtureModel
@@ -98,10 +98,10 @@ def _pomegranate(answers, weights):
         data = torch.masked.MaskedTensor(torch.tensor(outcome), torch.tensor(~np.isnan(clicked)))
         shares = torch.tensor(weights)
         best, started = -np.inf, time.process_time()
-        for seed in range(STARTS):
+        for seed in range(N_INIT):
             torch.manual_seed(seed)
             drawn = torch.rand(3, k, 3, dtype=torch.float64) + 0.2
-            parts = [Categorical(probs=chances) for chances in drawn / drawn.sum(dim=2, keepdim=True)]
+            parts = [Categorical(probs=probs) for probs in drawn / drawn.sum(dim=2, keepdim=True)]
             model = GeneralMixtureModel(parts, max_iter=10_000, tol=1e-3)
             model.fit(data, sample_weight=shares)
             best = max(best, float((model.log_probability(data) * shares).sum()))
@@ -109,44 +109,44 @@ def _pomegranate(answers, weights):
 
 
 def recovery():
-    """Instances found again from logs of a hundred thousand users, some of whom are still here when the log ends."""
-    inside = asked = right = logs = 0
-    biases, ours, losses = [], [], []
+    """Recovery of instances from logs of 100,000 users, some of whom are active when the log ends."""
+    inside = intervals = correct = logs = 0
+    biased, errors, losses = [], [], []
     for types in (2, 3):
         for categories in (3, 5):
             for seed in range(LOGS):
-                instance = drawn(types, categories, seed)
-                visits = dp.sample_log(instance, LOG_USERS, seed=seed, days=30)
-                fit = dp.fit(visits.histories, types=range(1, types + 2))
+                instance = random_instance(types, categories, seed)
+                log = dp.sample_log(instance, LOG_USERS, seed=seed, days=30)
+                fit = dp.fit(log.histories, types=range(1, types + 2))
                 logs += 1
-                right += fit.instance.n_types == types
+                correct += fit.instance.n_types == types
                 if fit.instance.n_types != types:
-                    fit = dp.fit(visits.histories, types=types)
-                held, known = covered(instance, fit)
-                inside, asked = inside + held, asked + known
-                wrong = dp.fit(all_departed(visits), types=types)
+                    fit = dp.fit(log.histories, types=types)
+                covering, identified = covered(instance, fit)
+                inside, intervals = inside + covering, intervals + identified
+                wrong = dp.fit(all_departed(log), types=types)
                 true = truth(instance, fit)
-                ours.append(float(np.abs(fit.instance.depart - true.depart).mean()))
-                biases.append(float(np.abs(wrong.instance.depart - truth(instance, wrong).depart).mean()))
+                errors.append(float(np.abs(fit.instance.depart - true.depart).mean()))
+                biased.append(float(np.abs(wrong.instance.depart - truth(instance, wrong).depart).mean()))
                 losses.append(loss(instance, fit.instance))
-    share = 100 * inside / asked
+    share = 100 * inside / intervals
     return [
-        Row("95 % intervals that hold the truth", share, "%", 92, note=f"{inside} of {asked} in {logs} logs"),
-        Row("the same, not too often", share, "%", 98, at_least=False),
-        Row("number of types found", 100 * right / logs, "%", 90, note=f"{right} of {logs}"),
-        Row("policy planned on the fit loses, median", 100 * median(losses), "%", 1, at_least=False),
+        Row("95% intervals that contain the truth", share, "%", 92, note=f"{inside} of {intervals} in {logs} logs"),
+        Row("the same, upper limit", share, "%", 98, at_least=False),
+        Row("number of types selected correctly", 100 * correct / logs, "%", 90, note=f"{correct} of {logs}"),
+        Row("loss of the policy planned on the fit, median", 100 * median(losses), "%", 1, at_least=False),
         Row(
-            "error of depart, mean",
-            float(np.mean(ours)),
+            "mean absolute error of depart",
+            float(np.mean(errors)),
             "",
             0.05,
             at_least=False,
-            note=f"{np.mean(biases):.3f} if censored users were taken for departed",
+            note=f"{np.mean(biased):.3f} if censored users were counted as departed",
         ),
     ]
 
 
-def drawn(types, categories, seed):
+def random_instance(types, categories, seed):
     rng = np.random.default_rng([types, categories, seed])
     shape = (categories, types)
     return dp.Instance(rng.dirichlet(np.full(types, 5.0)), rng.uniform(0.1, 0.9, shape), rng.uniform(0.2, 0.8, shape))
@@ -159,27 +159,27 @@ def truth(instance, fit):
 
 def covered(instance, fit):
     (low, high), true = fit.intervals(), truth(instance, fit)
-    inside = asked = 0
+    inside = identified = 0
     for name in ("prior", "click", "depart"):
         ends = getattr(low, name), getattr(true, name), getattr(high, name)
         known = np.asarray(getattr(fit.identified, name), bool)
         inside += int(((ends[0] <= ends[1]) & (ends[1] <= ends[2]))[known].sum())
-        asked += int(known.sum())
-    return inside, asked
+        identified += int(known.sum())
+    return inside, identified
 
 
-def all_departed(visits):
-    """The histories if everybody had departed after the last step."""
-    last = np.zeros(len(visits.user), bool)
-    last[len(visits.user) - 1 - np.unique(visits.user[::-1], return_index=True)[1]] = True
-    outcome = np.where(last & (visits.outcome < 2), np.where(visits.outcome == 0, 3, 2), visits.outcome)
-    users, row = np.unique(visits.user, return_inverse=True)
-    counts = np.zeros((len(users), visits.instance.n_categories, 4), np.int64)
-    np.add.at(counts, (row, visits.category, outcome), 1)
+def all_departed(log):
+    """The histories as if every user had departed after the last step."""
+    last = np.zeros(len(log.user), bool)
+    last[len(log.user) - 1 - np.unique(log.user[::-1], return_index=True)[1]] = True
+    outcome = np.where(last & (log.outcome < 2), np.where(log.outcome == 0, 3, 2), log.outcome)
+    users, row = np.unique(log.user, return_inverse=True)
+    counts = np.zeros((len(users), log.instance.n_categories, 4), np.int64)
+    np.add.at(counts, (row, log.category, outcome), 1)
     return dp.Histories(counts).distinct
 
 
-def loss(instance, found):
+def loss(instance, fitted):
     best = dp.plan(instance, 1e-3)
-    played = dp.plan(found, 1e-3).policy
+    played = dp.plan(fitted, 1e-3).policy
     return max(1 - dp.evaluate(instance, played, 1e-3).value / best.value, 0.0)
