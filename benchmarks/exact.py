@@ -12,16 +12,16 @@ def rows():
         ("sports × 6, then economics", dp.Threshold(first=1, steps=6, then=0)),
         ("greedy", dp.Greedy(blog())),
     ):
-        (seconds,) = cpu_seconds(lambda p=policy: dp.evaluate(blog(), p, tolerance=1e-12))
-        gap = dp.evaluate(blog(), policy, tolerance=1e-12).gap
+        (seconds,) = cpu_seconds(lambda p=policy: dp.evaluate(blog(), p, gap=1e-12))
+        gap = dp.evaluate(blog(), policy, gap=1e-12).gap
         what = f"evaluate to 1e-12, the paper's example, {words}"
         found.append(Row(what, seconds * 1e3, "ms", 5, at_least=False, note=f"gap {gap:.1e}"))
     for family in ("uniform", "specialists"):
         for seed in range(5):
             instance = dp.random_instance(family, 3, 3, seed=seed, depart=0.3)
             greedy = dp.Greedy(instance)
-            (seconds,) = cpu_seconds(lambda i=instance, g=greedy: dp.evaluate(i, g, tolerance=1e-6), repeats=3)
-            gap = dp.evaluate(instance, greedy, tolerance=1e-6).gap
+            (seconds,) = cpu_seconds(lambda i=instance, g=greedy: dp.evaluate(i, g, gap=1e-6), repeats=3)
+            gap = dp.evaluate(instance, greedy, gap=1e-6).gap
             what = f"evaluate greedy to 1e-6, K=M=3, depart 0.3, {family} {seed}"
             found.append(Row(what, seconds, "s", 1, at_least=False, note=f"gap {gap:.1e}"))
     return found

@@ -8,9 +8,8 @@ import numpy as np
 import departing as dp
 from benchmarks.common import Row, cpu_seconds, wall_seconds
 from benchmarks.peers import PLAIN, gymnasium_loop, numpy_with_compaction
-from departing.evaluation.forward import Frontier
+from departing.evaluation.traversal import first_level, traverse
 from departing.kernels.random import stream, sum_of_words
-from departing.policy.protocol import recommended
 
 STEPS = 60_000_000
 WALK, THEN = [0, 1, 1, 0, 1, 0], 1
@@ -18,15 +17,14 @@ WALK, THEN = [0, 1, 1, 0, 1, 0], 1
 
 def greedy_table(instance, entries):
     """What greedy does on the first levels of counts, most likely counts first, as a Table."""
-    greedy, frontier = dp.Greedy(instance), Frontier(instance, instance.prior)
     counts, categories = [], []
-    while sum(map(len, counts)) < entries:
-        likely = np.argsort(-frontier.weights.sum(axis=1))[:entries]
-        frontier.counts, frontier.weights = frontier.counts[likely], frontier.weights[likely]
-        counts.append(frontier.counts)
-        categories.append(recommended(greedy, frontier.counts))
-        go = instance.outcome_probabilities[:, [0, 1]]
-        frontier.advance(categories[-1], frontier.weights[:, None] * go[categories[-1]])
+    for level in traverse(first_level(instance, dp.Greedy(instance), instance.prior)):
+        likely = np.argsort(-level.weights.sum(axis=1))[:entries]
+        level.counts, level.weights = level.counts[likely], level.weights[likely]
+        counts.append(level.counts)
+        categories.append(level.categories)
+        if sum(map(len, counts)) >= entries:
+            break
     best = int((instance.fixed_values @ instance.prior).argmax())
     return dp.Table(np.concatenate(counts)[:entries], np.concatenate(categories)[:entries], fallback=dp.Fixed(best))
 

@@ -21,7 +21,7 @@ def log_of(users: int, days: float, censoring: float, seed: int) -> dp.Log:
     """A log of random recommendations with logged departures."""
     import pandas as pd
 
-    sample = dp.sample_log(SITE, users, seed, days=days, gap=3.0)
+    sample = dp.sample_log(SITE, users, seed, days=days, step_days=3.0)
     columns = {name: np.asarray(column) for name, column in sample.columns().items()}
     events = pd.DataFrame(columns | {"departed": (sample.outcome >= 2).astype(object)})
     if censoring:  # the click is observed, but not the departure, and nothing after it

@@ -23,7 +23,7 @@ from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold
-from departing.simulation.run import Progress, Run
+from departing.simulation.run import Run, UsersProgress
 from departing.simulation.sample_log import sample_log
 from departing.simulation.simulate import simulate
 from departing.studies.results import Curves
@@ -81,7 +81,7 @@ class QuickstartDemo:
     blog: BlogDemo
 
 
-def run_demo(progress: Progress) -> QuickstartDemo:
+def run_demo(progress: UsersProgress) -> QuickstartDemo:
     """Compute the demonstration; `progress` is called after each of its parts."""
     with compile_in_background():  # the planner, which the last two parts need
         log, model, check = _read_and_fit(magazine())

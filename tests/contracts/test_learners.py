@@ -291,8 +291,8 @@ def test_it_runs_in_every_engine(name, options):
     assert run.engine == ("step" if options else "blocks" if isinstance(learner, BlockLearner) else "arms")
     assert np.isfinite(run.regret).all()
     assert (np.diff(run.regret, prepend=0) > -1e-6).all()
-    assert sum(piece.users for piece in run.course.pieces) == 200
-    assert run.realised[-1] == pytest.approx(200 * run.course.optimum.value - run.clicks)
+    assert sum(piece.users for piece in run.regret_curve.policy_segments) == 200
+    assert run.realised_regret[-1] == pytest.approx(200 * run.regret_curve.optimum.value - run.clicks)
 
 
 def test_a_run_is_reproducible(name, snapshot):
@@ -303,7 +303,7 @@ def test_a_run_is_reproducible(name, snapshot):
     (one, known), (two, again) = play(), play()
     assert known == again
     assert one.regret.tolist() == two.regret.tolist()
-    assert one.course.clicks.tolist() == two.course.clicks.tolist()
+    assert one.regret_curve.clicks.tolist() == two.regret_curve.clicks.tolist()
 
 
 @pytest.mark.parametrize("options", [{}, {"engine": "step"}, {"open_users": 4}])

@@ -43,7 +43,7 @@ def dirty_rows(seed, times):
 
 def test_departures_found_by_silence_are_not_biased(tmp_path):
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8], [0.5, 0.5]], [[0.2, 0.7], [0.4, 0.6], [0.3, 0.8]])
-    dp.sample_log(site, users=20000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
+    dp.sample_log(site, users=20000, seed=1, days=40, step_days=1.0).save(tmp_path / "events.parquet")
     log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
     found = dp.fit(log, types=2)
     z = (found.instance.depart - site.depart) / found.stderr.depart  # types are in the order of their shares

@@ -32,7 +32,7 @@ def test_the_closed_form_brackets_the_exact_fraction(data):
 def test_pushing_brackets_the_exact_fraction_of_a_schedule(data):
     instance = data.draw(instances(ORDINARY, most=3))
     policy = data.draw(schedules(instance.n_categories))
-    found = dp.evaluate(instance, Opaque(policy), tolerance=1e-7)
+    found = dp.evaluate(instance, Opaque(policy), gap=1e-7)
     exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
     assert contains(found, total(instance, exact))
     assert all(contains(bracket, value) for bracket, value in zip(found.by_type, exact, strict=True))
@@ -44,7 +44,7 @@ def test_pushing_brackets_the_exact_fraction_of_a_schedule(data):
 def test_greedy_lies_within_what_the_whole_tree_of_histories_says(data):
     instance = data.draw(instances(ORDINARY, most=3))
     policy = dp.Greedy(instance)
-    found = dp.evaluate(instance, policy, tolerance=1e-6)
+    found = dp.evaluate(instance, policy, gap=1e-6)
     lower, upper = tree_value(instance, policy, depth=6)
     assert Fraction(found.lower) <= upper
     assert Fraction(found.upper) >= lower
@@ -53,8 +53,8 @@ def test_greedy_lies_within_what_the_whole_tree_of_histories_says(data):
 @pytest.mark.parametrize("seed", range(8))
 def test_what_greedy_tells_about_settling_does_not_change_its_value(seed):
     instance = dp.random_instance("uniform", types=3, categories=3, seed=seed)
-    told = dp.evaluate(instance, dp.Greedy(instance), tolerance=1e-7)
-    untold = dp.evaluate(instance, Opaque(dp.Greedy(instance)), tolerance=1e-4, nodes=10**6)
+    told = dp.evaluate(instance, dp.Greedy(instance), gap=1e-7)
+    untold = dp.evaluate(instance, Opaque(dp.Greedy(instance)), gap=1e-4, max_nodes=10**6)
     assert untold.lower <= told.upper
     assert told.lower <= untold.upper
     assert told.gap <= 1.001e-7
@@ -88,8 +88,8 @@ def test_the_chance_that_greedy_ever_changes_is_a_bound(seed):
 def test_a_small_budget_gives_a_wide_bracket_that_still_holds():
     instance = dp.random_instance("sticky", types=3, categories=3, seed=1)
     policy = Opaque(dp.Greedy(instance))
-    wide = dp.evaluate(instance, policy, nodes=100)
-    narrow = dp.evaluate(instance, dp.Greedy(instance), tolerance=1e-3)
+    wide = dp.evaluate(instance, policy, max_nodes=100)
+    narrow = dp.evaluate(instance, dp.Greedy(instance), gap=1e-3)
     assert wide.gap > 1e-3
     assert wide.lower <= narrow.upper
     assert narrow.lower <= wide.upper
@@ -100,11 +100,11 @@ def test_a_small_budget_gives_a_wide_bracket_that_still_holds():
 def test_the_distribution_has_the_value_as_its_mean(data):
     instance = data.draw(instances(ORDINARY, most=3))
     policy = data.draw(st.sampled_from([dp.Fixed(0), dp.Greedy(instance), Opaque(dp.Walk([0], then=0))]))
-    found = dp.evaluate(instance, policy, tolerance=1e-7)
+    found = dp.evaluate(instance, policy, gap=1e-7)
     seen = found.distribution
-    assert seen.left <= 1e-7
-    assert seen.returns.sum() + seen.left == pytest.approx(1, abs=1e-9)
-    assert seen.steps.sum() + seen.left == pytest.approx(1, abs=1e-9)
+    assert seen.remaining <= 1e-7
+    assert seen.returns.sum() + seen.remaining == pytest.approx(1, abs=1e-9)
+    assert seen.steps.sum() + seen.remaining == pytest.approx(1, abs=1e-9)
     assert seen.returns @ np.arange(len(seen.returns)) == pytest.approx(found.value, rel=1e-3)
     assert (np.diff(seen.survival) <= 1e-12).all()
     assert seen.survival[0] == pytest.approx(1)
@@ -134,7 +134,7 @@ def test_a_prior_that_sums_to_almost_one_is_scaled():
 
 
 def test_a_tolerance_of_zero_goes_on_to_the_limit():
-    found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), tolerance=0, nodes=5000)
+    found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), gap=0, max_nodes=5000)
     assert 0 < found.gap < 1e-3
 
 

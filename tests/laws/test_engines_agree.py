@@ -60,7 +60,7 @@ def test_counts_and_returns_have_the_exact_distribution(seed, engine):
     assert sum(observed.values()) == USERS
     assert chi_square(observed, expected) > SMALLEST_P
 
-    returns = dp.evaluate(instance, policy, tolerance=1e-8).distribution.returns
+    returns = dp.evaluate(instance, policy, gap=1e-8).distribution.returns
     observed = dict(zip(run.returns.tolist(), run.returns_users.tolist(), strict=True))
     assert chi_square(observed, {c: USERS * chance for c, chance in enumerate(returns)}) > SMALLEST_P
 
@@ -82,7 +82,7 @@ def test_a_trillion_users_have_the_mean_of_the_exact_value():
     for seed in range(8):
         instance, policy = setting(seed)
         run = dp.simulate(instance, policy, users=10**12, seed=seed, engine="aggregate")
-        exact = dp.evaluate(instance, policy, tolerance=1e-8)
+        exact = dp.evaluate(instance, policy, gap=1e-8)
         assert abs(run.mean - exact.value) < 4.5 * run.stderr + 1e-8
 
 
@@ -90,5 +90,5 @@ def test_single_step_engines_have_the_mean_of_the_exact_value_at_scale():
     for seed in range(8):
         instance, policy = setting(seed)
         run = dp.simulate(instance, policy, users=2_000_000, seed=seed, engine="lanes")
-        exact = dp.evaluate(instance, policy, tolerance=1e-8)
+        exact = dp.evaluate(instance, policy, gap=1e-8)
         assert abs(run.mean - exact.value) < 4.5 * run.stderr + 1e-8

@@ -51,7 +51,7 @@ def test_simulating_the_plan_agrees_with_its_bracket(name):
     run = dp.simulate(instance, plan.policy, users=users, seed=3, engine="aggregate")
     # The policy may do better than it promises, never better than the best.
     assert plan.lower - 4 * run.stderr <= run.mean <= plan.upper + 4 * run.stderr
-    value = dp.evaluate(instance, plan.policy, tolerance=1e-3 * plan.upper, nodes=10**5)
+    value = dp.evaluate(instance, plan.policy, gap=1e-3 * plan.upper, max_nodes=10**5)
     assert value.upper >= plan.lower
     assert value.lower <= plan.upper
 
@@ -64,4 +64,4 @@ def test_no_policy_surpasses_the_upper_bound():
         policies = [dp.Greedy(instance), dp.Walk(rng.integers(0, 3, 8), then=int(rng.integers(3)))]
         policies += [dp.Fixed(a) for a in range(3)]
         for policy in policies:
-            assert dp.evaluate(instance, policy, tolerance=1e-6).lower <= plan.upper
+            assert dp.evaluate(instance, policy, gap=1e-6).lower <= plan.upper

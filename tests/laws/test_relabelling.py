@@ -50,8 +50,8 @@ def test_greedy_is_permuted(seed):
     seen = np.zeros((200, 4, 4), np.int64)
     seen[..., :2] = rng.integers(0, 5, (200, 4, 2))
     assert (a[dp.Greedy(other).recommend(seen[:, a])] == dp.Greedy(instance).recommend(seen)).all()
-    one = dp.evaluate(instance, dp.Greedy(instance), tolerance=1e-4)
-    two = dp.evaluate(other, dp.Greedy(other), tolerance=1e-4)
+    one = dp.evaluate(instance, dp.Greedy(instance), gap=1e-4)
+    two = dp.evaluate(other, dp.Greedy(other), gap=1e-4)
     assert one.lower <= two.upper
     assert two.lower <= one.upper
 

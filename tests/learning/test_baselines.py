@@ -16,8 +16,11 @@ from departing.learning.last_outcome import LastOutcomePolicy
 from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
-from departing.simulation.last_outcome import aggregate_last_outcome
-from departing.simulation.run import quiet, run_from_histories
+from departing.model.sampling import sample_type_counts
+from departing.simulation.aggregate import aggregate
+from departing.simulation.last_outcome import first_last_outcome_level
+from departing.simulation.regret_curve import RegretCurve
+from departing.simulation.run import no_progress, run_from_histories
 from helpers.exact import outcome_chances
 from helpers.strategies import ORDINARY, instances
 
@@ -29,6 +32,12 @@ def after(learner, outcomes):
     seen = np.array(outcomes)
     learner.learn(np.zeros((len(seen), len(seen), 4), np.int64), np.arange(len(seen)), seen)
     return learner
+
+
+def simulate_last_outcome(policy, max_nodes, observe):
+    rng = np.random.default_rng(1)
+    first = first_last_outcome_level(SOFT, policy, sample_type_counts(SOFT, 10**6, rng))
+    return aggregate(first, rng, None, max_nodes, np.inf, no_progress, observe)
 
 
 class TestLastOutcomePolicy:
@@ -66,8 +75,10 @@ class TestLastOutcomePolicy:
         def tell(counts, categories, outcomes):
             np.add.at(seen, categories, outcomes)
 
-        histories = aggregate_last_outcome(SOFT, pair, 10**6, np.random.default_rng(1), 10**6, quiet, tell)
-        run = run_from_histories(histories, "blocks", 1)
+        histories = simulate_last_outcome(pair, 10**6, tell)
+        clicks = int(histories.clicks @ histories.multiplicity)
+        curve = RegretCurve.of_policy(SOFT, pair, histories.users, clicks)
+        run = run_from_histories(histories, "blocks", 1, curve)
         assert run.users == 10**6
         assert run.truncated == 0
         assert abs(run.mean - pair.value(SOFT)) < 4 * run.stderr
@@ -78,12 +89,7 @@ class TestLastOutcomePolicy:
             assert set(turns.tolist()) <= {0, 1}
 
     def test_too_many_counts_give_none(self):
-        assert (
-            aggregate_last_outcome(
-                SOFT, LastOutcomePolicy(0, 1), 10**6, np.random.default_rng(1), 50, quiet, lambda *_: None
-            )
-            is None
-        )
+        assert simulate_last_outcome(LastOutcomePolicy(0, 1), 50, lambda *_: None) is None
 
     def test_errors(self):
         with pytest.raises(InputError, match="after_click is -1; expected a category name or an integer ≥ 0"):
@@ -161,7 +167,7 @@ class TestThompson:
         instance = dp.Instance([1.0], [[0.5], [0.45], [0.3]], depart=[[0.6], [0.4], [0.5]], depart_on_click=0.05)
         fixed = max(dp.evaluate(instance, dp.Fixed(a)).value for a in range(3))
         run = dp.simulate(instance, Thompson(3, seed=2), users=10**6, seed=2)
-        assert run.course.optimum.value == pytest.approx(fixed)
+        assert run.regret_curve.optimum.value == pytest.approx(fixed)
         assert 0 < run.regret[-1] < 400
 
 
@@ -230,7 +236,7 @@ class TestULCB:
             pair = after(ULCB(2, growth=1.0), [[5000, 5000, 0, 0], [1, 1, 0, 0]])
             pair.arrived = 3000
             run[engine] = dp.simulate(SOFT, pair, users=3000, seed=1, engine=engine)
-            assert {piece.policy for piece in run[engine].course.pieces} == {LastOutcomePolicy(1, 0)}
+            assert {piece.policy for piece in run[engine].regret_curve.policy_segments} == {LastOutcomePolicy(1, 0)}
             assert abs(run[engine].mean - LastOutcomePolicy(1, 0).value(SOFT)) < 4 * run[engine].stderr
         assert run["blocks"].regret[-1] == pytest.approx(run["step"].regret[-1])
 
@@ -239,7 +245,7 @@ class TestULCB:
 class TestBlocks:
     def test_a_billion_users_take_few_blocks(self, kind):
         run = dp.simulate(blog(), kind(2, seed=1), users=10**9, seed=1)
-        assert len(run.course.pieces) < 6000
+        assert len(run.regret_curve.policy_segments) < 6000
         assert run.users == 10**9
 
     def test_with_growth_0_every_user_is_a_block(self, kind):

@@ -219,14 +219,14 @@ def test_explore_then_commit_commits():
     learner = ExploreThenCommit(2, 2, users=10**5, seed=0)
     run = dp.simulate(UNSURE, learner, users=10**5, seed=0)
     assert learner.explore_users == 2155
-    after = [piece.policy for piece in run.course.pieces][-10:]
+    after = [piece.policy for piece in run.regret_curve.policy_segments][-10:]
     assert len(set(after)) == 1
 
 
 def test_refitted_greedy_is_greedy():
     learner = RefittedGreedy(2, 2, seed=0)
     run = dp.simulate(UNSURE, learner, users=5000, seed=0)
-    assert all(isinstance(piece.policy, dp.Greedy) for piece in run.course.pieces)
+    assert all(isinstance(piece.policy, dp.Greedy) for piece in run.regret_curve.policy_segments)
 
 
 def test_invalid_arguments_are_rejected():

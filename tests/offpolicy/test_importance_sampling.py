@@ -45,7 +45,7 @@ def _continuation_value(instance, policy, counts):
     if hasattr(policy, "then"):
         steps = [int(policy.recommend(_after(counts, n))) for n in range(32)]
         return dp.evaluate(same, dp.Walk(steps, then=policy.then)).value
-    return dp.evaluate(same, Shifted(policy, counts), tolerance=1e-11).value
+    return dp.evaluate(same, Shifted(policy, counts), gap=1e-11).value
 
 
 def as_episodes(users):
@@ -153,10 +153,10 @@ def test_continuation_values_are_those_of_a_new_user_whose_prior_is_the_belief(d
         values = dp.belief(instance, counts) @ continuation.values(t, row, counts[None])[0]
         assert values == pytest.approx(continuation_value(instance, policy, counts), abs=1e-5)
         outcome = data.draw(st.integers(0, 1))
-        row = continuation.after(t, row, np.array([outcome]))
+        row = continuation.child_rows(t, row, np.array([outcome]))
         counts = counts.copy()
         counts[int(policy.recommend(counts)), outcome] += 1
-    earned = sum(level.earned for level in continuation.levels)
+    earned = sum(level.gained for level in continuation.levels)
     assert earned == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
 
 
@@ -169,7 +169,7 @@ def test_rare_counts_have_an_approximate_continuation_value():
     rough = continuation.values(3, np.array([-1]), counts)[0]
     assert (rough <= site.fixed_values.max(axis=0)).all()
     assert (rough >= site.fixed_values.min(axis=0)).all()
-    assert continuation.after(2, np.array([-1]), np.array([0])).tolist() == [-1]
+    assert continuation.child_rows(2, np.array([-1]), np.array([0])).tolist() == [-1]
 
 
 def test_first_steps_and_continuation_add_up_to_the_value():

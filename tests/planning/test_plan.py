@@ -91,7 +91,7 @@ class TestMasks:
             assert masked.verify()
             counts = rng.integers(0, 3, (200, 4, 4)) * [1, 1, 0, 0]
             assert np.isin(masked.policy.recommend(counts), allowed).all()
-            assert dp.evaluate(instance, masked.policy, tolerance=1e-8).upper >= masked.lower
+            assert dp.evaluate(instance, masked.policy, gap=1e-8).upper >= masked.lower
             as_mask = dp.plan(instance, gap=1e-7, allowed=np.isin(np.arange(4), allowed))
             assert (as_mask.lower, as_mask.upper) == (masked.lower, masked.upper)
 
@@ -110,7 +110,7 @@ class TestMasks:
         values = {}
         for a in (0, 1):
             rows = np.zeros((1, 3, 4), int)
-            values[a] = dp.evaluate(instance, dp.Table(rows, [a], fallback=plan.policy), tolerance=1e-7).value
+            values[a] = dp.evaluate(instance, dp.Table(rows, [a], fallback=plan.policy), gap=1e-7).value
         expected = max(values, key=values.get)
         assert abs(values[0] - values[1]) > 1e-4
         assert plan.policy.recommend(np.zeros((3, 4), int), allowed=[0, 1]) == expected

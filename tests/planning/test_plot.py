@@ -47,7 +47,7 @@ NAMES = ["one type", "blog", "walk", "specialists", "commits", "magazine", "five
 @pytest.mark.parametrize("name", NAMES)
 def test_the_shares_of_a_column_sum_to_the_survival(plans, name):
     found = plans[name]
-    survival = dp.evaluate(found.instance, found.policy, tolerance=1e-4).distribution.survival
+    survival = dp.evaluate(found.instance, found.policy, gap=1e-4).distribution.survival
     for column in policy_graph(found):
         parts = sum(node.share for node in column.nodes) + column.hidden + column.committed
         assert parts == pytest.approx(column.active, abs=1e-12)

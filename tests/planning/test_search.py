@@ -30,7 +30,7 @@ def test_bounds_contain_the_brute_force_value_on_500_instances():
         assert plan.lower <= upper + 1e-12
         assert lower <= plan.upper + 1e-12
         assert plan.verify(), plan.verify()
-        value = dp.evaluate(instance, plan.policy, tolerance=1e-7)
+        value = dp.evaluate(instance, plan.policy, gap=1e-7)
         assert value.upper >= plan.lower
         assert value.lower <= plan.upper
 
@@ -44,7 +44,7 @@ def test_bounds_hold_for_any_probabilities(instance):
     assert lower * (1 - 1e-9) <= plan.upper
     assert 0 <= plan.lower <= plan.upper
     assert plan.verify(), plan.verify()
-    assert dp.evaluate(instance, plan.policy, nodes=2000).upper >= plan.lower * (1 - 1e-12)
+    assert dp.evaluate(instance, plan.policy, max_nodes=2000).upper >= plan.lower * (1 - 1e-12)
 
 
 @given(instances(ORDINARY, most=5))

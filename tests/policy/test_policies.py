@@ -68,8 +68,8 @@ def test_a_table_looks_counts_up_and_uses_the_fallback_for_others():
         (lambda: dp.Table([[[1, 0, 0, 0]]], [0], Opaque(dp.Fixed(0))).save("a.json"), "Opaque cannot be saved"),
         (lambda: dp.evaluate(blog(), dp.Fixed(2)), r"Fixed recommends category 2, but the instance has 2 \(0 to 1\)"),
         (lambda: dp.evaluate(blog(), "greedy"), r"policy is 'greedy'; expected an object with a method recommend"),
-        (lambda: dp.evaluate(blog(), dp.Fixed(0), tolerance=-1), "tolerance is -1"),
-        (lambda: dp.evaluate(blog(), dp.Fixed(0), nodes=0), "nodes is 0"),
+        (lambda: dp.evaluate(blog(), dp.Fixed(0), gap=-1), "gap is -1"),
+        (lambda: dp.evaluate(blog(), dp.Fixed(0), max_nodes=0), "max_nodes is 0"),
     ],
 )
 def test_invalid_policies_raise_a_clear_error(make, sentence):

@@ -93,13 +93,13 @@ def agree(instance, make, users, seed):
     assert run.returns_users.sum() == users
     assert run.returns @ run.returns_users == run.clicks
     ends = np.append(0, run.checkpoints)
-    for stretch, (first, last) in enumerate(pairwise(ends.tolist())):
-        pieces = [piece for piece in run.course.pieces if piece.stretch == stretch]
+    for interval, (first, last) in enumerate(pairwise(ends.tolist())):
+        pieces = [piece for piece in run.regret_curve.policy_segments if piece.interval == interval]
         expected = np.bincount(chosen[first:last], minlength=len(fast.policies))
         policies = [fast.policies[p] for p in np.flatnonzero(expected)]
         assert [piece.policy for piece in pieces] == policies
         assert [piece.users for piece in pieces] == expected[expected > 0].tolist()
-        assert run.course.clicks[stretch] == seen.clicks[:last].sum()
+        assert run.regret_curve.clicks[interval] == seen.clicks[:last].sum()
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32), estimated=st.booleans())
@@ -174,7 +174,7 @@ class TestExits:
     def test_exits_of_schedules(self, monkeypatch):
         import departing.simulation.automaton as automaton
 
-        monkeypatch.setattr(automaton, "NODES", 2)
+        monkeypatch.setattr(automaton, "MAX_NODES", 2)
         policy = dp.Walk([0, 1, 1, 0, 1], then=0)
         run, learner = self.run(2, policy, users=800)
         assert (Arms(SOFT, learner, 800, 2).graphs.shown < 0).any()
@@ -211,7 +211,7 @@ def test_a_saved_learner_continues_exactly(tmp_path):
     learner.save(tmp_path / "learner.json")
     other = UCBHybrid.load(tmp_path / "learner.json")
     one, two = (dp.simulate(blog(), each, users=500, seed=2) for each in (learner, other))
-    assert one.course.clicks.tolist() == two.course.clicks.tolist()
+    assert one.regret_curve.clicks.tolist() == two.regret_curve.clicks.tolist()
     assert learner.bounds.tolist() == other.bounds.tolist()
 
 
@@ -245,7 +245,7 @@ def test_open_users_use_the_step_engine():
 
 @pytest.mark.parametrize("options", [{"open_users": 2}, {"delay": 3}])
 def test_the_arms_engine_requires_users_one_after_the_other(options):
-    with pytest.raises(InputError, match="engine is 'arms'; it is for UCB-Hybrid"):
+    with pytest.raises(InputError, match="engine is 'arms'; it applies to UCB-Hybrid"):
         dp.simulate(blog(), UCBHybrid.fixed(2, users=50, tau=1.0), users=50, engine="arms", **options)
 
 

@@ -8,7 +8,7 @@ from departing.learning.baselines import Uniform
 from departing.learning.oracle import Oracle
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
-from departing.simulation.regret_curve import checkpoints_of, slope, split
+from departing.simulation.regret_curve import log_checkpoints, slope, split_by_interval
 
 UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.4]])
 
@@ -21,7 +21,7 @@ def test_a_frozen_learner_is_its_policy():
         assert run.regret == pytest.approx(run.checkpoints * gap, rel=1e-5)
         assert run.users == 3000
         assert run.checkpoints[-1] == 3000
-        assert run.realised[-1] == pytest.approx(3000 * dp.plan(blog()).value - run.clicks)
+        assert run.realised_regret[-1] == pytest.approx(3000 * dp.plan(blog()).value - run.clicks)
 
 
 def test_engines_agree_on_what_users_do():
@@ -45,7 +45,7 @@ def test_the_oracle_has_no_regret():
 
 def test_realised_regret_is_expected_regret_but_for_luck():
     run = dp.simulate(hard(), Uniform(2, seed=0), users=10**5, seed=1)
-    assert abs(run.realised[-1] - run.regret[-1]) < 5 * run.stderr * run.users
+    assert abs(run.realised_regret[-1] - run.regret[-1]) < 5 * run.stderr * run.users
 
 
 def test_a_run_under_a_policy_has_regret_too():
@@ -72,8 +72,8 @@ def test_anything_with_the_two_methods_is_a_learner():
     own = Own()
     run = dp.simulate(blog(), own, users=500, open_users=50)
     assert own.told == run.steps
-    assert run.realised[-1] == pytest.approx(500 * dp.plan(blog()).value - run.clicks)
-    with pytest.raises(InputError, match="does not tell its policies"):
+    assert run.realised_regret[-1] == pytest.approx(500 * dp.plan(blog()).value - run.clicks)
+    with pytest.raises(InputError, match="does not report its policies"):
         _ = run.regret
 
 
@@ -118,13 +118,13 @@ def test_a_learner_goes_on_from_what_it_knows():
 
 
 def test_checkpoints_split_users():
-    marks = checkpoints_of(1000)
+    marks = log_checkpoints(1000)
     assert marks[0] == 1
     assert marks[-1] == 1000
     assert (np.diff(marks) > 0).all()
     assert {10, 100, 1000} <= set(marks.tolist())
-    assert split(9, 5, marks) == [(7, 1), (8, 3), (9, 1)]
-    assert sum(n for _, n in split(0, 1000, marks)) == 1000
+    assert split_by_interval(9, 5, marks) == [(7, 1), (8, 3), (9, 1)]
+    assert sum(n for _, n in split_by_interval(0, 1000, marks)) == 1000
 
 
 def test_slopes():
@@ -142,13 +142,13 @@ def test_slopes():
 def test_wrong_arguments_are_told():
     learner = dp.Frozen(dp.Fixed(0), 2)
     for options, words in (
-        ({"engine": "lanes"}, "engine is 'lanes'; allowed for learners"),
+        ({"engine": "lanes"}, "engine is 'lanes'; accepted for a learner: auto"),
         ({"engine": "blocks", "open_users": 3}, "engine is 'blocks'"),
         ({"delay": -1}, "delay is -1"),
-        ({"log": "x.csv"}, "log, threads and max_steps are for runs under a policy"),
+        ({"log": "x.csv"}, "apply to policies, not to learners"),
         ({"optimum": -1.0}, "optimum is -1.0"),
     ):
         with pytest.raises(InputError, match=words):
             dp.simulate(blog(), learner, users=10, **options)
-    with pytest.raises(InputError, match="delay is 3; it is for learners"):
+    with pytest.raises(InputError, match="delay is 3; it applies to learners only"):
         dp.simulate(blog(), dp.Fixed(0), users=10, delay=3)

@@ -22,18 +22,20 @@ def test_users_do_what_the_instance_says():
     assert set(np.unique(log.propensity)) == {0.3, 0.7}
     assert (log.propensity == SHARES[log.category]).all()
     for outcome in range(4):
-        chance = float(SITE.prior / leave / (SITE.prior / leave).sum() @ (SHARES @ SITE.chances[:, outcome]))
-        assert abs((log.outcome == outcome).mean() - chance) < 0.01
+        probability = float(
+            SITE.prior / leave / (SITE.prior / leave).sum() @ (SHARES @ SITE.outcome_probabilities[:, outcome])
+        )
+        assert abs((log.outcome == outcome).mean() - probability) < 0.01
 
 
 def test_a_log_that_ends_leaves_users_censored():
-    log = dp.sample_log(SITE, users=5000, seed=2, days=3, gap=1.0)
+    log = dp.sample_log(SITE, users=5000, seed=2, days=3, step_days=1.0)
     assert (np.diff(log.time) >= np.timedelta64(0)).all()
     assert log.time[-1] - log.time[0] <= np.timedelta64(3, "D")
     assert log.histories.users == 5000
     censored = log.histories.multiplicity[log.histories.censored].sum()
     assert 500 < censored < 4000
-    longer = dp.sample_log(SITE, users=5000, seed=2, days=300, gap=1.0)
+    longer = dp.sample_log(SITE, users=5000, seed=2, days=300, step_days=1.0)
     assert longer.histories.multiplicity[longer.histories.censored].sum() < 100
 
 
@@ -55,9 +57,9 @@ def test_a_seed_fixes_the_log_and_it_is_read_again(tmp_path):
         ({"instance": 3}, "expected an Instance"),
         ({"users": 0}, "users is 0"),
         ({"days": 0}, "days is 0"),
-        ({"gap": -1}, "gap is -1"),
-        ({"shares": [0.5, 0.6]}, "2 chances that sum to 1"),
-        ({"shares": [1.0]}, "2 chances that sum to 1"),
+        ({"step_days": -1}, "step_days is -1"),
+        ({"shares": [0.5, 0.6]}, "2 probabilities that sum to 1"),
+        ({"shares": [1.0]}, "2 probabilities that sum to 1"),
         ({"seed": -1}, "seed is -1"),
     ],
 )

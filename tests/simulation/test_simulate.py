@@ -90,15 +90,15 @@ def test_auto_pushes_crowds_until_the_graph_is_too_large(monkeypatch):
     run = dp.simulate(instance, Opaque(dp.Greedy(instance)), users=100_000, progress=seen.append)
     assert run.engine == "lanes"
     assert sum(seen) == 100_000
-    exact = dp.evaluate(instance, dp.Greedy(instance), tolerance=0.1, nodes=10**6)
+    exact = dp.evaluate(instance, dp.Greedy(instance), gap=0.1, max_nodes=10**6)
     assert exact.lower - 4 * run.stderr < run.mean < exact.upper + 4 * run.stderr
 
 
 def test_users_who_leave_the_graph_are_played_to_the_end(monkeypatch):
     """With a tiny graph nearly all users come to an exit and are finished by the reference loop."""
-    exact = {p: dp.evaluate(magazine(), p, tolerance=1e-6).value for p in (dp.Greedy(magazine()), dp.Fixed(2))}
-    monkeypatch.setattr(automaton, "NODES", 3)
-    monkeypatch.setattr(lanes, "PARKED", 1000)
+    exact = {p: dp.evaluate(magazine(), p, gap=1e-6).value for p in (dp.Greedy(magazine()), dp.Fixed(2))}
+    monkeypatch.setattr(automaton, "MAX_NODES", 3)
+    monkeypatch.setattr(lanes, "EXIT_BATCH", 1000)
     walk = dp.Walk([0, 1, 2, 1, 0, 0, 1, 2], then=2)
     exact[walk] = dp.evaluate(magazine(), walk).value
     for policy, value in exact.items():
@@ -165,14 +165,14 @@ def test_progress_adds_up_to_the_users(engine, max_steps):
         ({"users": 10**16}, r"at most 1e\+15 are allowed"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "a"}, "seed is 'a'"),
-        ({"engine": "warp"}, "engine is 'warp'; allowed are auto, aggregate, lanes, step"),
+        ({"engine": "warp"}, "engine is 'warp'; accepted for a policy: auto, aggregate, lanes, step"),
         ({"open_users": 0}, "open_users is 0"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"threads": 0}, "threads is 0"),
         ({"engine": "lanes", "log": "a.csv"}, "an event log is written by the engine step"),
         ({"policy": 3}, "policy is 3; expected an object with a method recommend"),
         ({"policy": dp.Fixed(9)}, "Fixed recommends category 9"),
-        ({"instance": dp.Instance([1.0], [[0.5]], 1e-12)}, "stays 2e\\+12 steps on average .*set max_steps"),
+        ({"instance": dp.Instance([1.0], [[0.5]], 1e-12)}, "stays 2e\\+12 steps on average .*set `max_steps`"),
     ],
 )
 def test_wrong_arguments_get_one_clear_sentence(arguments, sentence):
@@ -191,11 +191,13 @@ def test_practically_endless_stays_can_be_cut_short():
 
 
 def test_too_many_counts_for_the_aggregate_engine_are_told(monkeypatch):
-    monkeypatch.setattr("departing.simulation.simulate.MOST_MEMORY", 2**16)
-    with pytest.raises(dp.InputError, match="meet more than 682 different counts; use fewer users, or lanes"):
+    monkeypatch.setattr("departing.simulation.simulate.MAX_MEMORY", 2**16)
+    with pytest.raises(
+        dp.InputError, match="have more than 682 distinct counts; use fewer users, or the engine lanes"
+    ):
         dp.simulate(magazine(), dp.Greedy(magazine()), users=10**6, engine="aggregate")
     chain = dp.Instance([1.0], [[0.999], [0.5], [0.5]])
-    with pytest.raises(dp.InputError, match="different counts"):
+    with pytest.raises(dp.InputError, match="distinct counts"):
         dp.simulate(chain, dp.Fixed(0), users=10**9, engine="aggregate")
 
 
@@ -249,7 +251,7 @@ def test_large_instances_have_small_graphs():
     tall = dp.random_instance("uniform", types=2, categories=1000, seed=1)
     other = dp.simulate(tall, dp.Threshold(first=0, steps=200_000, then=1), users=500, seed=1, engine="lanes")
     assert run.users == other.users == 500
-    assert automaton.most_nodes(wide) * 2000 < 2**23
+    assert automaton.max_nodes(wide) * 2000 < 2**23
 
 
 def test_auto_does_not_push_crowds_where_single_steps_are_cheaper():

@@ -59,7 +59,7 @@ def sample_log(
     output: Annotated[Path, output_option("Event log to write (.parquet or .csv).")],
     users: Users = "1e5",
     days: Annotated[float, Option(help="Length of the log in days.")] = 90.0,
-    gap: Annotated[float, Option("--step-days", help="Mean time between two steps of a user, in days.")] = 1.0,
+    step_days: Annotated[float, Option(help="Mean time between two steps of a user, in days.")] = 1.0,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -69,7 +69,7 @@ def sample_log(
 
     format_of(output)
     with progress("sampling", as_json):
-        log = sample(load_instance(file), parse_int("users", users), seed, days=days, gap=gap)
+        log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
         log.save(output)
     n_users, n_events = log.histories.users, len(log.user)
     if as_json:

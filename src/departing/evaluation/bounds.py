@@ -1,19 +1,28 @@
-"""A number known to lie between two others."""
+"""Bounds: an interval that contains an exact value."""
 
 from dataclasses import dataclass
 
 # Half the gap between 1 and the next double: the relative error of one rounded operation.
 ROUNDING = 2.0**-53
-# More than the error of one operation whose result is too small to have all its digits.
+# Above the absolute error of one operation whose result is subnormal (2^-1074 at most).
 UNDERFLOW = 2.0**-1073
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """`lower` ≤ the exact value ≤ `upper`, rounding included.
+    """Interval with `lower` ≤ exact value ≤ `upper`, rounding errors included.
 
+    Parameters
+    ----------
+    lower, upper : float
+        Ends of the interval, in expected clicks per user.
+
+    Examples
+    --------
     >>> Bounds(1.0, 1.5).gap
     0.5
+    >>> 1.2 in Bounds(1.0, 1.5)
+    True
     """
 
     lower: float
@@ -21,12 +30,12 @@ class Bounds:
 
     @property
     def value(self) -> float:
-        """The middle of the bracket."""
+        """Midpoint of the interval."""
         return self.lower + (self.upper - self.lower) / 2
 
     @property
     def gap(self) -> float:
-        """How far the value may be from the other end."""
+        """Width of the interval."""
         return self.upper - self.lower
 
     def __contains__(self, value: float) -> bool:

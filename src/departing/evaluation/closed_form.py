@@ -1,4 +1,4 @@
-"""The value of a schedule, summed as geometric series: theory, section 2."""
+"""Value of a schedule as a sum of geometric series: theory, section 2."""
 
 import numpy as np
 
@@ -9,38 +9,36 @@ from departing.policy.schedule import Schedule
 
 
 def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tuple[Floats, Floats]:
-    """Bounds `[M]` on the expected clicks of every type under a schedule, `after` so many steps, for any `depart`.
+    """Bounds `[M]` on the expected clicks of every type under a schedule from step `after` on, for any `depart`.
 
-    A user of type x shown category a for n steps stays throughout with chance `g^n`, g = 1 - leave[a, x],
-    and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is positive and computed without
-    cancellation, so the rounding of each is bounded relative to itself; the bounds add these up.
+    A user of type x who is recommended category a for n steps stays throughout with probability `g^n`,
+    `g = 1 - departure_probabilities[a, x]`, and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is
+    positive and computed without cancellation, so the rounding error of each is bounded relative to itself; the
+    bounds add these up.
     """
-    segments = np.array(policy.phases, np.int64).reshape(-1, 2)
-    shown = policy.phase_categories
-    check_category_range(type(policy).__name__, shown, instance.n_categories)
-    ends = segments[:, 1].cumsum() - after
-    to_come = ends > 0
-    segments, shown = segments[to_come], shown[np.append(to_come, True)]
-    length = np.diff(ends[to_come], prepend=0).astype(np.float64)[:, None]
-    here = log_here(instance)[segments[:, 0]] * length  # log of the chance to stay through each segment
+    phases = np.array(policy.phases, np.int64).reshape(-1, 2)
+    categories = policy.phase_categories
+    check_category_range(type(policy).__name__, categories, instance.n_categories)
+    ends = phases[:, 1].cumsum() - after
+    remaining = ends > 0
+    phases, categories = phases[remaining], categories[np.append(remaining, True)]
+    length = np.diff(ends[remaining], prepend=0).astype(np.float64)[:, None]
+    log_stay = log_stay_probabilities(instance)[phases[:, 0]] * length  # through each phase
     with np.errstate(over="ignore"):
-        reached = np.vstack([np.zeros(instance.n_types), np.cumsum(here, axis=0)])
-    finished = np.vstack([-np.expm1(here), np.ones(instance.n_types)])
-    terms = np.exp(reached) * instance.fixed_values[shown] * finished
-    depth = np.minimum(-reached, 750.0)
-    slack = ROUNDING * (16 + (8 + np.arange(len(shown))[:, None]) * depth)
+        log_reached = np.vstack([np.zeros(instance.n_types), np.cumsum(log_stay, axis=0)])
+    completed = np.vstack([-np.expm1(log_stay), np.ones(instance.n_types)])
+    terms = np.exp(log_reached) * instance.fixed_values[categories] * completed
+    depth = np.minimum(-log_reached, 750.0)  # exp(-750) is zero in doubles
+    slack = ROUNDING * (16 + (8 + np.arange(len(categories))[:, None]) * depth)
     value, error = terms.sum(axis=0), (terms * slack).sum(axis=0)
-    error += ROUNDING * (16 + np.log2(len(shown))) * value
-    error += UNDERFLOW * len(shown) * (1 + instance.fixed_values.max(axis=0))
+    error += ROUNDING * (16 + np.log2(len(categories))) * value
+    error += UNDERFLOW * len(categories) * (1 + instance.fixed_values.max(axis=0))
     return np.maximum(value - error, 0.0), value + error
 
 
-def log_here(instance: Instance) -> Floats:
-    """The logarithm of the chance to be still here after one step, `[K, M]`, accurate at both ends."""
-    go = instance.outcome_probabilities[:, 0] + instance.outcome_probabilities[:, 1]
+def log_stay_probabilities(instance: Instance) -> Floats:
+    """Logarithm of the probability not to depart at one step, `[K, M]`, accurate near 0 and near 1."""
+    departing = instance.departure_probabilities
+    staying = instance.outcome_probabilities[:, 0] + instance.outcome_probabilities[:, 1]
     with np.errstate(divide="ignore"):
-        return np.where(
-            instance.departure_probabilities < 0.5,
-            np.log1p(-np.minimum(instance.departure_probabilities, 0.5)),
-            np.log(go),
-        )
+        return np.where(departing < 0.5, np.log1p(-np.minimum(departing, 0.5)), np.log(staying))

@@ -1,11 +1,12 @@
-"""What a policy still brings: values to go at all counts that it leads to, by type."""
+"""Continuation values of a policy: expected further clicks at all counts that it leads to, by type."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from departing.evaluation.closed_form import schedule_values
-from departing.evaluation.forward import Frontier, negligible
+from departing.evaluation.forward import Truncation
+from departing.evaluation.traversal import first_level, traverse
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Policy, recommended, switch_probability_bounds
@@ -13,135 +14,124 @@ from departing.policy.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Level:
-    """Counts after some steps under the policy: `values[n, M]` to go, and their rows after a click and a stay.
+class ContinuationLevel:
+    """Continuation values `values[n, M]` at the counts after some steps, and their rows after a click and a stay.
 
-    `child[n, 2]` are rows of the next level, -1 for counts that are not followed further. `earned` is what an average
-    user earns at this step, and later at counts that are not followed further.
+    `child[n, 2]` are rows of the next level, -1 for counts that are not followed. `gained` is the expected clicks of
+    an average user at this step, and later at counts that are not followed.
     """
 
     values: Floats
     child: Integers
-    earned: float
+    gained: float
 
 
 @dataclass(frozen=True)
 class ContinuationValues:
-    """The expected clicks from here on of users who are recommended what `policy` says, by type.
+    """Expected clicks from now on of users under `policy`, by type.
 
-    Counts are numbered by level, that is by steps; those so rare that they are in no level have the number -1.
+    Counts are numbered by level, that is by steps; rare counts that are in no level have the number -1.
     """
 
     instance: Instance
     policy: Policy
-    levels: tuple[Level, ...]
+    levels: tuple[ContinuationLevel, ...]
 
     def values(self, step: int, rows: Integers, counts: Integers) -> Floats:
-        """Values `[n, M]` of users with these rows in the level of a step; rough for those in none."""
-        found = np.empty((len(rows), self.instance.n_types))
+        """Values `[n, M]` of users in these rows of the level of a step; approximate for those in none."""
+        values = np.empty((len(rows), self.instance.n_types))
         inside = rows >= 0
         if inside.any():
-            found[inside] = self.levels[step].values[rows[inside]]
+            values[inside] = self.levels[step].values[rows[inside]]
         if not inside.all():
             rare = counts[~inside]
-            loose = switch_probability_bounds(self.policy, rare, self.instance)
-            found[~inside] = _rough(self.instance, recommended(self.policy, rare), loose)
-        return found
+            bounds = switch_probability_bounds(self.policy, rare, self.instance)
+            values[~inside] = _approximate(self.instance, recommended(self.policy, rare), bounds)
+        return values
 
-    def after(self, step: int, rows: Integers, outcomes: Integers) -> Integers:
-        """The rows in the next level of users who clicked or stayed."""
-        found = np.full(len(rows), -1)
+    def child_rows(self, step: int, rows: Integers, outcomes: Integers) -> Integers:
+        """Rows in the next level of users who clicked or stayed."""
+        children = np.full(len(rows), -1)
         inside = rows >= 0
         if inside.any():
-            found[inside] = self.levels[step].child[rows[inside], outcomes[inside]]
-        return found
+            children[inside] = self.levels[step].child[rows[inside], outcomes[inside]]
+        return children
 
 
 def continuation_values(
-    instance: Instance, policy: Policy, steps: int, tolerance: float, nodes: int
+    instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int
 ) -> ContinuationValues:
-    """Values to go for users of up to `steps` steps.
+    """Compute continuation values for users of up to `steps` steps.
 
-    Those of a schedule are exact. Another policy is followed through the counts until what is not known is below
-    `tolerance` clicks of an average user, or `nodes` counts are reached.
+    Those of a schedule are exact. Another policy is followed through the count graph until the remaining uncertainty
+    is below `gap` clicks of an average user, or `max_nodes` counts are reached.
     """
     levels = (
-        _by_the_clock(instance, policy, steps)
+        _schedule_levels(instance, policy, steps)
         if isinstance(policy, Schedule)
-        else _by_counts(instance, policy, tolerance, nodes)
+        else _count_levels(instance, policy, gap, max_nodes)
     )
     return ContinuationValues(instance, policy, tuple(levels))
 
 
 def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> tuple[Floats, Floats]:
-    """The expected clicks of every type in the first steps, and its chance to be still here after them, `[M]`.
+    """Expected clicks of every type in the first steps, and its probability to be active after them, `[M]`.
 
     Counts that less than a share `rare` of the users have are left out.
     """
-    frontier = Frontier(instance, np.ones(instance.n_types))
-    earned, go = np.zeros(instance.n_types), instance.outcome_probabilities[:, [CLICK, STAY]]
-    for _ in range(steps):
-        frontier.keep(frontier.weights @ instance.prior >= rare)
-        categories = recommended(policy, frontier.counts)
-        earned += np.einsum("nx,nx->x", frontier.weights, instance.click[categories])
-        frontier.advance(categories, frontier.weights[:, None] * go[categories])
-    return earned, frontier.weights.sum(axis=0)
+    gained = np.zeros(instance.n_types)
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == steps:
+            return gained, level.weights.sum(axis=0)
+        level.keep(level.weights @ instance.prior >= rare)
+        gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
+    return gained, np.zeros(instance.n_types)
 
 
-def _by_the_clock(instance: Instance, policy: Schedule, steps: int) -> list[Level]:
-    """One row a level, for a schedule looks at the number of steps alone."""
-    ends = np.cumsum([n for _, n in policy.phases], dtype=np.int64)
+def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> list[ContinuationLevel]:
+    """One row a level, because a schedule depends on the number of steps only."""
     lower, upper = schedule_values(instance, policy, steps)
-    shown = policy.phase_categories[np.searchsorted(ends, np.arange(steps), side="right")]
+    categories = policy.first_categories(steps)
     values = [(lower + upper) / 2]
-    for a in shown[::-1]:
+    for a in categories[::-1]:
         values.append(instance.click[a] + (1 - instance.departure_probabilities[a]) * values[-1])
-    levels, here = [], instance.normalised_prior
-    for value, a in zip(values[:0:-1], shown, strict=True):
-        levels.append(Level(value[None], np.zeros((1, 2), np.int64), float(here @ instance.click[a])))
-        here = here * (1 - instance.departure_probabilities[a])
-    return [*levels, Level(values[0][None], np.full((1, 2), -1), float(here @ values[0]))]
+    levels, active = [], instance.normalised_prior
+    for value, a in zip(values[:0:-1], categories, strict=True):
+        gained = float(active @ instance.click[a])
+        levels.append(ContinuationLevel(value[None], np.zeros((1, 2), np.int64), gained))
+        active = active * (1 - instance.departure_probabilities[a])
+    return [*levels, ContinuationLevel(values[0][None], np.full((1, 2), -1), float(active @ values[0]))]
 
 
-def _by_counts(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> list[Level]:
-    """All counts that matter, forward to find them and backward for their values."""
+def _count_levels(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> list[ContinuationLevel]:
+    """Follow all counts that matter forward, then compute their values backward."""
     spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
-    frontier = Frontier(instance, np.ones(instance.n_types))
-    go, prior = instance.outcome_probabilities[:, [CLICK, STAY]], instance.normalised_prior
-    found: list[tuple[Integers, Integers, Floats, float]] = []
-    expanded, lost, before = 0, 0.0, np.inf
-    while len(frontier):
-        categories = recommended(policy, frontier.counts)
-        loose = switch_probability_bounds(policy, frontier.counts, instance)
-        share = (frontier.weights * loose) @ (prior * spread)
-        total = float(share.sum())
-        if total + lost <= tolerance or expanded >= nodes:
-            close = np.ones(len(frontier), bool)
-        else:
-            close = negligible(share, total, before, tolerance / 2, lost)
-        lost, before = lost + float(share[close].sum()), total
-        rough = _rough(instance, categories, loose)
-        child, here = np.full((len(frontier), 2), -1), np.array(frontier.weights)
-        frontier.keep(~close)
-        expanded += len(frontier)
-        chosen = categories[~close]
-        earned = float(np.einsum("nx,nx,x->", frontier.weights, instance.click[chosen], prior))
-        earned += float(np.einsum("nx,nx,x->", here[close], rough[close], prior))
-        child[~close] = frontier.advance(chosen, frontier.weights[:, None] * go[chosen])
-        found.append((np.where(close, -1, categories), child, rough, earned))
-    levels: list[Level] = []
-    later = np.zeros((0, instance.n_types))
-    for categories, child, values, earned in reversed(found):
+    prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
+    visited: list[tuple[Integers, Integers, Floats, float]] = []
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        errors = (level.weights * level.switch_bounds) @ (prior * spread)
+        stop = truncation.rows(errors, lost)
+        lost += float(errors[stop].sum())
+        values, categories = _approximate(instance, level.categories, level.switch_bounds), level.categories
+        later = float(np.einsum("nx,nx,x->", level.weights[stop], values[stop], prior))
+        level.keep(~stop)
+        gained = float(np.einsum("nx,nx,x->", level.weights, instance.click[level.categories], prior))
+        child = np.full((len(stop), 2), -1)
+        child[~stop] = level.child
+        visited.append((np.where(stop, -1, categories), child, values, gained + later))
+    levels: list[ContinuationLevel] = []
+    probabilities, following = instance.outcome_probabilities[:, [CLICK, STAY]], np.zeros((0, instance.n_types))
+    for categories, child, values, gained in reversed(visited):
         rows = np.flatnonzero(categories >= 0)
         if len(rows):
-            chosen, ahead = categories[rows], np.concatenate([later, np.zeros((1, instance.n_types))])[child[rows]]
-            values[rows] = instance.click[chosen] + (go[chosen] * ahead).sum(axis=1)
-        levels.append(Level(values, child, earned))
-        later = values
+            shown, ahead = categories[rows], np.concatenate([following, np.zeros((1, instance.n_types))])[child[rows]]
+            values[rows] = instance.click[shown] + (probabilities[shown] * ahead).sum(axis=1)
+        levels.append(ContinuationLevel(values, child, gained))
+        following = values
     return levels[::-1]
 
 
-def _rough(instance: Instance, categories: Integers, loose: Floats) -> Floats:
-    """Values to go `[n, M]` without looking ahead: the category of now for ever, or any, as far as it may change."""
+def _approximate(instance: Instance, categories: Integers, switch_bounds: Floats) -> Floats:
+    """Continuation values `[n, M]` without lookahead: the present category always, or the mean of best and worst."""
     middle = (instance.fixed_values.max(axis=0) + instance.fixed_values.min(axis=0)) / 2
-    return np.asarray((1 - loose) * instance.fixed_values[categories] + loose * middle)
+    return np.asarray((1 - switch_bounds) * instance.fixed_values[categories] + switch_bounds * middle)

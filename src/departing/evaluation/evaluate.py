@@ -1,84 +1,171 @@
-"""`evaluate`: what a policy is worth, exactly."""
+"""`evaluate`: exact value of a policy under an instance."""
 
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from departing.evaluation.bounds import UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
-from departing.evaluation.forward import Leavers, follow, forward_pass
+from departing.evaluation.forward import Departures, departure_distribution, forward_pass
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
 
-NODES = 10**7
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Counts expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
+MAX_NODES = 10**7
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """How users leave: chances by type, joint with the prior, so that the sums over types are chances.
+    """Distribution of the clicks and steps of one user, joint with the user's type.
 
-    `returns_by_type[c, x]`: leaves after c clicks; `steps_by_type[n, x]`: leaves at step n;
-    `survival_by_type[n, x]`: is still here after n steps. `left` is the chance of all that was not followed
-    to the end: entries are exact but for what of it belongs to them.
+    Every array is weighted by the prior, so that sums over types are probabilities.
+
+    Attributes
+    ----------
+    returns_by_type : array [C, M]
+        Probability of type x and departing after c clicks.
+    steps_by_type : array [N, M]
+        Probability of type x and departing at step n.
+    survival_by_type : array [N, M]
+        Probability of type x and being active after n steps.
+    remaining : float
+        Probability of all that was not followed to the end: the total error of each of the arrays.
     """
 
     returns_by_type: Floats
     steps_by_type: Floats
     survival_by_type: Floats
-    left: float
+    remaining: float
 
     @property
     def returns(self) -> Floats:
-        """The chance of every number of clicks."""
+        """Probability of every number of clicks, `[C]`."""
         return np.asarray(self.returns_by_type.sum(axis=1))
 
     @property
     def steps(self) -> Floats:
-        """The chance of every number of steps."""
+        """Probability of every number of steps, `[N]`."""
         return np.asarray(self.steps_by_type.sum(axis=1))
 
     @property
     def survival(self) -> Floats:
-        """The chance to be still here after every number of steps."""
+        """Probability of being active after every number of steps, `[N]`."""
         return np.asarray(self.survival_by_type.sum(axis=1))
 
 
 @dataclass(frozen=True)
 class Evaluation(Bounds):
-    """The expected clicks of one user under a policy, with the split by type and the distribution."""
+    """Exact value of a policy: bounds on the expected clicks per user.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Bounds on the expected clicks of one user, rounding errors included.
+    by_type : tuple of Bounds
+        The same for a user of each type.
+    instance : Instance
+    policy : Policy
+    distribution : Distribution
+        Distribution of clicks and steps; computed when it is first read.
+    """
 
     by_type: tuple[Bounds, ...]
     instance: Instance = field(repr=False)
     policy: Policy = field(repr=False)
-    tolerance: float = field(repr=False)
-    nodes: int = field(repr=False)
+    target_gap: float = field(repr=False)
+    max_nodes: int = field(repr=False)
 
     @cached_property
     def distribution(self) -> Distribution:
-        """The distribution of clicks and steps, followed until at most `tolerance` of the users are left."""
-        if isinstance(self.policy, Schedule):
-            leavers, left = _follow_schedule(self.instance, self.policy, self.tolerance, self.nodes)
-        else:
-            leavers, left = follow(self.instance, self.policy, self.tolerance, self.nodes)
+        """Distribution of clicks and steps, followed until at most `gap` of the users remain."""
+        follow = _schedule_distribution if isinstance(self.policy, Schedule) else departure_distribution
+        departures, remaining = follow(self.instance, self.policy, self.target_gap, self.max_nodes)  # type: ignore[arg-type]
         prior = self.instance.normalised_prior
-        returns = leavers.returns[: int(np.argwhere(leavers.returns)[:, 0].max(initial=0)) + 1]
-        return Distribution(
-            returns * prior, np.array(leavers.steps) * prior, np.array(leavers.survival) * prior, left
-        )
+        returns = departures.returns[: int(np.argwhere(departures.returns)[:, 0].max(initial=0)) + 1]
+        steps, survival = np.array(departures.steps), np.array(departures.survival)
+        return Distribution(returns * prior, steps * prior, survival * prior, remaining)
+
+    def describe(self) -> str:
+        """Value of the policy in one sentence.
+
+        Examples
+        --------
+        >>> from departing.policy.schedule import Fixed
+        >>> site = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
+        >>> evaluate(site, Fixed(0)).describe()
+        'A user clicks 0.633333 times on average.'
+        """
+        error = f" (± {self.gap / 2:.1g})" if self.gap > 1e-6 * self.upper else ""
+        return f"A user clicks {self.value:.6g} times on average{error}."
+
+    def summary(self) -> str:
+        """Overview for printing: the value, its gap and the value of each type."""
+        lines = [f"Expected clicks per user: {self.value:.6g} (gap {self.gap:.1e})"]
+        if len(self.by_type) > 1:
+            for name, share, bounds in zip(self.instance.types, self.instance.prior, self.by_type, strict=True):
+                lines.append(f"  type {name} ({share:.3g} of users): {bounds.value:.6g}")
+        return "\n".join(lines)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw the distribution of clicks and the survival curve by type.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.evaluation.plot import draw_distribution
+        from departing.plotting.figures import save
+
+        figure = draw_distribution(self)
+        if path is not None:
+            save(figure, path)
+        return figure
 
 
-def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes: int | None = None) -> Evaluation:
-    """The exact expected clicks of one user under `policy`, as a bracket.
+def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: int | None = None) -> Evaluation:
+    """Compute the exact expected clicks per user under a policy, as bounds.
 
-    Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the graph
-    of counts until what is left, times the most it can still bring, is below the `tolerance`. About `nodes`
-    counts are expanded at most (10⁷ divided by the number of categories unless told); then the bracket reached so far
-    is returned, wider than the tolerance and just as right.
+    Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the count graph
+    until the bounds are at most `gap` apart.
 
+    Parameters
+    ----------
+    instance : Instance
+        Users and categories.
+    policy : Policy
+        Any object with a method `recommend(counts)`.
+    gap : float
+        Largest difference of the bounds, in clicks per user.
+    max_nodes : int, optional
+        Number of counts to expand at most. Then the bounds reached so far are returned, valid but wider than `gap`.
+        [default: 10⁷ divided by the number of categories]
+
+    Returns
+    -------
+    Evaluation
+        Bounds on the value, overall and by type, and the distribution of clicks and steps.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid, or the policy was made for other categories.
+
+    Examples
+    --------
     >>> from departing.policy.schedule import Fixed, Threshold
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
     >>> round(evaluate(blog, Fixed(0)).value, 10)
@@ -88,36 +175,39 @@ def evaluate(instance: Instance, policy: Policy, tolerance: float = 1e-9, nodes:
     """
     check_instance(instance)
     policy = resolve_policy(policy, instance.categories)
-    tolerance = check_float("tolerance", tolerance, 0.0, np.inf)
-    nodes = NODES // instance.n_categories + 1 if nodes is None else check_int("nodes", nodes)
+    gap = check_float("gap", gap, 0.0, np.inf)
+    max_nodes = MAX_NODES // instance.n_categories + 1 if max_nodes is None else check_int("max_nodes", max_nodes)
     if isinstance(policy, Schedule):
         lower, upper = schedule_values(instance, policy)
     else:
-        lower, upper = forward_pass(instance, policy, tolerance, nodes)
+        lower, upper = forward_pass(instance, policy, gap, max_nodes)
     by_type = tuple(Bounds(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
-    shares = instance.normalised_prior
-    low, high = float(shares @ lower), float(shares @ upper)
-    sums = (instance.n_types + 2) * 2.0**-52
-    tiny = UNDERFLOW * 2 * instance.n_types
-    low, high = max(low * (1 - sums) - tiny, 0.0), high * (1 + sums) + tiny
-    return Evaluation(low, high, by_type, instance, policy, tolerance, nodes)
+    prior = instance.normalised_prior
+    low, high = float(prior @ lower), float(prior @ upper)
+    # One rounding for each product and sum over types, and the normalisation of the prior.
+    rounding, underflow = (instance.n_types + 2) * 2.0**-52, UNDERFLOW * 2 * instance.n_types
+    low, high = max(low * (1 - rounding) - underflow, 0.0), high * (1 + rounding) + underflow
+    return Evaluation(low, high, by_type, instance, policy, gap, max_nodes)
 
 
-def _follow_schedule(instance: Instance, policy: Schedule, tolerance: float, nodes: int) -> tuple[Leavers, float]:
-    """As `follow`; a schedule does not look at the counts, so clicks alone need to be told apart."""
-    leavers = Leavers(instance.n_types)
-    here = np.ones((1, instance.n_types))  # [clicks so far, M]
+def _schedule_distribution(
+    instance: Instance, policy: Schedule, gap: float, max_nodes: int
+) -> tuple[Departures, float]:
+    """`departure_distribution` of a schedule, which ignores the counts: users differ by type and clicks only."""
+    departures = Departures(instance.n_types)
+    active = np.ones((1, instance.n_types))  # [clicks so far, M]
     expanded, ends = 0, np.append(np.cumsum([n for _, n in policy.phases]), np.inf)
     for step in count():
-        leavers.survival.append(here.sum(axis=0))
-        left = float(instance.prior @ leavers.survival[-1])
-        if left <= tolerance or expanded >= nodes:
+        departures.survival.append(active.sum(axis=0))
+        remaining = float(instance.prior @ departures.survival[-1])
+        if remaining <= gap or expanded >= max_nodes:
             break
-        chances = instance.outcome_probabilities[policy.phase_categories[np.searchsorted(ends, step, side="right")]]
-        leavers.add(np.arange(len(here)), here * chances[DEPART], here * chances[CLICK_DEPART])
-        expanded += len(here)
-        moved = np.zeros((len(here) + 1, instance.n_types))
-        moved[1:] = here * chances[CLICK]
-        moved[:-1] += here * chances[STAY]
-        here = moved
-    return leavers, left
+        category = policy.phase_categories[np.searchsorted(ends, step, side="right")]
+        probabilities = instance.outcome_probabilities[category]
+        departures.add(np.arange(len(active)), active * probabilities[DEPART], active * probabilities[CLICK_DEPART])
+        expanded += len(active)
+        moved = np.zeros((len(active) + 1, instance.n_types))
+        moved[1:] = active * probabilities[CLICK]
+        moved[:-1] += active * probabilities[STAY]
+        active = moved
+    return departures, remaining

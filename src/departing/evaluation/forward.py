@@ -1,22 +1,20 @@
-"""Pushing weights through merged counts: the exact value and distribution of any policy."""
-
-from typing import Any
+"""Forward passes through the count graph: the exact value and distribution of any policy."""
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW
+from departing.evaluation.traversal import Booleans, first_level, traverse
 from departing.model.counts import Integers, clicks
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended, switch_probability_bounds
+from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
+from departing.policy.protocol import Policy
 
-WIDEST = 2**20
-Booleans = npt.NDArray[np.bool_]
-Weights = npt.NDArray[Any]  # of chances or of users
+# Counts of one level that are followed; the lightest beyond it are truncated. Bounds the memory at
+# 2^20 * 8 * (4 K + M) bytes, at the price of a wider gap.
+MAX_LEVEL_ROWS = 2**20
 
 
-class Leavers:
-    """Chances of leaving after so many clicks and so many steps, for every type: rows of `[M]`."""
+class Departures:
+    """Probabilities, for every type, of departing after each number of clicks and of steps: rows of `[M]`."""
 
     def __init__(self, n_types: int) -> None:
         self.returns = np.zeros((64, n_types))
@@ -24,7 +22,7 @@ class Leavers:
         self.survival: list[Floats] = []
 
     def add(self, clicks_so_far: Integers, departing: Floats, clicking: Floats) -> None:
-        """Users with `clicks_so_far[n]` leave without (`departing[n, M]`) or with a last click (`clicking`)."""
+        """Add users with `clicks_so_far[n]` who depart without (`departing[n, M]`) or with a click (`clicking`)."""
         most = int(clicks_so_far.max(initial=0)) + 1
         while most >= len(self.returns):
             self.returns = np.vstack([self.returns, np.zeros_like(self.returns)])
@@ -33,118 +31,94 @@ class Leavers:
         self.steps.append((departing + clicking).sum(axis=0))
 
 
-class Frontier:
-    """The users who are still here after some steps: their distinct counts and what is at each of them."""
+class Truncation:
+    """Choice of the counts at which a forward pass stops: their errors together stay within `gap`.
 
-    def __init__(self, instance: Instance, weights: Weights) -> None:
-        self.counts = np.zeros((1, instance.n_categories, 4), np.int64)
-        self.weights = weights[None]
-        self._opens = np.asarray((instance.outcome_probabilities[:, :2] > 0).any(axis=2))
+    When `max_nodes` counts have been expanded it stops everywhere.
+    """
 
-    def __len__(self) -> int:
-        return len(self.counts)
+    def __init__(self, gap: float, max_nodes: int) -> None:
+        self.gap, self.max_nodes = gap, max_nodes
+        self.expanded, self.previous = 0, np.inf
 
-    def keep(self, rows: Booleans) -> None:
-        """Drop all other rows."""
-        self.counts, self.weights = self.counts[rows], self.weights[rows]
-
-    def advance(self, categories: Integers, flows: Weights) -> Integers:
-        """Move on by one step: `flows[n, 2, M]` go to the counts after a click and after a stay, `child[n, 2]`."""
-        if len(self.counts) <= 1:  # a chain, as under sure departure: nothing to merge, and no need to import numba
-            outcomes = np.flatnonzero(self._opens[categories].any(axis=0))
-            n = len(outcomes)
-            child = np.full((len(self.counts), 2), -1, np.int64)
-            child[:, outcomes] = rows = np.arange(n)
-            self.counts = self.counts.repeat(n, axis=0)
-            self.counts[rows, categories.repeat(n), outcomes] += 1
-            self.weights = flows[:, outcomes].reshape(n, flows.shape[2])
-            return child
-        from departing.kernels.evaluation.count_graph import expand, gather
-
-        child, children = expand(self.counts, categories, self._opens)
-        self.counts, self.weights = children, gather(child, flows, len(children))
-        return np.asarray(child)
+    def rows(self, errors: Floats, lost: float) -> Booleans:
+        """Rows of a level to stop at, given the error `errors[n]` of stopping there and the error `lost` so far."""
+        total = float(errors.sum())
+        if total + lost <= self.gap or self.expanded >= self.max_nodes:
+            stop = np.ones(len(errors), bool)
+        else:
+            stop = _negligible(errors, total, self.previous, self.gap / 2, lost)
+        self.previous, self.expanded = total, self.expanded + len(errors) - int(stop.sum())
+        return stop
 
 
-def forward_pass(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tuple[Floats, Floats]:
-    """Bounds `[M]` on the expected clicks of every type, pushed through the counts until within `tolerance`.
+def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> tuple[Floats, Floats]:
+    """Bounds `[M]` on the expected clicks of every type, at most `gap` apart on average over the prior.
 
-    What a user of type x brings from here on lies between the worst and the best fixed category, `worst[x]`
-    and `best[x]`; and if another category than the present a is shown with chance at most δ, between
-    `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of showing a for ever. Counts whose
-    bounds are close together, times their weight, are closed with these bounds and not pushed on. When
-    `nodes` counts have been expanded all that is left is.
+    The continuation value of a user of type x lies between those of the worst and the best fixed category, `worst[x]`
+    and `best[x]`; and if another category than the present a is recommended with probability at most δ, between
+    `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always recommending a. Counts whose bounds
+    are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded counts
+    all that remain are.
     """
     best, worst = instance.fixed_values.max(axis=0), instance.fixed_values.min(axis=0)
-    frontier = Frontier(instance, np.ones(instance.n_types))
-    gained, closed = np.zeros(instance.n_types), np.zeros((2, instance.n_types))
-    go, limits = instance.outcome_probabilities[:, [CLICK, STAY]], np.stack([worst, best])
-    expanded, levels, widest, lost, before = 0, 0, 0, 0.0, np.inf
-    while len(frontier):
-        categories = recommended(policy, frontier.counts)
-        moving = frontier.weights * switch_probability_bounds(policy, frontier.counts, instance)
-        share = moving @ (instance.prior * (best - worst))
-        total = float(share.sum())
-        if total + lost <= tolerance or expanded >= nodes:
-            close = np.ones(len(frontier), bool)
-        else:
-            close = negligible(share, total, before, tolerance / 2, lost)
+    gained, stopped, limits = np.zeros(instance.n_types), np.zeros((2, instance.n_types)), np.stack([worst, best])
+    truncation = Truncation(gap, max_nodes)
+    levels, widest, lost = 0, 0, 0.0
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        switching = level.weights * level.switch_bounds
+        errors = switching @ (instance.prior * (best - worst))
+        stop = truncation.rows(errors, lost)
         staying = np.einsum(
-            "nx,nx->x", frontier.weights[close] - moving[close], instance.fixed_values[categories[close]]
+            "nx,nx->x", level.weights[stop] - switching[stop], instance.fixed_values[level.categories[stop]]
         )
-        closed += staying + moving[close].sum(axis=0) * limits
-        lost += float(share[close].sum())
-        frontier.keep(~close)
-        categories = categories[~close]
-        before, levels, expanded = total, levels + 1, expanded + len(frontier)
-        widest = max(widest, len(close))
-        gained += np.einsum("nx,nx->x", frontier.weights, instance.click[categories])
-        frontier.advance(categories, frontier.weights[:, None] * go[categories])
+        stopped += staying + switching[stop].sum(axis=0) * limits
+        lost += float(errors[stop].sum())
+        levels, widest = levels + 1, max(widest, len(level))
+        level.keep(~stop)
+        gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
     # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
-    lost_digits = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
-    lower, upper = (gained + closed[0]) * (1 - rounding), (gained + closed[1]) * (1 + rounding)
-    return np.maximum(lower - lost_digits, 0.0), upper + lost_digits
+    underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
+    lower, upper = (gained + stopped[0]) * (1 - rounding), (gained + stopped[1]) * (1 + rounding)
+    return np.maximum(lower - underflow, 0.0), upper + underflow
 
 
-def follow(instance: Instance, policy: Policy, tolerance: float, nodes: int) -> tuple[Leavers, float]:
-    """How users leave, pushed through the counts until at most `tolerance` of them are left, and that share."""
-    frontier = Frontier(instance, np.ones(instance.n_types))
-    leavers, lost = Leavers(instance.n_types), np.zeros(instance.n_types)
-    go = instance.outcome_probabilities[:, [CLICK, STAY]]
-    expanded, before = 0, np.inf
-    while len(frontier):
-        leavers.survival.append(frontier.weights.sum(axis=0) + lost)
-        share = frontier.weights @ instance.prior
-        total, left = float(share.sum()), float(lost @ instance.prior)
-        if total + left <= tolerance or expanded >= nodes:
-            return leavers, total + left
-        close = negligible(share, total, before, tolerance / 2, left)
-        lost += frontier.weights[close].sum(axis=0)
-        frontier.keep(~close)
-        before, expanded = total, expanded + len(frontier)
-        categories = recommended(policy, frontier.counts)
-        departing = frontier.weights * instance.outcome_probabilities[categories, DEPART]
-        clicking = frontier.weights * instance.outcome_probabilities[categories, CLICK_DEPART]
-        leavers.add(clicks(frontier.counts), departing, clicking)
-        frontier.advance(categories, frontier.weights[:, None] * go[categories])
-    return leavers, float(lost @ instance.prior)
+def departure_distribution(
+    instance: Instance, policy: Policy, gap: float, max_nodes: int
+) -> tuple[Departures, float]:
+    """Distribution of departures, followed until at most `gap` of the users remain, and the share that remains."""
+    departures, lost = Departures(instance.n_types), np.zeros(instance.n_types)
+    truncation = Truncation(gap, max_nodes)
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        departures.survival.append(level.weights.sum(axis=0) + lost)
+        share, remaining = level.weights @ instance.prior, float(lost @ instance.prior)
+        stop = truncation.rows(share, remaining)
+        if stop.all():
+            return departures, float(share.sum()) + remaining
+        lost += level.weights[stop].sum(axis=0)
+        level.keep(~stop)
+        departing = level.weights * instance.outcome_probabilities[level.categories, DEPART]
+        clicking = level.weights * instance.outcome_probabilities[level.categories, CLICK_DEPART]
+        departures.add(clicks(level.counts), departing, clicking)
+    return departures, float(lost @ instance.prior)
 
 
-def negligible(share: Floats, total: float, before: float, budget: float, lost: float) -> Booleans:
-    """The rows to close now: the smallest, within an even part of the budget for each of the levels to come.
+def _negligible(errors: Floats, total: float, previous: float, budget: float, lost: float) -> Booleans:
+    """Rows with the smallest errors, within an even part of the budget for each of the levels to come.
 
-    Rows are told apart by the power of two below their share, which spares sorting them.
+    The number of these is extrapolated from the decrease since the `previous` level. Rows are grouped by the power of
+    two below their error, which avoids sorting them.
     """
     to_come = 1.0
-    if 0 < budget < total < before < np.inf:
-        to_come += np.log(total / budget) / np.log(before / total)
+    if 0 < budget < total < previous < np.inf:
+        to_come += np.log(total / budget) / np.log(previous / total)
     allowance = max(budget - lost, 0.0) / to_come
-    power = np.frexp(share)[1]
-    power[share == 0] = -1100  # below every other
+    power = np.frexp(errors)[1]
+    power[errors == 0] = -1100  # below the exponent of every positive double
     lowest = int(power.min(initial=0))
-    sums = np.bincount(power - lowest, weights=share).cumsum()
+    sums = np.bincount(power - lowest, weights=errors).cumsum()
     rows = np.bincount(power - lowest).cumsum()
     affordable = int(np.searchsorted(sums, allowance, side="right"))
-    needed = int(np.searchsorted(rows, len(share) - WIDEST))
-    return np.asarray(power < lowest + max(affordable, needed + 1 if len(share) > WIDEST else 0))
+    needed = int(np.searchsorted(rows, len(errors) - MAX_LEVEL_ROWS))
+    return np.asarray(power < lowest + max(affordable, needed + 1 if len(errors) > MAX_LEVEL_ROWS else 0))

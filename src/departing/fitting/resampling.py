@@ -7,7 +7,8 @@ import numpy as np
 
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
-from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.instance import DEPART, Floats, Instance
+from departing.model.sampling import sample_outcomes
 
 BATCH_USERS = 2**17  # simulated at a time; bounds memory to 4 MiB of counts per category
 
@@ -52,19 +53,12 @@ class SamplingDesign:
         counts, active = np.zeros((n, k, 4), np.int64), np.arange(n)
         for censoring in self.censoring:
             category = rng.choice(k, len(active), p=self.shown)
-            outcome = sample_outcomes(instance, category, types[active], rng)
+            outcome = sample_outcomes(instance, category, types[active], rng.random(len(active)))
             counts[active, category, outcome] += 1
             active = active[(outcome < DEPART) & (rng.random(len(active)) >= censoring)]
             if not len(active):
                 break
         return merge(counts, np.ones(n, np.int64))
-
-
-def sample_outcomes(instance: Instance, categories: Integers, types: Integers, rng: np.random.Generator) -> Integers:
-    """Draw the outcomes `[n]`, 0 to 3, of showing `categories[n]` to users of `types[n]`."""
-    cumulative = instance.outcome_probabilities.cumsum(axis=1)[categories, :, types]
-    uniforms = rng.random(len(types)) * cumulative[:, -1]
-    return np.asarray(np.minimum((uniforms[:, None] >= cumulative).sum(axis=1), CLICK_DEPART))
 
 
 def resample_users(histories: Histories, rng: np.random.Generator) -> Histories:

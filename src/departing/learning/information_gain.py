@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from departing.evaluation.forward import Frontier
+from departing.evaluation.traversal import first_level, traverse
 from departing.kernels.learning.path_probabilities import path_probabilities
 from departing.learning.posterior import DIFFERENCE_STEP, Mode, stack
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 # Limits of the count graph that information is computed from. Set by hand: 30 steps as in the transition counts (14
@@ -54,29 +54,21 @@ def observed_graph(policy: Policy, instance: Instance) -> tuple[Integers, Intege
     """
     if isinstance(policy, Schedule) and not instance.outcome_probabilities[:, STAY].any():
         return _click_chain(policy, instance)
-    frontier = Frontier(instance, instance.prior)
-    continuing = instance.outcome_probabilities[:, [CLICK, STAY]]
-    categories, children = [], []
-    first = 0
-    for step in range(MAX_STEPS):
-        shown = recommended(policy, frontier.counts)
-        categories.append(shown)
-        n = len(frontier)
-        child = frontier.advance(shown, frontier.weights[:, None] * continuing[shown])
-        kept = (frontier.weights.sum(axis=1) >= MIN_REACH) & (step + 1 < MAX_STEPS) & (first + n < MAX_NODES)
-        index = np.where(kept, np.cumsum(kept) - 1 + first + n, -1)
-        children.append(np.where(child >= 0, np.append(index, -1)[child], -1))
-        frontier.keep(kept)
-        first += n
-        if not len(frontier):
-            break
+    categories, children, first = [], [], 0
+    for level in traverse(first_level(instance, policy, instance.prior)):
+        categories.append(level.categories)
+        first += len(level)
+        reach = level.next.weights.sum(axis=1)
+        kept = (reach >= MIN_REACH) & (level.next.step < MAX_STEPS) & (first < MAX_NODES)
+        index = np.where(kept, first + np.cumsum(kept) - 1, -1)
+        children.append(np.where(level.child >= 0, np.append(index, -1)[level.child], -1))
+        level.next.keep(kept)
     return np.concatenate(categories), np.concatenate(children)
 
 
 def _click_chain(policy: Schedule, instance: Instance) -> tuple[Integers, Integers]:
     """Return the same graph where departure is sure and the only path is from click to click."""
-    ends = np.cumsum([0, *(steps for _, steps in policy.phases)])
-    shown = policy.phase_categories[np.searchsorted(ends[1:], np.arange(MAX_STEPS), side="right")]
+    shown = policy.first_categories(MAX_STEPS)
     clicks = instance.outcome_probabilities[shown, CLICK]
     reach = np.cumprod(np.vstack([instance.prior, clicks]), axis=0).sum(axis=1)[:MAX_STEPS]
     n = max(int((reach >= MIN_REACH).argmin()) if reach[-1] < MIN_REACH else MAX_STEPS, 1)

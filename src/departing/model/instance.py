@@ -111,6 +111,11 @@ class Instance:
         return _frozen(np.stack([p * (1 - last), (1 - p) * (1 - dep), (1 - p) * dep, p * last], axis=1))
 
     @cached_property
+    def cumulative_outcome_probabilities(self) -> Floats:
+        """Cumulative sums of the outcome probabilities but for the last, which is 1: `[K, 3, M]`."""
+        return np.asarray(self.outcome_probabilities.cumsum(axis=1)[:, :3])
+
+    @cached_property
     def log_outcome_probabilities(self) -> Floats:
         """Logarithms of `chances`, right also where a chance is near 0 or 1; minus infinity where it is 0."""
         with np.errstate(divide="ignore"):

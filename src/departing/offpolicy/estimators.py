@@ -307,7 +307,7 @@ def _mean_estimate(returns: Floats, added: float, least: float, z: float, ess: f
 
 def _overlap(returns: ImportanceReturns, continuation: ContinuationValues) -> tuple[Overlap, ...]:
     """Overlap at every step that some user reaches."""
-    clicks = np.array([level.earned for level in continuation.levels])
+    clicks = np.array([level.gained for level in continuation.levels])
     share = np.zeros(max(len(returns.users), len(clicks)))
     share[: len(clicks)] = clicks / clicks.sum() if clicks.sum() > 0 else 0.0
     return tuple(Overlap(t, int(n), float(returns.ess[t]), float(share[t])) for t, n in enumerate(returns.users) if n)

@@ -119,7 +119,7 @@ def _follow(
         clicked = (outcome == CLICK) | (outcome == CLICK_DEPART)
         stayed = np.where(clicked, CLICK, STAY)  # the next counts of a user who does not depart
         counts[np.arange(len(user)), chunk.category[at], stayed] += 1
-        node = continuation.after(t, node, stayed)
+        node = continuation.child_rows(t, node, stayed)
         beliefs = posterior(log_weights(instance, counts), instance.prior)
         next_value = (beliefs * continuation.values(t + 1, node, counts)).sum(axis=1)
         next_value = np.where(outcome >= DEPART, 0.0, next_value)

@@ -79,6 +79,10 @@ class Schedule(SerializablePolicy, ABC):
         chosen = np.asarray(self.phase_categories[self._phase(given)])
         return choose_allowed(chosen, given, allowed, self._instead, self.category_names)
 
+    def first_categories(self, steps: int) -> Integers:
+        """Categories recommended at the first steps, `[steps]`."""
+        return np.asarray(self.phase_categories[np.searchsorted(self._phase_ends, np.arange(steps), side="right")])
+
     def _phase(self, counts: Integers) -> Integers:
         return np.asarray(np.searchsorted(self._phase_ends, steps(counts), side="right"))
 

@@ -13,9 +13,9 @@ from departing.model.counts import Integers, clicks, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Instance
 from departing.simulation.automaton import automaton, counts_like
-from departing.simulation.reference import Finished, Users, play
-from departing.simulation.regret_curve import Piece, RegretCurve, checkpoints_of
-from departing.simulation.run import Progress, Run, add_up, total
+from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
+from departing.simulation.run import Run, UsersProgress, exact_total, merge_values
 
 BATCH = 2**16  # users per call of the kernel: bounds memory, and the call costs nothing beside so many users
 Words = npt.NDArray[np.uint64]
@@ -23,9 +23,9 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive users before checkpoint `stretch`: policies, clicks, total steps, and final counts if kept."""
+    """Consecutive users before checkpoint `interval`: policies, clicks, total steps, and final counts if kept."""
 
-    stretch: int
+    interval: int
     chosen: Integers
     returns: Integers
     steps: int
@@ -58,55 +58,57 @@ class Arms:
     def __init__(self, instance: Instance, learner: SupportsArms, users: int, seed: int) -> None:
         self.instance, self.users, self.seed = instance, users, seed
         self.policies = learner.policies
-        self.checkpoints = checkpoints_of(users)
+        self.checkpoints = log_checkpoints(users)
         self.graphs = PolicyGraphs(instance, learner, users)
         self.root = np.random.SeedSequence([seed, 5]).generate_state(1, np.uint64)[0]
         self.statistics = learner.statistics()
         self.initial = self.statistics.copy()
 
-    def run(self, progress: Progress) -> Run:
+    def run(self, progress: UsersProgress) -> Run:
         """Simulate all users and update the learner; histories are computed by a second run when requested."""
         gained = np.zeros(len(self.checkpoints), np.int64)
         pulled = np.zeros((len(self.checkpoints), len(self.policies)), np.int64)
         values, users, made = np.empty(0, np.int64), np.empty(0, np.int64), 0
         for batch in self._batches(self.statistics, False):
-            gained[batch.stretch] += batch.returns.sum()
-            pulled[batch.stretch] += np.bincount(batch.chosen, minlength=len(self.policies))
+            gained[batch.interval] += batch.returns.sum()
+            pulled[batch.interval] += np.bincount(batch.chosen, minlength=len(self.policies))
             distinct, multiplicity = _histogram(batch.returns)
-            values, users = add_up([values, distinct], [users, multiplicity])
+            values, users = merge_values([values, distinct], [users, multiplicity])
             made += batch.steps
             progress(len(batch.chosen))
-        pieces = [Piece(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)]
+        segments = [
+            PolicySegment(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)
+        ]
         return Run(
             users=self.users,
-            clicks=total(values, users),
+            clicks=exact_total(values, users),
             steps=made,
             truncated=0,
             engine="arms",
             seed=self.seed,
             returns=values,
             returns_users=users,
-            _replay=self.histories,
-            course=RegretCurve(self.instance, self.checkpoints, gained.cumsum(), pieces),
+            regret_curve=RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments),
+            _count_histories=self.histories,
         )
 
     def histories(self) -> Histories:
         """Return the histories of the run, by repeating it."""
-        finished = Finished()
+        finished = FinishedUsers()
         for batch in self._batches(self.initial.copy(), True):
             finished.add(*merge(batch.counts, np.ones(len(batch.counts), np.int64)))
         return finished.histories(self.instance.n_categories)
 
     def _batches(self, statistics: ArmStatistics, keep_counts: bool) -> Iterator[Batch]:
         words, arrived = stream(self.root, np.uint64(0)), 0
-        for stretch, checkpoint in enumerate(self.checkpoints.tolist()):
+        for interval, checkpoint in enumerate(self.checkpoints.tolist()):
             while arrived < checkpoint:
                 n = min(checkpoint - arrived, BATCH)
-                yield self._run_batch(statistics, words, stretch, arrived, n, keep_counts)
+                yield self._run_batch(statistics, words, interval, arrived, n, keep_counts)
                 arrived += n
 
     def _run_batch(
-        self, learned: ArmStatistics, words: Words, stretch: int, arrived: int, n: int, keep_counts: bool
+        self, learned: ArmStatistics, words: Words, interval: int, arrived: int, n: int, keep_counts: bool
     ) -> Batch:
         """Simulate the next n users after `arrived` others."""
         chosen, returns = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -123,7 +125,7 @@ class Arms:
                 kept[:] = final if keep_counts else kept
                 record_return(learned.pulls, learned.clicks, learned.totals, chosen[done], returns[done])
                 done, made = done + 1, made + more
-        return Batch(stretch, chosen, returns, made, counts)
+        return Batch(interval, chosen, returns, made, counts)
 
     def _finish(self, arm: int, word: int, counts: Integers, user: int) -> tuple[Integers, int]:
         """Simulate a user at an exit of a graph to the end by the reference loop: final counts, and steps made."""
@@ -132,7 +134,7 @@ class Arms:
             counts = counts_like(self.graphs.counts[[node]], np.array([word >> 32]))
         arriving = [Users(np.array([user]), np.array([x]), counts.copy())]
         nobody = Users(np.empty(0, np.int64), np.empty(0, np.int64), counts[:0])
-        finished, rng = Finished(), np.random.default_rng([self.seed, 6, user])
+        finished, rng = FinishedUsers(), np.random.default_rng([self.seed, 6, user])
         policy = self.policies[arm]
         play(self.instance, policy, lambda _: arriving.pop() if arriving else nobody, rng, 1, None, finished)
         final = finished.rows[0]

@@ -1,4 +1,4 @@
-"""Two policies on common random numbers."""
+"""`compare`: two policies on common random numbers."""
 
 import math
 from dataclasses import dataclass
@@ -7,19 +7,30 @@ import numpy as np
 
 from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
+from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, recommended, resolve_policy
-from departing.simulation.reference import draw_outcomes, draw_types
-from departing.simulation.run import Progress, add_up, normal_interval, standard_error, total
+from departing.simulation.run import UsersProgress, exact_total, merge_values, normal_interval, standard_error
 
-BATCH = 2**16
+BATCH_USERS = 2**16  # played together: amortises the cost of NumPy calls; the counts take 64 K bytes a user
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many more clicks per user the first policy brings than the second, on the same users.
+    """Difference of the clicks per user of two policies, on the same users.
 
-    `stderr` is the standard error of `difference`; `unpaired_stderr` what it would be on different users.
+    Attributes
+    ----------
+    users : int
+        Number of users.
+    first, second : float
+        Clicks per user of each policy.
+    difference : float
+        `first - second`.
+    stderr : float
+        Standard error of the difference.
+    unpaired_stderr : float
+        Standard error that the difference would have on different users.
     """
 
     users: int
@@ -30,8 +41,30 @@ class Comparison:
     unpaired_stderr: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The confidence interval of the difference, by the normal approximation."""
+        """Confidence interval of the difference, by the normal approximation."""
         return normal_interval(self.difference, self.stderr, confidence)
+
+    def describe(self) -> str:
+        """Difference in one sentence."""
+        low, high = self.interval()
+        more = "more" if self.difference >= 0 else "fewer"
+        return (
+            f"The first policy gets {abs(self.difference):.3g} clicks per user {more} than the second "
+            f"(95 % interval of the difference {low:.3g} to {high:.3g})."
+        )
+
+    def summary(self) -> str:
+        """Overview for printing: clicks per user of both policies and their difference."""
+        low, high = self.interval()
+        return "\n".join(
+            [
+                f"Users: {self.users:,}",
+                f"Clicks per user of the first policy: {self.first:.6g}",
+                f"Clicks per user of the second policy: {self.second:.6g}",
+                f"Difference: {self.difference:.4g} ± {self.stderr:.2g} (95 % interval {low:.4g} to {high:.4g})",
+                f"Standard error on different users: {self.unpaired_stderr:.2g}",
+            ]
+        )
 
 
 def compare(
@@ -42,10 +75,37 @@ def compare(
     seed: int = 0,
     *,
     max_steps: int | None = None,
-    progress: Progress | None = None,
+    progress: UsersProgress | None = None,
 ) -> Comparison:
-    """Play the same users under both policies: the same types, and the same luck at every step.
+    """Compare two policies on the same users: the same types, and the same random number at every step.
 
+    Parameters
+    ----------
+    instance : Instance
+        Users and categories.
+    first, second : Policy
+        Policies to compare.
+    users : int
+        Number of users.
+    seed : int
+        Seed of all random numbers.
+    max_steps : int, optional
+        Number of steps after which users are truncated.
+    progress : callable, optional
+        Called with the number of users who finished since the last call.
+
+    Returns
+    -------
+    Comparison
+        Difference of the clicks per user, with its standard error.
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid.
+
+    Examples
+    --------
     >>> from departing.policy.schedule import Fixed, Threshold
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
     >>> result = compare(blog, Fixed(1), Threshold(first=1, steps=6, then=0), users=10**5)
@@ -56,18 +116,19 @@ def compare(
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     max_steps = check_max_steps(instance, max_steps)
     first, second = (resolve_policy(policy, instance.categories) for policy in (first, second))
-    none = np.empty(0, np.int64)
-    seen = [(none, none)] * 3  # how often each return of the first, of the second, and each difference occurred
-    for batch, start in enumerate(range(0, users, BATCH)):
+    empty = np.empty(0, np.int64)
+    # Distinct returns of the first policy, of the second, and differences; with the number of users with each.
+    samples = [(empty, empty)] * 3
+    for batch, start in enumerate(range(0, users, BATCH_USERS)):
         rng = np.random.default_rng([seed, 5, batch])
-        one, two = _play_pair(instance, (first, second), min(BATCH, users - start), rng, max_steps)
+        one, two = _play_pair(instance, (first, second), min(BATCH_USERS, users - start), rng, max_steps)
         for i, new in enumerate((one, two, one - two)):
-            values, times = seen[i]
-            seen[i] = add_up([values, new], [times, np.ones_like(new)])
+            values, multiplicity = samples[i]
+            samples[i] = merge_values([values, new], [multiplicity, np.ones_like(new)])
         if progress is not None:
             progress(len(one))
-    means = [total(values, times) / users for values, times in seen]
-    errors = [standard_error(values, times) for values, times in seen]
+    means = [exact_total(*sample) / users for sample in samples]
+    errors = [standard_error(*sample) for sample in samples]
     return Comparison(users, means[0], means[1], means[2], errors[2], math.hypot(*errors[:2]))
 
 
@@ -78,21 +139,20 @@ def _play_pair(
     rng: np.random.Generator,
     max_steps: int | None,
 ) -> Integers:
-    """The clicks `[2, n]` of n users under either policy, one uniform number a user and step for both."""
-    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
-    types = draw_types(instance, n, rng)
+    """Clicks `[2, n]` of n users under each policy, with one uniform number a user and step for both."""
+    types = sample_types(instance, n, rng)
     counts = np.zeros((2, n, instance.n_categories, 4), np.int64)
-    here = np.ones((2, n), bool)
+    active = np.ones((2, n), bool)
     step = 0
-    while here.any() and step != max_steps:
-        someone = np.flatnonzero(here.any(axis=0))
+    while active.any() and step != max_steps:
+        either = np.flatnonzero(active.any(axis=0))
         uniforms = np.zeros(n)
-        uniforms[someone] = rng.random(len(someone))
+        uniforms[either] = rng.random(len(either))
         for i, policy in enumerate(policies):
-            rows = np.flatnonzero(here[i])
+            rows = np.flatnonzero(active[i])
             categories = recommended(policy, counts[i, rows])
-            outcomes = draw_outcomes(cumulative, categories, types[rows], uniforms[rows])
+            outcomes = sample_outcomes(instance, categories, types[rows], uniforms[rows])
             counts[i, rows, categories, outcomes] += 1
-            here[i, rows[outcomes >= DEPART]] = False
+            active[i, rows[outcomes >= DEPART]] = False
         step += 1
     return clicks(counts)

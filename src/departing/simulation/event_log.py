@@ -1,4 +1,4 @@
-"""Writing a run as an event log, a row for every recommendation, without holding it in memory."""
+"""Event log of a run: a row for every recommendation, written without holding it in memory."""
 
 import os
 import tempfile
@@ -15,15 +15,15 @@ from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
 from departing.simulation.reference import Record
 
-CHUNK = 2**20
+CHUNK_EVENTS = 2**20  # events collected before they go to the database: about 40 MB
 FORMATS = {".parquet": "FORMAT parquet, COMPRESSION zstd", ".csv": "FORMAT csv, HEADER true"}
 
 
 @contextmanager
 def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Record]:
-    """A function to record events with; they are at `path` when the context ends well, and nowhere if not.
+    """Context with a function that records events; the file appears at `path` only if the context succeeds.
 
-    Columns: user and time (whole numbers from 0), category (its name), clicked, departed.
+    Columns: user and time (integers from 0), category (its name), clicked, departed.
     """
     form = format_of(path)
     with atomic_write(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
@@ -40,14 +40,14 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """How to write a file with the ending of `path`, in DuckDB's words."""
+    """COPY options of DuckDB for the suffix of `path`."""
     return FORMATS[check_suffix(path, tuple(FORMATS))]
 
 
 def copy_out(
     database: duckdb.DuckDBPyConnection, table: str, part: Path, form: str, path: str | os.PathLike[str]
 ) -> None:
-    """Write a table to the file `part`, which becomes `path`."""
+    """Write a table to the temporary file `part` of `path`."""
     try:
         _execute(database, f"COPY {table} TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
     except duckdb.Error as error:
@@ -59,7 +59,7 @@ def _unwritable(path: str | os.PathLike[str], error: duckdb.Error) -> InputError
 
 
 def _execute(database: duckdb.DuckDBPyConnection, query: str, values: list[object] | None = None) -> None:
-    """Run a query; Ctrl-C stays what it is, though the database turns it into an error of its own."""
+    """Run a query; raise KeyboardInterrupt on Ctrl-C, which DuckDB turns into an error of its own."""
     try:
         database.execute(query, values)
     except RuntimeError as error:
@@ -69,7 +69,7 @@ def _execute(database: duckdb.DuckDBPyConnection, query: str, values: list[objec
 
 
 class _Writer:
-    """Collects events into chunks for the database."""
+    """Buffer that moves events into the database in chunks."""
 
     def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance) -> None:
         self.database, self.names, self.waiting = database, list(instance.categories), 0
@@ -80,14 +80,14 @@ class _Writer:
         )
 
     def record(self, users: Integers, time: int, categories: Integers, outcomes: Integers) -> None:
-        """One recommendation to each of `users`."""
+        """Record one recommendation to each of `users`."""
         self.events.append((users.copy(), np.full(len(users), time), categories, outcomes))
         self.waiting += len(users)
-        if self.waiting >= CHUNK:
+        if self.waiting >= CHUNK_EVENTS:
             self.flush()
 
     def flush(self) -> None:
-        """Move the events waiting into the database."""
+        """Move the buffered events into the database."""
         if not self.events:
             return
         user, time, category, outcome = (np.concatenate(column) for column in zip(*self.events, strict=True))

@@ -1,6 +1,7 @@
-"""One user as a Gymnasium environment, and many at once.
+"""Gymnasium environments: one user, and many users in parallel.
 
-Importing this module registers `departing/User-v0`; the observation is the user's counts and nothing else.
+Importing this module registers `departing/User-v0`. The observation is the counts of the user, `[K, 4]`, the action a
+category.
 
 >>> import gymnasium, departing.simulation.gym
 >>> from departing.model.instance import Instance
@@ -21,8 +22,8 @@ import numpy.typing as npt
 from departing.model.counts import Integers, steps
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import check_int
-from departing.simulation.reference import draw_outcomes, draw_types
 
 try:
     import gymnasium
@@ -37,37 +38,35 @@ ID = "departing/User-v0"
 Booleans = npt.NDArray[np.bool_]
 
 
-class _Crowd:
-    """Users in step with each other: the part both environments share."""
+class _UserBatch:
+    """Users who make their steps together: the part that both environments share."""
 
     def __init__(self, instance: Instance | str | os.PathLike[str], max_steps: int | None, n: int) -> None:
         self.instance = instance if isinstance(instance, Instance) else Instance.load(instance)
         self.max_steps = None if max_steps is None else check_int("max_steps", max_steps)
-        self.cumulative = self.instance.outcome_probabilities.cumsum(axis=1)[:, :3]
         self.types = np.zeros(n, np.int64)
         self.counts = np.zeros((n, self.instance.n_categories, 4), np.int64)
 
     def spaces(self) -> tuple["gymnasium.Space[Any]", "gymnasium.Space[Any]"]:
-        """The spaces of one user: counts to see, categories to recommend."""
-        most = np.iinfo(np.int64).max
-        box = gymnasium.spaces.Box(0, most, self.counts.shape[1:], np.int64)
+        """Observation and action space of one user: counts and categories."""
+        box = gymnasium.spaces.Box(0, np.iinfo(np.int64).max, self.counts.shape[1:], np.int64)
         return box, gymnasium.spaces.Discrete(self.instance.n_categories)
 
     def arrive(self, rows: Booleans, rng: np.random.Generator) -> None:
-        """New users in `rows`."""
-        self.types[rows] = draw_types(self.instance, int(rows.sum()), rng)
+        """Start new users in `rows`."""
+        self.types[rows] = sample_types(self.instance, int(rows.sum()), rng)
         self.counts[rows] = 0
 
     def step(self, rows: Booleans, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Booleans, Booleans]:
-        """Recommend `actions[n]` to the users in `rows`: rewards, who departed, who is no longer looked at."""
+        """Recommend `actions[n]` to the users in `rows`: rewards, terminated and truncated, `[n]` each."""
         if actions.shape != rows.shape:
             raise InputError(f"actions have shape {actions.shape}; expected {rows.shape}, one for every user.")
         if actions.dtype.kind not in "iu" or not self._known(actions[rows]):
             raise InputError(
-                f"action is {actions!s:.80}; expected whole numbers from 0 to {self.instance.n_categories - 1}."
+                f"action is {actions!s:.80}; expected integers from 0 to {self.instance.n_categories - 1}."
             )
         uniforms = rng.random(int(rows.sum()))
-        outcomes = draw_outcomes(self.cumulative, actions[rows], self.types[rows], uniforms)
+        outcomes = sample_outcomes(self.instance, actions[rows], self.types[rows], uniforms)
         self.counts[np.flatnonzero(rows), actions[rows], outcomes] += 1
         rewards, terminated, truncated = np.zeros(len(rows)), np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         rewards[rows] = (outcomes == CLICK) | (outcomes == CLICK_DEPART)
@@ -81,10 +80,19 @@ class _Crowd:
 
 
 class UserEnv(gymnasium.Env[Integers, Any]):
-    """One user: `step(category)` rewards a click with 1, terminates when the user departs.
+    """Environment of one user; an episode is one visit.
 
-    `instance` may be a path. Episodes are truncated after `max_steps`. The hidden type is in `info["type"]`
-    only if `reveal_type` is set.
+    The observation is the counts of the user, int64 `[K, 4]`; the action is a category, 0 to K - 1. A click has
+    reward 1. The episode terminates when the user departs.
+
+    Parameters
+    ----------
+    instance : Instance or path
+        Users and categories, or a file to load them from.
+    max_steps : int, optional
+        Number of steps after which the episode is truncated.
+    reveal_type : bool
+        Put the hidden type of the user into `info["type"]`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the base class defines it so
@@ -95,33 +103,47 @@ class UserEnv(gymnasium.Env[Integers, Any]):
         max_steps: int | None = None,
         reveal_type: bool = False,
     ) -> None:
-        self._crowd = _Crowd(instance, max_steps, 1)
+        self._batch = _UserBatch(instance, max_steps, 1)
         self._reveal, self._over = reveal_type, True
-        self.observation_space, self.action_space = self._crowd.spaces()
+        self.observation_space, self.action_space = self._batch.spaces()
 
     def _info(self) -> dict[str, Any]:
-        return {"type": int(self._crowd.types[0])} if self._reveal else {}
+        return {"type": int(self._batch.types[0])} if self._reveal else {}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Integers, dict[str, Any]]:
-        """A new user."""
+        """Start a new user; returns the observation and `info`."""
         super().reset(seed=seed)
-        self._crowd.arrive(np.ones(1, bool), self.np_random)
+        self._batch.arrive(np.ones(1, bool), self.np_random)
         self._over = False
-        return self._crowd.counts[0].copy(), self._info()
+        return self._batch.counts[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[Integers, float, bool, bool, dict[str, Any]]:
-        """Recommend a category."""
+        """Recommend a category; returns observation, reward, terminated, truncated and `info`."""
         if self._over:
-            raise InputError("There is no user here; call reset() before step().")
-        rewards, terminated, truncated = self._crowd.step(np.ones(1, bool), np.asarray([action]), self.np_random)
+            raise InputError("The episode is over; call reset() before step().")
+        rewards, terminated, truncated = self._batch.step(np.ones(1, bool), np.asarray([action]), self.np_random)
         self._over = bool(terminated[0] or truncated[0])
-        return self._crowd.counts[0].copy(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), self._info()
+        return self._batch.counts[0].copy(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), self._info()
 
 
 class UserVectorEnv(VectorEnv[Integers, Any, Any]):
-    """Many users side by side; one who is over is replaced by a new user at the next step."""
+    """Environment of many users in parallel; at the step after an episode ends a new user takes the place.
+
+    Observations are `[num_envs, K, 4]`, actions, rewards, terminated and truncated `[num_envs]`; see UserEnv.
+
+    Parameters
+    ----------
+    instance : Instance or path
+        Users and categories, or a file to load them from.
+    num_envs : int
+        Number of users in parallel.
+    max_steps : int, optional
+        Number of steps after which an episode is truncated.
+    reveal_type : bool
+        Put the hidden types of the users into `info["type"]`, `[num_envs]`.
+    """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
@@ -133,33 +155,33 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
         reveal_type: bool = False,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs)
-        self._crowd = _Crowd(instance, max_steps, self.num_envs)
+        self._batch = _UserBatch(instance, max_steps, self.num_envs)
         self._reveal, self._over = reveal_type, np.ones(self.num_envs, bool)
-        self.single_observation_space, self.single_action_space = self._crowd.spaces()
+        self.single_observation_space, self.single_action_space = self._batch.spaces()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def _info(self) -> dict[str, Any]:
-        return {"type": self._crowd.types.copy()} if self._reveal else {}
+        return {"type": self._batch.types.copy()} if self._reveal else {}
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Integers, dict[str, Any]]:
-        """New users everywhere."""
+        """Start new users everywhere; returns the observations and `info`."""
         if isinstance(seed, list):
-            raise InputError("seed is a list; the users share one generator, so one seed is enough.")
+            raise InputError("seed is a list; expected one integer, because all users share one generator.")
         super().reset(seed=seed)
-        self._crowd.arrive(np.ones(self.num_envs, bool), self.np_random)
+        self._batch.arrive(np.ones(self.num_envs, bool), self.np_random)
         self._over[:] = False
-        return self._crowd.counts.copy(), self._info()
+        return self._batch.counts.copy(), self._info()
 
     def step(self, actions: Any) -> tuple[Integers, Floats, Booleans, Booleans, dict[str, Any]]:
-        """Recommend a category to every user; those who were over become new users instead."""
+        """Recommend a category to every user; where the episode is over a new user starts instead."""
         over = self._over.copy()
-        rewards, terminated, truncated = self._crowd.step(~over, np.asarray(actions), self.np_random)
-        self._crowd.arrive(over, self.np_random)
+        rewards, terminated, truncated = self._batch.step(~over, np.asarray(actions), self.np_random)
+        self._batch.arrive(over, self.np_random)
         self._over = terminated | truncated
-        return self._crowd.counts.copy(), rewards, terminated, truncated, self._info()
+        return self._batch.counts.copy(), rewards, terminated, truncated, self._info()
 
 
 if ID not in gymnasium.registry:

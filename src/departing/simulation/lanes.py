@@ -1,4 +1,9 @@
-"""Single steps at full speed: the policy's graph, followed by many users in flight at once."""
+"""Lanes engine: single steps at full speed, many users in lockstep through the automaton of a policy.
+
+A *lane* is a place for one user; a kernel advances all lanes by one step in turn, as in vector processors, and puts
+the next user into a lane whose user has departed. Users whose counts are not in the automaton leave it at an *exit*
+and are played to the end by the reference engine.
+"""
 
 import threading
 from collections import deque
@@ -15,38 +20,42 @@ from departing.kernels.simulation.lanes import LOW, enqueue, run_lanes, tally_cl
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, DEPART, Instance
+from departing.model.sampling import sample_type_counts
 from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
-from departing.simulation.reference import Finished, Users, deal_types, play
-from departing.simulation.run import Progress, Run, add_up, quiet, run_from_histories, total
+from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.regret_curve import RegretCurve
+from departing.simulation.run import Run, UsersProgress, exact_total, merge_values, no_progress
 
-BLOCK = 2**18  # users a block: fixed, so that the number of threads does not change what happens
-CAP = 2**10
-PARKED = 2**15
+# Users of a block: fixed, so that the number of threads does not change the result. Larger blocks need more memory
+# (16 bytes a user and thread), smaller ones more calls.
+BLOCK_USERS = 2**18
+HISTOGRAM_SIZE = 2**10  # numbers of clicks counted in the kernel; users with more are counted one by one
+EXIT_BATCH = 2**15  # users at exits who are played to the end together: amortises the cost of NumPy calls
 Words = npt.NDArray[np.uint64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Block:
-    """What became of the users of one block.
+class LanesBlock:
+    """Result of one block of users.
 
-    Those who left inside the graph: `returns_users[c]` of them with c clicks, and `many` with more than fit
-    there. Those who came to an exit: `types` and `counts`. `steps` are those of all up to there. With
-    `final`, the counts of those who left inside the graph.
+    Of the users who departed inside the automaton `returns_users[c]` had c clicks, and `many_clicks` are the clicks
+    of those with more than fit there; `final` are their counts, if these are kept. `exit_types` and `exit_counts`
+    describe the users at exits. `steps` are the steps of all up to there.
     """
 
     returns_users: Integers
-    many: Integers
-    types: Integers
-    counts: Integers
+    many_clicks: Integers
+    exit_types: Integers
+    exit_counts: Integers
     steps: int
     users: int
     final: Integers | None
 
 
 class Lanes:
-    """A run of the lanes engine: every block of it can be played on any thread, any number of times."""
+    """Run of the lanes engine; every block can be played on any thread, any number of times."""
 
     def __init__(
         self,
@@ -61,11 +70,11 @@ class Lanes:
         self.open_users, self.max_steps = open_users, max_steps
         self.graph: Automaton = automaton(instance, policy, users, max_steps)
         self.table = self.graph.table(instance)
-        self.shown = np.repeat(self.graph.category, instance.n_types)  # by state
+        self.category = np.repeat(self.graph.category, instance.n_types)  # by state
         self.root = np.random.SeedSequence([seed, 2]).generate_state(1, np.uint64)[0]
         # Users do not influence each other, so the order of types is free: all of one type, then the next.
-        self.type_ends = deal_types(instance, users, np.random.default_rng([seed, 2])).cumsum()
-        self.blocks = -(-users // BLOCK)
+        self.type_ends = sample_type_counts(instance, users, np.random.default_rng([seed, 2])).cumsum()
+        self.blocks = -(-users // BLOCK_USERS)
         self._local = threading.local()
 
     def __getstate__(self) -> dict[str, object]:
@@ -74,141 +83,140 @@ class Lanes:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _local=threading.local())
 
-    def run(self, threads: int, progress: Progress) -> Run:
-        """The run; its histories are counted when they are asked for."""
-        histogram, made, before, parked = np.zeros(CAP, np.int64), 0, 0, Finished()
+    def run(self, threads: int, progress: UsersProgress) -> Run:
+        """Play all blocks; histories are counted when they are first read."""
+        histogram, n_steps, finished = np.zeros(HISTOGRAM_SIZE, np.int64), 0, FinishedUsers()
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
-        for block in self.finish(self.run_blocks(threads, False, progress), parked, progress):
+        for block in self.finish(self.run_blocks(threads, False, progress), finished, progress):
             histogram += block.returns_users
-            made += block.steps
-            if len(block.many):
-                many, many_users = add_up([many, block.many], [many_users, np.ones_like(block.many)])
-            if len(block.types):
-                before += int(steps(block.counts).sum())
-        rest = run_from_histories(parked.histories(self.instance.n_categories), "lanes", self.seed)
-        returns, users = add_up([np.arange(CAP), many, rest.returns], [histogram, many_users, rest.returns_users])
+            n_steps += block.steps - int(steps(block.exit_counts).sum())
+            if len(block.many_clicks):
+                ones = np.ones_like(block.many_clicks)
+                many, many_users = merge_values([many, block.many_clicks], [many_users, ones])
+        late = finished.histories(self.instance.n_categories)  # of users who came to an exit
+        returns, users = merge_values(
+            [np.arange(HISTOGRAM_SIZE), many, late.clicks], [histogram, many_users, late.multiplicity]
+        )
+        n_clicks = exact_total(returns, users)
         return Run(
             users=self.users,
-            clicks=total(returns, users),
-            steps=made + rest.steps - before,
-            truncated=rest.truncated,
+            clicks=n_clicks,
+            steps=n_steps + exact_total(late.steps, late.multiplicity),
+            truncated=int(late.multiplicity[late.censored].sum()),
             engine="lanes",
             seed=self.seed,
             returns=returns,
             returns_users=users,
-            _replay=partial(self.histories, threads),
+            regret_curve=RegretCurve.of_policy(self.instance, self.policy, self.users, n_clicks),
+            _count_histories=partial(self.histories, threads),
         )
 
     def histories(self, threads: int) -> Histories:
-        """The histories of the run, by playing it again and counting."""
-        finished = Finished()
-        for block in self.finish(self.run_blocks(threads, True, quiet), finished, quiet):
+        """Histories of the run, by playing it again and counting."""
+        finished = FinishedUsers()
+        for block in self.finish(self.run_blocks(threads, True, no_progress), finished, no_progress):
             if block.final is not None:
                 finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
         return finished.histories(self.instance.n_categories)
 
-    def play(self, index: int, keep_counts: bool) -> Block:
+    def play(self, index: int, keep_counts: bool) -> LanesBlock:
         """Play block `index`."""
-        share = np.diff(np.clip(self.type_ends, index * BLOCK, (index + 1) * BLOCK), prepend=index * BLOCK)
-        users = int(share.sum())
+        start = index * BLOCK_USERS
+        users_by_type = np.diff(np.clip(self.type_ends, start, start + BLOCK_USERS), prepend=start)
+        users = int(users_by_type.sum())
         lanes = np.empty(min(self.open_users, users), np.uint64)
         order = np.empty(users if keep_counts else 0, np.int64)
         tally = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
         seats = np.arange(len(lanes))
-        words, aside, histogram = self._memory()
-        enqueue(share, words, lanes)
-        made = run_lanes(
-            self.root, np.uint64(index), self.table, users, words, lanes, self.shown, seats, order, tally
+        words, aside, histogram = self._buffers()
+        enqueue(users_by_type, words, lanes)
+        n_steps = run_lanes(
+            self.root, np.uint64(index), self.table, users, words, lanes, self.category, seats, order, tally
         )
         words = words[:users]
         last = self._last_clicks(words, index)
         if last is not None:
             words += last.astype(np.uint64) << np.uint64(32)
-        aside = aside[: tally_clicks(words, self.shown, histogram, aside)]
-        returns_users = histogram.reshape(4, CAP).sum(axis=0)
-        if not len(aside) and not keep_counts:
-            none = np.empty(0, np.int64)
-            return Block(returns_users, none, none, self.graph.counts[:0], int(made), users, None)
+        aside = aside[: tally_clicks(words, self.category, histogram, aside)]
+        returns_users = histogram.reshape(4, HISTOGRAM_SIZE).sum(axis=0)
         state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
-        exits = self.shown[state] < 0
-        parked, state = aside[exits], state[exits]
-        final = None
+        exits = self.category[state] < 0
+        at_exit, state = aside[exits], state[exits]
+        clicked = (words[aside] >> np.uint64(32)).astype(np.int64)
         if keep_counts:
-            counts = tally[order[parked]]
-            final = self._final_counts(words, order, tally, last)
+            counts, final = tally[order[at_exit]], self._final_counts(words, order, tally, last)
         else:
-            clicked = (words[parked] >> np.uint64(32)).astype(np.int64)
-            counts = counts_like(self.graph.counts[state // self.instance.n_types], clicked)
-        many = (words[aside[~exits]] >> np.uint64(32)).astype(np.int64)
+            counts, final = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits]), None
         types = state % self.instance.n_types
-        # An exit is a state in which everybody leaves at once: its one step did not happen.
-        return Block(returns_users, many, types, counts, int(made) - len(parked), users, final)
+        # An exit is a state in which everybody departs at once: its one step did not happen.
+        steps_made = int(n_steps) - len(at_exit)
+        return LanesBlock(returns_users, clicked[~exits], types, counts, steps_made, users, final)
 
-    def _memory(self) -> tuple[Words, Integers, Integers]:
-        """Arrays of this thread for one block; getting them fresh for each block costs as much as the steps."""
+    def _buffers(self) -> tuple[Words, Integers, Integers]:
+        """Arrays of this thread for one block; allocating them for each block costs as much as the steps."""
         if not hasattr(self._local, "arrays"):
-            histogram = np.empty(4 * CAP, np.int64)
-            self._local.arrays = (np.empty(BLOCK + 2, np.uint64), np.empty(BLOCK, np.int64), histogram)
+            histogram = np.empty(4 * HISTOGRAM_SIZE, np.int64)
+            self._local.arrays = (np.empty(BLOCK_USERS + 2, np.uint64), np.empty(BLOCK_USERS, np.int64), histogram)
         words, aside, histogram = self._local.arrays
         histogram[:] = 0
         return words, aside, histogram
 
     def _last_clicks(self, words: Words, index: int) -> npt.NDArray[np.bool_] | None:
-        """Who clicked when leaving; the lanes do not tell, as it changes nothing before."""
+        """Sample who clicked when departing; it changes nothing before, so the kernel leaves it out."""
         if not self.instance.depart_on_click.any():
             return None
-        chance = (
-            self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
-        )  # [K, M]
-        by_state = np.where(self.shown < 0, 0.0, chance[self.graph.category].reshape(-1))
+        probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
+        by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
         return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])
 
     def _final_counts(
         self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None
     ) -> Integers:
-        """The counts of the users who left inside the graph, their departures added."""
-        category = self.shown[(words & np.uint64(LOW)).astype(np.int64) >> 2]
-        left = category >= 0
+        """Counts of the users who departed inside the automaton, their departures added."""
+        category = self.category[(words & np.uint64(LOW)).astype(np.int64) >> 2]
+        departed = category >= 0
         outcome = np.full(len(words), DEPART) if last is None else np.where(last, CLICK_DEPART, DEPART)
-        tally[order[left], category[left], outcome[left]] += 1
-        return np.asarray(tally[order[left]])
+        tally[order[departed], category[departed], outcome[departed]] += 1
+        return np.asarray(tally[order[departed]])
 
-    def run_blocks(self, threads: int, keep_counts: bool, progress: Progress) -> Iterator[Block]:
+    def run_blocks(self, threads: int, keep_counts: bool, progress: UsersProgress) -> Iterator[LanesBlock]:
         """All blocks in order, some of them played ahead."""
         for block in in_order(lambda index: self.play(index, keep_counts), self.blocks, threads):
             yield block
-            progress(block.users - len(block.types))
+            progress(block.users - len(block.exit_types))
 
-    def finish(self, blocks: Iterator[Block], finished: Finished, progress: Progress) -> Iterator[Block]:
-        """Pass the blocks on, playing the users in exits to the end in the way of the reference loop."""
+    def finish(
+        self, blocks: Iterator[LanesBlock], finished: FinishedUsers, progress: UsersProgress
+    ) -> Iterator[LanesBlock]:
+        """Pass the blocks on, and play the users at exits to the end with the reference engine."""
         types: list[Integers] = []
         counts: list[Integers] = []
         batch = 0
         for block in blocks:
             yield block
-            if len(block.types):
-                types.append(block.types)
-                counts.append(block.counts)
-            if sum(map(len, types)) >= PARKED:
-                self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
+            if len(block.exit_types):
+                types.append(block.exit_types)
+                counts.append(block.exit_counts)
+            if sum(map(len, types)) >= EXIT_BATCH:
+                self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
                 types, counts, batch = [], [], batch + 1
         if types:
-            self._play_parked(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
+            self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
 
-    def _play_parked(
-        self, types: Integers, counts: Integers, batch: int, finished: Finished, progress: Progress
+    def _play_exits(
+        self, types: Integers, counts: Integers, batch: int, finished: FinishedUsers, progress: UsersProgress
     ) -> None:
         if self.max_steps is not None:
             over = steps(counts) >= self.max_steps
             finished.add(counts[over])
             progress(int(over.sum()))
             types, counts = types[~over], counts[~over]
-        coming = [Users(np.arange(len(types)), types, counts)]
+        waiting = [Users(np.arange(len(types)), types, counts)]
 
         def arrive(most: int) -> Users:
-            if coming:
-                return coming.pop()
+            if waiting:
+                return waiting.pop()
             progress(most)
             return Users(types[:0], types[:0], counts[:0])
 
@@ -217,7 +225,7 @@ class Lanes:
 
 
 def in_order(function: Callable[[int], T], n: int, threads: int) -> Iterator[T]:
-    """`function(0)`, `function(1)`, … in this order, computed by `threads` threads a little ahead."""
+    """Yield `function(0)`, `function(1)`, … in this order, computed by `threads` threads a little ahead."""
     if threads == 1:
         yield from map(function, range(n))
         return

@@ -1,47 +1,54 @@
-"""Learners meet users: whole blocks at a time, or step by step with late answers."""
+"""Simulation of learners: whole blocks of users at a time, or step by step with delayed feedback."""
 
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 
+from departing.evaluation.traversal import Level, first_level
 from departing.learning.protocol import AssignsPolicies, LastOutcomeRule, Learner, SupportsBlocks
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
+from departing.model.sampling import sample_outcomes, sample_type_counts
 from departing.simulation.aggregate import aggregate
-from departing.simulation.last_outcome import aggregate_last_outcome
-from departing.simulation.reference import Finished, Users, draw_outcomes, new_users
-from departing.simulation.regret_curve import Piece, RegretCurve, checkpoints_of, split
-from departing.simulation.run import Progress, Run, run_from_histories, total
+from departing.simulation.last_outcome import first_last_outcome_level
+from departing.simulation.reference import FinishedUsers, Users, new_users
+from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints, split_by_interval
+from departing.simulation.run import Run, UsersProgress, exact_total, run_from_histories
 
-MOST_COUNTS = 10**8
+MAX_NODES = 10**8  # distinct counts of one block: beyond it the run would exhaust the memory (32 K bytes a count)
 
 
 def run_blocks(
-    instance: Instance, learner: SupportsBlocks, users: int, rng: np.random.Generator, progress: Progress, seed: int
+    instance: Instance,
+    learner: SupportsBlocks,
+    users: int,
+    rng: np.random.Generator,
+    progress: UsersProgress,
+    seed: int,
 ) -> Run:
-    """Send `users` users through the policies a learner holds, block after block."""
-    marks, finished = checkpoints_of(users), Finished()
-    gained, pieces = np.zeros(len(marks), np.int64), []
-    come, stretch = 0, 0
-    while come < users:
-        policy, n = learner.admit(int(marks[stretch]) - come)
+    """Simulate `users` users under the policies that a learner keeps for a block of users each."""
+    checkpoints, finished = log_checkpoints(users), FinishedUsers()
+    gained, segments = np.zeros(len(checkpoints), np.int64), []
+    arrived, interval = 0, 0
+    while arrived < users:
+        policy, n = learner.admit(int(checkpoints[interval]) - arrived)
+        by_type = sample_type_counts(instance, n, rng)
         if isinstance(policy, LastOutcomeRule):
-            histories = aggregate_last_outcome(instance, policy, n, rng, MOST_COUNTS, progress, learner.learn)
+            first: Level = first_last_outcome_level(instance, policy, by_type)
+            observed_steps = None
         else:
-            histories = aggregate(
-                instance, policy, n, rng, None, MOST_COUNTS, np.inf, progress, learner.learn, learner.depth
-            )
+            first, observed_steps = first_level(instance, policy, by_type), learner.depth
+        histories = aggregate(first, rng, None, MAX_NODES, np.inf, progress, learner.learn, observed_steps)
         if histories is None:
-            raise InputError(f"These users meet more than {MOST_COUNTS:g} different counts; use fewer users.")
+            raise InputError(f"These users have more than {MAX_NODES:g} distinct counts; use fewer users.")
         finished.add(histories.counts, histories.multiplicity)
-        gained[stretch] += total(histories.clicks, histories.multiplicity)
-        pieces.append(Piece(stretch, policy, n))
-        come += n
-        stretch += int(come == marks[stretch])
-    course = RegretCurve(instance, marks, gained.cumsum(), pieces)
-    return run_from_histories(finished.histories(instance.n_categories), "blocks", seed, course)
+        gained[interval] += exact_total(histories.clicks, histories.multiplicity)
+        segments.append(PolicySegment(interval, policy, n))
+        arrived += n
+        interval += int(arrived == checkpoints[interval])
+    curve = RegretCurve(instance, checkpoints, gained.cumsum(), segments)
+    return run_from_histories(finished.histories(instance.n_categories), "blocks", seed, curve)
 
 
 def run_steps(
@@ -51,78 +58,64 @@ def run_steps(
     rng: np.random.Generator,
     open_users: int,
     delay: int,
-    progress: Progress,
+    progress: UsersProgress,
     seed: int,
 ) -> Run:
-    """Ask a learner for every single step, at most `open_users` users at once.
+    """Request every single recommendation from a learner, with at most `open_users` active users.
 
-    With a `delay` a learner is told what a user did when so many more users have come, and as many as `open_users`
-    come at a time; when nobody comes any more what is left is told in turn.
+    With a `delay` the learner observes the outcome of a user's step when so many more users have arrived, and
+    `open_users` arrive at a time; after the last arrival the pending outcomes are observed in turn.
     """
-    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
-    arrive, finished = new_users(instance, users, rng), Finished()
-    marks = checkpoints_of(users)
+    arrive, finished = new_users(instance, users, rng), FinishedUsers()
+    checkpoints = log_checkpoints(users)
     first = learner.next_user_id if isinstance(learner, AssignsPolicies) else 0  # IDs of earlier runs are taken
-    gained, played = np.zeros(len(marks), np.int64), _Played(learner, marks, first)
-    ready, come, here = arrive(0), 0, 0
-    untold: deque[tuple[int, Users, Integers, Integers]] = deque()
+    gained, assigned = np.zeros(len(checkpoints), np.int64), _AssignedPolicies(learner, checkpoints, first)
+    ready, arrived, active = arrive(0), 0, 0
+    pending: deque[tuple[int, Users, Integers, Integers]] = deque()
     while True:
-        new = arrive(open_users if delay else open_users - here)
-        come, here = come + len(new), here + len(new)
-        asked = _join(ready, new)
-        if len(asked):
-            shown = np.asarray(learner.recommend(asked.ids + first))
-            played.note(new.ids)
-            came = draw_outcomes(cumulative, shown, asked.types, rng.random(len(asked)))
-            asked.counts[np.arange(len(asked)), shown, came] += 1
-            untold.append((come + delay, asked, shown, came))
-        if not untold:
+        new = arrive(open_users if delay else open_users - active)
+        arrived, active = arrived + len(new), active + len(new)
+        served = Users.concatenate(ready, new)
+        if len(served):
+            categories = np.asarray(learner.recommend(served.ids + first))
+            assigned.add(new.ids)
+            outcomes = sample_outcomes(instance, categories, served.types, rng.random(len(served)))
+            served.counts[np.arange(len(served)), categories, outcomes] += 1
+            pending.append((arrived + delay, served, categories, outcomes))
+        if not pending:
             break
         parts = [arrive(0)]
-        while untold and (untold[0][0] <= come or come == users):
-            _, told, shown, came = untold.popleft()
-            learner.observe(told.ids + first, shown, came)
-            over = came >= DEPART
-            finished.add(told.counts[over])
-            at = np.searchsorted(marks, told.ids[over] + 1)
-            np.add.at(gained, at, clicks(told.counts[over]))
-            here -= int(over.sum())
+        while pending and (pending[0][0] <= arrived or arrived == users):
+            _, observed, categories, outcomes = pending.popleft()
+            learner.observe(observed.ids + first, categories, outcomes)
+            over = outcomes >= DEPART
+            finished.add(observed.counts[over])
+            np.add.at(gained, np.searchsorted(checkpoints, observed.ids[over] + 1), clicks(observed.counts[over]))
+            active -= int(over.sum())
             progress(int(over.sum()))
-            parts.append(_rows(told, ~over))
-            if come == users and delay:
+            parts.append(observed.select(np.flatnonzero(~over)))
+            if arrived == users and delay:
                 break
-        ready = _join(*parts)
-    course = RegretCurve(instance, marks, gained.cumsum(), played.pieces)
-    return run_from_histories(finished.histories(instance.n_categories), "step", seed, course)
+        ready = Users.concatenate(*parts)
+    curve = RegretCurve(instance, checkpoints, gained.cumsum(), assigned.segments)
+    return run_from_histories(finished.histories(instance.n_categories), "step", seed, curve)
 
 
-class _Played:
-    """Which policies users were given, if the learner tells."""
+class _AssignedPolicies:
+    """Policies that users were given, if the learner reports them."""
 
-    def __init__(self, learner: Learner, marks: Integers, first: int) -> None:
+    def __init__(self, learner: Learner, checkpoints: Integers, first: int) -> None:
         self._learner = learner if isinstance(learner, AssignsPolicies) else None  # checked once: protocols are slow
-        self._marks, self._first = marks, first
-        self.pieces: list[Piece] | None = None if self._learner is None else []
+        self._checkpoints, self._first = checkpoints, first
+        self.segments: list[PolicySegment] | None = None if self._learner is None else []
 
-    def note(self, ids: Integers) -> None:
-        """New users have come, in the order of their ids."""
-        if self._learner is None or self.pieces is None or not len(ids):
+    def add(self, ids: Integers) -> None:
+        """Record the policies of new users, in the order of their ids."""
+        if self._learner is None or self.segments is None or not len(ids):
             return
         versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
-        for first, after in zip(starts, [*starts[1:], len(ids)], strict=True):
-            policy = self._learner.policy(int(versions[first]))
-            for stretch, n in split(int(ids[first]), int(after - first), self._marks):
-                self.pieces.append(Piece(stretch, policy, n))
-
-
-def _rows(users: Users, rows: npt.NDArray[np.bool_]) -> Users:
-    return Users(users.ids[rows], users.types[rows], users.counts[rows])
-
-
-def _join(*parts: Users) -> Users:
-    return Users(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.types for part in parts]),
-        np.concatenate([part.counts for part in parts]),
-    )
+        for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+            policy = self._learner.policy(int(versions[start]))
+            for interval, n in split_by_interval(int(ids[start]), int(end - start), self._checkpoints):
+                self.segments.append(PolicySegment(interval, policy, n))

@@ -1,4 +1,4 @@
-"""The loop that defines what a run is. Every other engine agrees with it in distribution."""
+"""Reference engine: the loop that defines a run. Every other engine agrees with it in distribution."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,17 +7,19 @@ import numpy as np
 
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
-from departing.model.instance import DEPART, Floats, Instance
+from departing.model.instance import DEPART, Instance
+from departing.model.sampling import sample_outcomes, sample_types
 from departing.policy.protocol import Policy, recommended
 
 # user, time, category, outcome of every recommendation made at one time
 Record = Callable[[Integers, int, Integers, Integers], None]
+# Rows collected before equal counts are merged: small next to any run's memory, large next to a call's fixed cost.
 MERGE_AT = 2**16
 
 
 @dataclass
 class Users:
-    """Users who are here now: who they are, their hidden types and their counts."""
+    """Active users: their ids, hidden types and counts."""
 
     ids: Integers
     types: Integers
@@ -26,8 +28,18 @@ class Users:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def select(self, rows: Integers) -> "Users":
+        """Users at `rows`, a mask or indices."""
+        return Users(self.ids[rows], self.types[rows], self.counts[rows])
+
+    @classmethod
+    def concatenate(cls, *parts: "Users") -> "Users":
+        """All users of the parts, in this order."""
+        columns = zip(*((part.ids, part.types, part.counts) for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
     def replace(self, rows: Integers, arrivals: "Users") -> None:
-        """Put `arrivals` in the place of the users at `rows`; those beyond the arrivals just leave."""
+        """Put `arrivals` in the place of the users at `rows`; remove the rows that are left over."""
         n = len(arrivals)
         self.ids[rows[:n]] = arrivals.ids
         self.types[rows[:n]] = arrivals.types
@@ -39,60 +51,69 @@ class Users:
 
 
 @dataclass
-class Finished:
-    """The counts of users who finished, merged when they become many."""
+class FinishedUsers:
+    """Final counts of users who finished; equal ones are merged when they become many."""
 
     rows: list[Integers] = field(default_factory=list)
-    times: list[Integers] = field(default_factory=list)
-    waiting: int = 0
+    multiplicities: list[Integers] = field(default_factory=list)
+    unmerged: int = 0
+    merge_at: float = MERGE_AT
 
     def add(self, counts: Integers, multiplicity: Integers | None = None) -> None:
-        """Add users with `counts[n, K, 4]`, one of each unless told."""
+        """Add `multiplicity[n]` users (one each by default) with `counts[n, K, 4]`."""
         if not len(counts):
             return
         self.rows.append(counts)
-        self.times.append(np.ones(len(counts), np.int64) if multiplicity is None else multiplicity)
-        self.waiting += len(counts)
-        if self.waiting > MERGE_AT + 2 * len(self.rows[0]):
+        self.multiplicities.append(np.ones(len(counts), np.int64) if multiplicity is None else multiplicity)
+        self.unmerged += len(counts)
+        if self.unmerged > self.merge_at + 2 * len(self.rows[0]):
             self.merge()
 
-    def merge(self) -> None:
-        """Bring equal counts together."""
-        counts, times = merge(np.concatenate(self.rows), np.concatenate(self.times))
-        self.rows, self.times, self.waiting = [counts], [times], 0
+    def depart(self, counts: Integers, categories: Integers, outcome: int, users: Integers) -> None:
+        """Add `users[n]` who depart from `counts[n, K, 4]` by `outcome` of `categories[n]`."""
+        some = users > 0
+        final = counts[some]
+        final[np.arange(len(final)), categories[some], outcome] += 1
+        self.add(final, users[some])
 
-    def histories(self, n_categories: int) -> Histories:
-        """All finished users."""
+    def merge(self) -> None:
+        """Merge equal counts."""
+        counts, multiplicity = merge(np.concatenate(self.rows), np.concatenate(self.multiplicities))
+        self.rows, self.multiplicities, self.unmerged = [counts], [multiplicity], 0
+
+    def histories(self, n_categories: int, distinct: bool = False) -> Histories:
+        """Histories of all finished users; `distinct` if no counts were added twice."""
         if not self.rows:
             return Histories(np.zeros((0, n_categories, 4), np.int64))
+        if distinct:
+            return Histories(np.concatenate(self.rows), np.concatenate(self.multiplicities))
         self.merge()
-        return Histories(self.rows[0], self.times[0])
+        return Histories(self.rows[0], self.multiplicities[0])
 
 
-Arrive = Callable[[int], Users]  # at most so many new users; none when all have come
+Arrivals = Callable[[int], Users]  # at most so many new users; none when all have arrived
 
 
 def play(
     instance: Instance,
     policy: Policy,
-    arrive: Arrive,
+    arrivals: Arrivals,
     rng: np.random.Generator,
     open_users: int,
     max_steps: int | None,
-    finished: Finished,
+    finished: FinishedUsers,
     record: Record | None = None,
 ) -> None:
-    """Play users to the end, at most `open_users` at once; at every time each open user takes one step.
+    """Play users to the end, at most `open_users` at once; at every time each active user takes one step.
 
-    A user is recommended a category by the counts, answers by one of the four outcomes drawn from the
-    chances of the hidden type, and is here until the outcome is a departure (terminated) or `max_steps` have
-    been made (truncated). Whoever is no longer here makes room for the next to arrive.
+    A user is recommended a category by the counts, answers with one of the four outcomes, sampled by the
+    probabilities of the hidden type, and is active until the outcome is a departure (terminated) or `max_steps` have
+    been made (truncated). The next user to arrive takes the place of one who is no longer active.
     """
-    cumulative = instance.outcome_probabilities.cumsum(axis=1)[:, :3]
-    users, time = arrive(open_users), 0
+    users, time = arrivals(open_users), 0
     while len(users):
         categories = recommended(policy, users.counts)
-        outcomes = draw_outcomes(cumulative, categories, users.types, rng.random(len(users)))
+        outcomes = sample_outcomes(instance, categories, users.types, rng.random(len(users)))
         users.counts[np.arange(len(users)), categories, outcomes] += 1
         if record is not None:
             record(users.ids, time, categories, outcomes)
@@ -102,40 +123,20 @@ def play(
         rows = np.flatnonzero(over)
         if len(rows):
             finished.add(users.counts[rows])
-            users.replace(rows, arrive(len(rows)))
+            users.replace(rows, arrivals(len(rows)))
         time += 1
 
 
-def draw_outcomes(cumulative: Floats, categories: Integers, types: Integers, uniforms: Floats) -> Integers:
-    """The outcome of every user, `[n]`, from `cumulative[K, 3, M]` chances and one uniform number each."""
-    thresholds = cumulative[categories, :, types]
-    return np.asarray((uniforms[:, None] >= thresholds).sum(axis=1))
-
-
-def draw_types(instance: Instance, n: int, rng: np.random.Generator) -> Integers:
-    """The types of n new users, from the prior."""
-    sums = instance.prior.cumsum()
-    return np.searchsorted(sums / sums[-1], rng.random(n), side="right")
-
-
-def deal_types(instance: Instance, users: int, rng: np.random.Generator) -> Integers:
-    """How many of `users` are of each type, `[M]`."""
-    order = np.argsort(instance.prior)  # the last takes what is left, so it must not be a rare one
-    dealt = np.empty(instance.n_types, np.int64)
-    dealt[order] = rng.multinomial(users, instance.normalised_prior[order])
-    return dealt
-
-
-def new_users(instance: Instance, users: int, rng: np.random.Generator) -> Arrive:
-    """Arrivals of `users` users with fresh counts and types drawn from the prior."""
-    come = 0
+def new_users(instance: Instance, users: int, rng: np.random.Generator) -> Arrivals:
+    """Arrivals of `users` users with empty counts and types sampled from the prior."""
+    arrived = 0
 
     def arrive(most: int) -> Users:
-        nonlocal come
-        n = min(most, users - come)
-        ids = np.arange(come, come + n)
-        come += n
-        types = draw_types(instance, n, rng)
+        nonlocal arrived
+        n = min(most, users - arrived)
+        ids = np.arange(arrived, arrived + n)
+        arrived += n
+        types = sample_types(instance, n, rng)
         return Users(ids, types, np.zeros((n, instance.n_categories, 4), np.int64))
 
     return arrive

@@ -1,4 +1,4 @@
-"""How a run went: clicks and regret after some users, and after more of them."""
+"""Regret curve of a run: clicks and regret at checkpoints, numbers of users on a log scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,92 +17,107 @@ from departing.model.instance import Floats, Instance
 from departing.model.validation import check_float
 from departing.planning.plan import plan
 
-PER_DECADE = 10
-OFF = 0.02  # clicks that the regret of the users of one policy may be off
-FINEST = 1e-9  # how closely policies and the optimum are evaluated at most
+# Ten points a decade draw a smooth curve on a log axis and make at most 151 of them (for 10^15 users).
+CHECKPOINTS_PER_DECADE = 10
+# Error allowed in the cumulative regret of the users of one policy, in clicks: far below the regret of any learner.
+REGRET_ERROR = 0.02
+# Smallest gap that policies and the optimum are evaluated to: near the rounding error of long sums.
+MIN_GAP = 1e-9
 
 
-def checkpoints_of(users: int) -> Integers:
+def log_checkpoints(users: int) -> Integers:
     """Numbers of users on a log scale, ten in each decade, the last one `users`.
 
-    >>> checkpoints_of(20).tolist()
+    >>> log_checkpoints(20).tolist()
     [1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 20]
     """
-    exponents = np.arange(0, int(PER_DECADE * np.log10(users)) + 1) / PER_DECADE
+    exponents = np.arange(0, int(CHECKPOINTS_PER_DECADE * np.log10(users)) + 1) / CHECKPOINTS_PER_DECADE
     return np.unique(np.append(np.minimum(np.rint(10**exponents), users), users).astype(np.int64))
 
 
 @dataclass(frozen=True)
-class Piece:
-    """`users` of those who came up to checkpoint `stretch` (and after the one before) had this policy."""
+class PolicySegment:
+    """A number of `users` who were given the same policy, within the interval up to checkpoint `interval`."""
 
-    stretch: int
+    interval: int
     policy: AssignedPolicy
     users: int
 
 
 @dataclass(frozen=True, eq=False)
 class RegretCurve:
-    """The course of a run: `clicks` of the users up to each of the `checkpoints`, and the policies they had.
+    """Cumulative clicks and regret of a run at checkpoints.
 
-    `pieces` is None if the learner does not tell which policies it uses.
+    Attributes
+    ----------
+    instance : Instance
+    checkpoints : array [C]
+        Numbers of users, in order of arrival.
+    clicks : array [C]
+        Clicks of the users up to each checkpoint.
+    policy_segments : sequence of PolicySegment, optional
+        Policies that users were given; None if the learner does not report its policies, and then expected regret is
+        not known.
+    known_optimum : Bounds, optional
+        Value of the optimal policy; None to plan when it is first needed.
     """
 
     instance: Instance
     checkpoints: Integers
     clicks: Integers
-    pieces: Sequence[Piece] | None = field(repr=False)
-    known: Bounds | None = field(default=None, repr=False)
+    policy_segments: Sequence[PolicySegment] | None = field(repr=False)
+    known_optimum: Bounds | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: int) -> "RegretCurve":
+        """Curve of a run under one policy, with the one checkpoint `users`."""
+        return cls(instance, np.array([users]), np.array([clicks]), [PolicySegment(0, policy, users)])
 
     @cached_property
     def optimum(self) -> Bounds:
-        """What the best policy brings one user."""
-        if self.known is not None:
-            return self.known
-        return plan(self.instance, gap=optimum_gap(int(self.checkpoints[-1])))
+        """Bounds on the expected clicks per user of the optimal policy."""
+        if self.known_optimum is not None:
+            return self.known_optimum
+        return plan(self.instance, gap=regret_gap(int(self.checkpoints[-1])))
 
     @cached_property
-    def earned(self) -> Floats:
-        """The clicks that the users up to each checkpoint were to expect, by the exact values of their policies."""
-        if self.pieces is None:
-            raise InputError("This learner does not tell its policies, so only realised regret is known.")
-        worth: dict[AssignedPolicy, float] = {}
+    def expected_clicks(self) -> Floats:
+        """Expected clicks of the users up to each checkpoint, by the exact values of their policies, `[C]`."""
+        if self.policy_segments is None:
+            raise InputError("This learner does not report its policies; use realised_regret instead of regret.")
         users: dict[AssignedPolicy, int] = {}
-        for piece in self.pieces:
-            users[piece.policy] = users.get(piece.policy, 0) + piece.users
-        for policy, n in users.items():
-            worth[policy] = value_of(self.instance, policy, max(OFF / n, FINEST))
-        earned = np.zeros(len(self.checkpoints))
-        for piece in self.pieces:
-            earned[piece.stretch] += piece.users * worth[piece.policy]
-        return np.asarray(earned.cumsum())
+        for segment in self.policy_segments:
+            users[segment.policy] = users.get(segment.policy, 0) + segment.users
+        value = {policy: _exact_value(self.instance, policy, regret_gap(n)) for policy, n in users.items()}
+        expected = np.zeros(len(self.checkpoints))
+        for segment in self.policy_segments:
+            expected[segment.interval] += segment.users * value[segment.policy]
+        return np.asarray(expected.cumsum())
 
     @property
     def regret(self) -> Floats:
-        """Expected regret up to each checkpoint: what the best policy would bring, less what is to be expected."""
-        return np.asarray(self.checkpoints * self.optimum.value - self.earned, np.float64)
+        """Expected regret up to each checkpoint, `[C]`: value of the optimal policy less that of those used."""
+        return np.asarray(self.checkpoints * self.optimum.value - self.expected_clicks, np.float64)
 
     @property
-    def realised(self) -> Floats:
-        """Realised regret up to each checkpoint: what the best policy would bring, less the clicks there were."""
+    def realised_regret(self) -> Floats:
+        """Realised regret up to each checkpoint, `[C]`: value of the optimal policy less the observed clicks."""
         return np.asarray(self.checkpoints * self.optimum.value - self.clicks, np.float64)
 
 
-def optimum_gap(users: int) -> float:
-    """How closely to plan, so that the regret of `users` is off by a small part of a click, if that can be had."""
-    return max(OFF / users, FINEST)
+def regret_gap(users: int) -> float:
+    """Gap to evaluate or plan to, so that the regret of `users` is accurate to REGRET_ERROR, if that is possible."""
+    return max(REGRET_ERROR / users, MIN_GAP)
 
 
-def value_of(instance: Instance, policy: AssignedPolicy, tolerance: float) -> float:
-    """What `policy` brings one user; a policy that is more than a function of counts tells so itself."""
-    if isinstance(policy, LastOutcomeRule):
-        return policy.value(instance)
-    return evaluate(instance, policy, tolerance).value
+def _exact_value(instance: Instance, policy: AssignedPolicy, gap: float) -> float:
+    """Value of `policy`; one that is more than a function of counts computes it itself."""
+    return policy.value(instance) if isinstance(policy, LastOutcomeRule) else evaluate(instance, policy, gap).value
 
 
 @dataclass(frozen=True)
 class Slope:
-    """The slope of a line on log-log axes, with its standard error."""
+    """Slope of a line on log-log axes, with its standard error."""
 
     value: float
     stderr: float
@@ -112,11 +127,20 @@ class Slope:
 
 
 def slope(users: npt.ArrayLike, regret: npt.ArrayLike, first: float, last: float) -> Slope:
-    """How regret grows from `first` to `last` users: 1 is linear, 0.5 the square root.
+    """Growth rate of regret between `first` and `last` users: 1 is linear, 0.5 the square root.
 
-    `regret[..., n]` at `users[n]`. Of one curve it is the least-squares line, with its residual error; of several
-    curves the mean of their slopes, with the standard error of that.
+    Parameters
+    ----------
+    users : array [n]
+        Checkpoints.
+    regret : array [n] or [runs, n]
+        Cumulative regret. One curve gives its least-squares slope with the residual error; several give the mean of
+        their slopes with its standard error.
+    first, last : float
+        Range of users to fit.
 
+    Examples
+    --------
     >>> slope([1, 10, 100, 1000], [2.0, 20.0, 200.0, 2000.0], 10, 1000).value
     1.0
     """
@@ -124,32 +148,32 @@ def slope(users: npt.ArrayLike, regret: npt.ArrayLike, first: float, last: float
     curves = np.atleast_2d(np.asarray(regret, np.float64))
     inside = (at >= first) & (at <= last)
     if inside.sum() < 2:
-        raise InputError(f"Between {first:g} and {last:g} users there are fewer than two checkpoints.")
+        raise InputError(f"Between {first:g} and {last:g} users are fewer than two checkpoints; widen the range.")
     x = np.log(at[inside])
     x -= x.mean()
     y = np.log(np.maximum(curves[:, inside], 1e-9))
     slopes = y @ x / (x @ x)
     if len(curves) > 1:
         return Slope(round(float(slopes.mean()), 12), float(slopes.std(ddof=1) / np.sqrt(len(slopes))))
-    rest = y[0] - y[0].mean() - slopes[0] * x
-    free = len(x) - 2
-    stderr = float(np.sqrt(rest @ rest / free / (x @ x))) if free else nan
+    residuals = y[0] - y[0].mean() - slopes[0] * x
+    freedom = len(x) - 2
+    stderr = float(np.sqrt(residuals @ residuals / freedom / (x @ x))) if freedom else nan
     return Slope(round(float(slopes[0]), 12), stderr)
 
 
-def split(come: int, n: int, checkpoints: Integers) -> list[tuple[int, int]]:
-    """How `n` users who come after `come` others fall between the checkpoints: (stretch, users)."""
+def split_by_interval(arrived: int, n: int, checkpoints: Integers) -> list[tuple[int, int]]:
+    """Split `n` users who arrive after `arrived` others by the checkpoints: (interval, users)."""
     parts = []
     while n:
-        stretch = int(np.searchsorted(checkpoints, come, side="right"))
-        now = min(n, int(checkpoints[stretch]) - come)
-        parts.append((stretch, now))
-        come, n = come + now, n - now
+        interval = int(np.searchsorted(checkpoints, arrived, side="right"))
+        users = min(n, int(checkpoints[interval]) - arrived)
+        parts.append((interval, users))
+        arrived, n = arrived + users, n - users
     return parts
 
 
-def as_optimum(optimum: float | Bounds | None) -> Bounds | None:
-    """The optimum as a bracket."""
+def optimum_bounds(optimum: float | Bounds | None) -> Bounds | None:
+    """Turn the argument `optimum` of `simulate` into bounds."""
     if optimum is None or isinstance(optimum, Bounds):
         return optimum
     value = check_float("optimum", optimum, 0.0, np.inf)

@@ -1,10 +1,12 @@
-"""What a simulation returns."""
+"""Run: the result of a simulation."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan, sqrt
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,15 +16,33 @@ from departing.model.instance import Floats
 from departing.model.validation import check_fraction
 from departing.simulation.regret_curve import RegretCurve, Slope, slope
 
-Progress = Callable[[int], None]  # called with the number of users who finished since the last call
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+UsersProgress = Callable[[int], None]  # called with the number of users who finished since the last call
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished simulation: `users` of them, their `clicks` and `steps` in all, and how each fared.
+    """Result of a simulation.
 
-    `returns` are the numbers of clicks that occurred, and `returns_users` how many users had each.
-    `truncated` users had not departed when we stopped looking.
+    Attributes
+    ----------
+    users : int
+        Number of users simulated.
+    clicks, steps : int
+        Clicks and recommendations of all users together.
+    truncated : int
+        Users who had not departed after `max_steps`.
+    engine : str
+        Engine that was used.
+    seed : int
+    returns : array [R]
+        Distinct numbers of clicks of a user, in order.
+    returns_users : array [R]
+        Number of users with each of these.
+    regret_curve : RegretCurve
+        Clicks and regret at checkpoints; a run under one policy has one checkpoint, all users.
     """
 
     users: int
@@ -33,8 +53,8 @@ class Run:
     seed: int
     returns: Integers = field(repr=False)
     returns_users: Integers = field(repr=False)
-    _replay: Callable[[], Histories] = field(repr=False)
-    course: RegretCurve | None = field(default=None, repr=False)
+    regret_curve: RegretCurve = field(repr=False)
+    _count_histories: Callable[[], Histories] = field(repr=False)
 
     @property
     def mean(self) -> float:
@@ -43,92 +63,125 @@ class Run:
 
     @cached_property
     def stderr(self) -> float:
-        """The standard error of the mean; not a number for a single user."""
+        """Standard error of the mean; NaN for a single user."""
         return standard_error(self.returns, self.returns_users)
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """The confidence interval of the mean, by the normal approximation."""
+        """Confidence interval of the mean, by the normal approximation."""
         return normal_interval(self.mean, self.stderr, confidence)
 
     @cached_property
     def histories(self) -> Histories:
-        """The distinct counts of all users with how many users have each.
+        """Distinct counts of all users, and the number of users with each.
 
-        The lanes engine does not keep them: it plays the same run again from its seed, counting.
+        The engines `lanes` and `arms` do not keep them: they repeat the run from its seed and count.
         """
-        return self._replay()
+        return self._count_histories()
 
     @property
     def checkpoints(self) -> Integers:
-        """Numbers of users on a log scale, the last one all; of a run under one policy just that."""
-        return self._course.checkpoints
+        """Numbers of users at which regret is given, `[C]`."""
+        return self.regret_curve.checkpoints
 
     @cached_property
     def regret(self) -> Floats:
-        """Cumulative expected regret at the checkpoints, by the exact value of the policy each user was given."""
-        return self._course.regret
+        """Cumulative expected regret at the checkpoints, `[C]`, by the exact value of the policy of each user."""
+        return self.regret_curve.regret
 
     @cached_property
-    def realised(self) -> Floats:
-        """Cumulative realised regret at the checkpoints: what the best policy would bring, less the clicks."""
-        return self._course.realised
-
-    @property
-    def _course(self) -> RegretCurve:
-        assert self.course is not None
-        return self.course
+    def realised_regret(self) -> Floats:
+        """Cumulative realised regret at the checkpoints, `[C]`: value of the optimal policy less the clicks."""
+        return self.regret_curve.realised_regret
 
     def slope(self, first: float, last: float) -> Slope:
-        """How the expected regret grows between so many users, on log-log axes; see `slope`."""
+        """Growth rate of the expected regret between `first` and `last` users on log-log axes; see `slope`."""
         return slope(self.checkpoints, self.regret, first, last)
 
+    def describe(self) -> str:
+        """Result in one sentence."""
+        low, high = self.interval()
+        interval = f"95 % interval {low:.6g} to {high:.6g}"
+        return f"{self.users:,} users clicked {self.mean:.6g} times on average ({interval})."
 
-def quiet(users: int) -> None:
+    def summary(self) -> str:
+        """Overview for printing: users, clicks, steps and their means."""
+        low, high = self.interval()
+        lines = [
+            f"Users: {self.users:,} (engine {self.engine}, seed {self.seed})",
+            f"Clicks per user: {self.mean:.6g} ± {self.stderr:.2g} (95 % interval {low:.6g} to {high:.6g})",
+            f"Steps per user: {self.steps / self.users:.6g}",
+        ]
+        if self.truncated:
+            lines.append(f"Truncated users: {self.truncated:,} ({self.truncated / self.users:.3%})")
+        return "\n".join(lines)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw the distribution of clicks per user, and the regret curve of a learner.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.plotting.figures import save
+        from departing.simulation.plot import draw_run
+
+        figure = draw_run(self)
+        if path is not None:
+            save(figure, path)
+        return figure
+
+
+def no_progress(users: int) -> None:
     """Report nothing."""
 
 
-def run_from_histories(histories: Histories, engine: str, seed: int, course: RegretCurve | None = None) -> Run:
-    """The run in which users had these histories."""
-    times = histories.multiplicity
-    returns, users = add_up([histories.clicks], [times])
+def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:
+    """Run in which users had these histories."""
+    users = histories.multiplicity
+    returns, returns_users = merge_values([histories.clicks], [users])
     return Run(
         users=histories.users,
-        clicks=total(histories.clicks, times),
-        steps=total(histories.steps, times),
-        truncated=int(times[histories.censored].sum()),
+        clicks=exact_total(histories.clicks, users),
+        steps=exact_total(histories.steps, users),
+        truncated=int(users[histories.censored].sum()),
         engine=engine,
         seed=seed,
         returns=returns,
-        returns_users=users,
-        _replay=partial(_keep, histories),
-        course=course,
+        returns_users=returns_users,
+        regret_curve=regret_curve,
+        _count_histories=partial(_same, histories),
     )
 
 
-def _keep(histories: Histories) -> Histories:
-    return histories
+def _same(histories: Histories) -> Histories:
+    return histories  # a function of the module, so that runs can be pickled
 
 
-def total(values: Integers, times: Integers) -> int:
-    """The sum of `values * times` in Python's integers, which do not overflow."""
-    return sum(v * n for v, n in zip(values.tolist(), times.tolist(), strict=True))
+def exact_total(values: Integers, multiplicity: Integers) -> int:
+    """Sum of `values * multiplicity` in Python's integers, which do not overflow."""
+    return sum(v * n for v, n in zip(values.tolist(), multiplicity.tolist(), strict=True))
 
 
-def add_up(values: list[Integers], times: list[Integers]) -> tuple[Integers, Integers]:
-    """The distinct values that occur, in order, and how often each does."""
-    found, inverse = np.unique(np.concatenate(values), return_inverse=True)
-    often = np.zeros(len(found), np.int64)
-    np.add.at(often, inverse, np.concatenate(times))
-    return found[often > 0], often[often > 0]
+def merge_values(values: list[Integers], multiplicities: list[Integers]) -> tuple[Integers, Integers]:
+    """Distinct values that occur, in order, and the multiplicity of each."""
+    distinct, inverse = np.unique(np.concatenate(values), return_inverse=True)
+    total = np.zeros(len(distinct), np.int64)
+    np.add.at(total, inverse, np.concatenate(multiplicities))
+    return distinct[total > 0], total[total > 0]
 
 
-def standard_error(values: Integers, times: Integers) -> float:
-    """The standard error of the mean of `values`, each occurring `times` times."""
-    n = int(times.sum())
+def standard_error(values: Integers, multiplicity: Integers) -> float:
+    """Standard error of the mean of `values`, each occurring `multiplicity` times."""
+    n = int(multiplicity.sum())
     if n < 2:
         return nan
-    mean = float(values @ (times / n))
-    variance = float((values - mean) ** 2 @ (times / (n - 1)))
+    mean = float(values @ (multiplicity / n))
+    variance = float((values - mean) ** 2 @ (multiplicity / (n - 1)))
     return sqrt(variance / n)
 
 

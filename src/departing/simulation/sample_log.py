@@ -1,4 +1,4 @@
-"""A site that shows categories at random: an event log to learn from, with its truth known."""
+"""`sample_log`: a synthetic event log of a site that shows random categories, with known truth."""
 
 import os
 from collections.abc import Sequence
@@ -9,26 +9,38 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from departing.fitting.resampling import sample_outcomes
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.sampling import sample_outcomes
 from departing.model.validation import check_float, check_instance, check_int, check_seed
 from departing.simulation.event_log import copy_out, format_of
 
-FIRST_DAY = np.datetime64("2026-01-01T00:00:00", "us")
-DAY = 86_400_000_000  # microseconds
-MOST_EVENTS = 2**31
+LOG_START = np.datetime64("2026-01-01T00:00:00", "us")
+MICROSECONDS_PER_DAY = 86_400_000_000
+MAX_LOG_USERS = 2**31  # beyond it the events would not fit into memory
 
 
 @dataclass(frozen=True, eq=False)
 class SampleLog:
-    """Events in the order of time: which user was shown which category, when, and what came of it.
+    """Synthetic event log, in order of time.
 
-    `outcome` is the truth; a log has `clicked` only, for nobody says that they depart. `propensity` is the chance
-    with which the category was shown.
+    Attributes
+    ----------
+    instance : Instance
+        Users and categories that the log was sampled from.
+    user : int array [n]
+        User id of every event.
+    time : datetime64 array [n]
+    category : int array [n]
+        Category shown.
+    outcome : int array [n]
+        True outcome: click, stay, depart, click and depart (0 to 3). A saved log has `clicked` only, because
+        departures are not observed.
+    propensity : float array [n]
+        Probability with which the category was shown.
     """
 
     instance: Instance
@@ -40,19 +52,19 @@ class SampleLog:
 
     @property
     def clicked(self) -> npt.NDArray[np.bool_]:
-        """Whether every event was a click."""
+        """Clicks, `[n]`: true or false for every event."""
         return np.asarray((self.outcome == CLICK) | (self.outcome == CLICK_DEPART))
 
     @cached_property
     def histories(self) -> Histories:
-        """The counts of users, with their departures as they truly were."""
+        """Counts of all users, with their true departures."""
         users, row = np.unique(self.user, return_inverse=True)
         counts = np.zeros((len(users), self.instance.n_categories, 4), np.int64)
         np.add.at(counts, (row, self.category, self.outcome), 1)
         return Histories(counts, categories=self.instance.categories).distinct
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
-        """The columns of the log: user, time, category, clicked, propensity."""
+        """Columns of the log: user, time, category, clicked, propensity."""
         names = np.array(self.instance.categories)
         return {
             "user": self.user,
@@ -63,7 +75,7 @@ class SampleLog:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the log, as Parquet or CSV by the ending of `path`."""
+        """Write the log to a file ending in .parquet or .csv."""
         form = format_of(path)
         with atomic_write(path) as part, duckdb.connect() as database:
             database.register("events", self.columns())
@@ -77,46 +89,72 @@ def sample_log(
     *,
     shares: Sequence[float] | None = None,
     days: float = 90.0,
-    gap: float = 1.0,
+    step_days: float = 1.0,
 ) -> SampleLog:
-    """What a site sees that shows categories at random, with `shares` (equal ones unless told), for so many `days`.
+    """Sample the event log of a site that shows random categories.
 
-    Users arrive at any time and come back after a `gap` of days on average, until they depart; those who would come
-    back after the last day are still users when the log ends.
+    Users arrive at uniform times and return after exponential pauses until they depart. Users whose next event would
+    be after the end of the log are censored.
 
+    Parameters
+    ----------
+    instance : Instance
+        Users and categories.
+    users : int
+        Number of users.
+    seed : int
+        Seed of all random numbers.
+    shares : sequence of float, optional
+        Probability of showing each category, `[K]`. [default: equal]
+    days : float
+        Length of the log in days.
+    step_days : float
+        Mean time between two events of a user, in days.
+
+    Returns
+    -------
+    SampleLog
+
+    Raises
+    ------
+    InputError
+        If an argument is invalid.
+
+    Examples
+    --------
     >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], depart=0.5)
     >>> log = sample_log(site, users=1000, seed=1)
     >>> log.histories
     <Histories of 1000 users, 46 of them censored, 319 distinct counts>
     """
     check_instance(instance)
-    n, rng = check_int("users", users, 1, MOST_EVENTS), np.random.default_rng([check_seed(seed), 7])
-    length = check_float("days", days, 1e-6, 1e5) * DAY
-    pause = check_float("gap", gap, 1e-6, 1e5) * DAY
-    chosen = _shares(shares, instance.n_categories)
+    n, rng = check_int("users", users, 1, MAX_LOG_USERS), np.random.default_rng([check_seed(seed), 7])
+    length = check_float("days", days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
+    mean_pause = check_float("step_days", step_days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
+    probabilities = _check_shares(shares, instance.n_categories)
     types = rng.choice(instance.n_types, n, p=instance.normalised_prior)
-    here, now = np.arange(n), rng.random(n) * length
+    active, now = np.arange(n), rng.random(n) * length
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
-    while len(here):
-        category = rng.choice(instance.n_categories, len(here), p=chosen)
-        outcome = sample_outcomes(instance, category, types[here], rng)
-        events.append((here, now, category, outcome))
-        now = now + rng.exponential(pause, len(here))
-        going = (outcome < DEPART) & (now < length)
-        here, now = here[going], now[going]
+    while len(active):
+        category = rng.choice(instance.n_categories, len(active), p=probabilities)
+        outcome = sample_outcomes(instance, category, types[active], rng.random(len(active)))
+        events.append((active, now, category, outcome))
+        now = now + rng.exponential(mean_pause, len(active))
+        returning = (outcome < DEPART) & (now < length)
+        active, now = active[returning], now[returning]
     user, time, category, outcome = (np.concatenate(column) for column in zip(*events, strict=True))
     order = np.lexsort((user, time))
-    stamp = FIRST_DAY + time[order].astype(np.int64).astype("timedelta64[us]")
-    return SampleLog(instance, user[order], stamp, category[order], outcome[order], chosen[category[order]])
+    stamp = LOG_START + time[order].astype(np.int64).astype("timedelta64[us]")
+    return SampleLog(instance, user[order], stamp, category[order], outcome[order], probabilities[category[order]])
 
 
-def _shares(shares: Sequence[float] | None, n_categories: int) -> Floats:
+def _check_shares(shares: Sequence[float] | None, n_categories: int) -> Floats:
     if shares is None:
         return np.full(n_categories, 1 / n_categories)
     try:
-        found = np.asarray(shares, np.float64)
+        values = np.asarray(shares, np.float64)
     except (TypeError, ValueError):
-        found = np.empty(0)
-    if found.shape != (n_categories,) or not (found >= 0).all() or abs(found.sum() - 1) > 1e-9:
-        raise InputError(f"shares are {shares!s:.80}; expected {n_categories} chances that sum to 1.")
-    return found
+        values = np.empty(0)
+    if values.shape != (n_categories,) or not (values >= 0).all() or abs(values.sum() - 1) > 1e-9:
+        raise InputError(f"shares are {shares!s:.80}; expected {n_categories} probabilities that sum to 1.", "shares")
+    return values

@@ -7,20 +7,29 @@ from dataclasses import replace
 import numpy as np
 
 from departing.evaluation.bounds import Bounds
-from departing.learning.protocol import Learner
+from departing.evaluation.traversal import first_level
+from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
 from departing.model.errors import InputError
+from departing.model.histories import Histories
 from departing.model.instance import Instance
+from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
-from departing.simulation.reference import Finished, Record, Users, new_users, play
-from departing.simulation.regret_curve import Piece, RegretCurve, as_optimum
-from departing.simulation.run import Progress, Run, quiet, run_from_histories
+from departing.simulation.reference import FinishedUsers, Record, Users, new_users, play
+from departing.simulation.regret_curve import RegretCurve, optimum_bounds
+from departing.simulation.run import Run, UsersProgress, exact_total, no_progress, run_from_histories
 
-AUTO_MEMORY, MOST_MEMORY = 2**31, 2**33  # bytes of counts the aggregate engine may meet
-MANY_TYPES = 10**4  # with more of them single steps are cheaper than crowds by type
+# Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
+# A larger limit lets it handle more users at the risk of exhausting the memory.
+AUTO_MEMORY, MAX_MEMORY = 2**31, 2**33
+# With more types than this single steps are cheaper than numbers of users by type.
+MANY_TYPES = 10**4
 ENGINES = ("auto", "aggregate", "lanes", "step")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
+DEFAULT_LANES = 64  # hides the latency of table lookups; the words of all lanes are 512 bytes, well inside any cache
+DEFAULT_OPEN_USERS = 4096  # of the reference engine: amortises the fixed cost of a NumPy call
+DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fewer calls of the learner
 
 
 def simulate(
@@ -36,27 +45,59 @@ def simulate(
     threads: int | None = None,
     log: str | os.PathLike[str] | None = None,
     optimum: float | Bounds | None = None,
-    progress: Progress | None = None,
+    progress: UsersProgress | None = None,
 ) -> Run:
-    """A run of `users` users under `policy`, or with a learner.
+    """Simulate users under a policy, or with a learner.
 
-    Engines, all of the same distribution: `step` is the reference loop; `lanes` makes single steps at full
-    speed, on `threads` threads (all cores unless told; the result is the same for any number); `aggregate`
-    pushes whole crowds through the graph of counts, whatever their number. `auto` takes `aggregate` unless
-    so many different counts are met, or types are there, that single steps are cheaper, and then `lanes`; with a
-    `log`, `step`.
+    A learner continues from its present state and has learned from these users afterwards. The same arguments give
+    the same run on any machine and any number of threads.
 
-    At most `open_users` are here at once (64 unless told, 4096 in `step`). Users still here after `max_steps`
-    are truncated. `log` is a path ending in .parquet or .csv for the events. `progress` is called with every
-    number of users finished.
+    Parameters
+    ----------
+    instance : Instance
+        Users and categories.
+    policy : Policy or Learner
+        Policy of all users, or a learner that recommends and observes.
+    users : int
+        Number of users.
+    seed : int
+        Seed of all random numbers.
+    engine : str
+        All engines sample from the same distribution. Under a policy: `step` is the reference loop; `lanes` makes
+        single steps at full speed, many users in lockstep; `aggregate` moves whole numbers of users through the count
+        graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless the users have so many
+        distinct counts, or there are so many types, that `lanes` is cheaper, and `step` if there is a `log`. With a
+        learner: `step` requests every single recommendation; `blocks` moves whole blocks of users through the
+        policies of learners that keep a policy for many users; `arms` is for UCB-Hybrid; `auto` chooses the fastest
+        that applies.
+    open_users : int, optional
+        Largest number of users who are active at the same time.
+        [default: 64 in `lanes`, 4096 in `step`, 1 with a learner, or 1000 with a learner and a `delay`]
+    delay : int
+        Number of users who arrive before a learner observes an outcome.
+    max_steps : int, optional
+        Number of steps after which users are truncated. Only under a policy.
+    threads : int, optional
+        Number of threads of the engine `lanes`. [default: the number of cores]
+    log : path, optional
+        File ending in .parquet or .csv to write all events to. Only under a policy.
+    optimum : float or Bounds, optional
+        Expected clicks per user of the optimal policy, for `Run.regret`. [default: planned when first needed]
+    progress : callable, optional
+        Called with the number of users who finished since the last call.
 
-    A learner goes on from what it knows, and knows more afterwards. Engines for learners: `step` asks it for every
-    recommendation, with at most `open_users` here at once (one unless told); with a `delay` it is told what a user
-    did when so many more users have come, and `open_users` come at a time (1000 unless told); `blocks` sends whole
-    crowds through the policies it holds, for learners that do; `arms` is for UCB-Hybrid;
-    `auto` takes the fastest that fits. `run.regret` compares with the best policy, which is planned when it is first
-    asked for unless `optimum` tells what that brings one user.
+    Returns
+    -------
+    Run
+        Clicks, steps and regret of the users.
 
+    Raises
+    ------
+    InputError
+        If an argument is invalid or does not fit the engine.
+
+    Examples
+    --------
     >>> from departing.policy.schedule import Fixed
     >>> blog = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
     >>> run = simulate(blog, Fixed(0), users=10**12, seed=7)
@@ -66,32 +107,28 @@ def simulate(
     True
     """
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
-    together = None if open_users is None else check_int("open_users", open_users)
+    open_users = None if open_users is None else check_int("open_users", open_users)
     check_instance(instance)
     max_steps = check_max_steps(instance, max_steps)
-    known = as_optimum(optimum)
+    known_optimum = optimum_bounds(optimum)
     learns = hasattr(policy, "observe")
-    allowed = LEARNING_ENGINES if learns else ENGINES
-    if engine not in allowed:
-        raise InputError(
-            f"engine is {engine!r}; allowed {'for learners ' if learns else ''}are {', '.join(allowed)}."
-        )
+    engines = LEARNING_ENGINES if learns else ENGINES
+    if engine not in engines:
+        kind = "learner" if learns else "policy"
+        raise InputError(f"engine is {engine!r}; accepted for a {kind}: {', '.join(engines)}.", "engine")
+    report = progress or no_progress
     if learns:
         if log is not None or threads is not None or max_steps is not None:
-            raise InputError("log, threads and max_steps are for runs under a policy, not for learners.")
+            raise InputError("`log`, `threads` and `max_steps` apply to policies, not to learners; omit them.")
         if not isinstance(policy, Learner):
             raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
-        run = _run_learner(instance, policy, users, seed, engine, together, delay, progress or quiet)
-        assert run.course is not None
-        return replace(run, course=replace(run.course, known=known))
-    policy = resolve_policy(policy, instance.categories)
-    if delay:
-        raise InputError(
-            f"delay is {delay!r}; it is for learners: a policy does not wait for what users did.", "delay"
-        )
-    run = _run_policy(instance, policy, users, seed, engine, together, max_steps, threads, log, progress or quiet)
-    marks, piece = np.array([users]), Piece(0, policy, users)
-    return replace(run, course=RegretCurve(instance, marks, np.array([run.clicks]), [piece], known))
+        run = _run_learner(instance, policy, users, seed, engine, open_users, delay, report)
+    else:
+        policy = resolve_policy(policy, instance.categories)
+        if delay:
+            raise InputError(f"delay is {delay!r}; it applies to learners only; omit it.", "delay")
+        run = _run_policy(instance, policy, users, seed, engine, open_users, max_steps, threads, log, report)
+    return replace(run, regret_curve=replace(run.regret_curve, known_optimum=known_optimum))
 
 
 def _run_learner(
@@ -102,9 +139,8 @@ def _run_learner(
     engine: str,
     open_users: int | None,
     delay: int,
-    progress: Progress,
+    progress: UsersProgress,
 ) -> Run:
-    from departing.learning.protocol import AssignsPolicies, SupportsArms, SupportsBlocks
     from departing.simulation.learning import run_blocks, run_steps
 
     delay = check_int("delay", delay, 0, MAX_USERS)
@@ -115,17 +151,25 @@ def _run_learner(
     blocks = isinstance(learner, SupportsBlocks)
     arms = isinstance(learner, SupportsArms) and learner.open_users == 0
     if engine == "arms" and (stepwise or not arms):
-        raise InputError("engine is 'arms'; it is for UCB-Hybrid without users who are here, one after the other.")
+        raise InputError(
+            "engine is 'arms'; it applies to UCB-Hybrid without active users, and without `open_users` and `delay`.",
+            "engine",
+        )
     if isinstance(learner, SupportsArms) and arms and engine in ("auto", "arms") and not stepwise:
         from departing.simulation.arms import Arms
 
         return Arms(instance, learner, users, seed).run(progress)
     if engine == "blocks" and (stepwise or not blocks):
-        raise InputError("engine is 'blocks'; it is for learners that hold their policy, one user after the other.")
+        raise InputError(
+            "engine is 'blocks'; it applies to learners that keep a policy for many users, without `open_users` and "
+            "`delay`.",
+            "engine",
+        )
     stepwise |= engine == "step" or (engine == "auto" and instance.n_types > MANY_TYPES)
     if isinstance(learner, SupportsBlocks) and not stepwise:
         return run_blocks(instance, learner, users, rng, progress, seed)
-    return run_steps(instance, learner, users, rng, open_users or (1000 if delay else 1), delay, progress, seed)
+    open_users = open_users or (DELAYED_ARRIVALS if delay else 1)
+    return run_steps(instance, learner, users, rng, open_users, delay, progress, seed)
 
 
 def _run_policy(
@@ -134,42 +178,45 @@ def _run_policy(
     users: int,
     seed: int,
     engine: str,
-    together: int | None,
+    open_users: int | None,
     max_steps: int | None,
     threads: int | None,
     log: str | os.PathLike[str] | None,
-    progress: Progress,
+    progress: UsersProgress,
 ) -> Run:
-    threads = check_int("threads", threads) if threads is not None else cores()
+    threads = check_int("threads", threads) if threads is not None else available_cores()
     if log is not None and engine not in ("auto", "step"):
         raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
     if engine == "step" or log is not None:
-        return _run_steps(instance, policy, users, seed, together or 4096, max_steps, log, progress)
+        return _run_steps(instance, policy, users, seed, open_users or DEFAULT_OPEN_USERS, max_steps, log, progress)
     if engine == "aggregate" or (engine == "auto" and instance.n_types <= MANY_TYPES):
         from departing.simulation.aggregate import aggregate
 
-        nodes = (AUTO_MEMORY if engine == "auto" else MOST_MEMORY) // (32 * instance.n_categories)
-        effort = _effort(instance, policy, users, max_steps) if engine == "auto" else np.inf
+        max_nodes = (AUTO_MEMORY if engine == "auto" else MAX_MEMORY) // (32 * instance.n_categories)
+        effort = _affordable_effort(instance, policy, users, max_steps) if engine == "auto" else np.inf
         rng = np.random.default_rng([seed, 1])
-        histories = aggregate(instance, policy, users, rng, max_steps, nodes, effort, progress)
+        first = first_level(instance, policy, sample_type_counts(instance, users, rng))
+        histories = aggregate(first, rng, max_steps, max_nodes, effort, progress)
         if histories is not None:
-            return run_from_histories(histories, "aggregate", seed)
+            return _policy_run(instance, policy, histories, "aggregate", seed)
         if engine == "aggregate":
-            raise InputError(f"These users meet more than {nodes} different counts; use fewer users, or lanes.")
+            raise InputError(
+                f"These users have more than {max_nodes} distinct counts; use fewer users, or the engine lanes."
+            )
     from departing.simulation.lanes import Lanes
 
-    return Lanes(instance, policy, users, seed, together or 64, max_steps).run(threads, progress)
+    return Lanes(instance, policy, users, seed, open_users or DEFAULT_LANES, max_steps).run(threads, progress)
 
 
-def _effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
-    """How many counts are worth meeting before single steps are cheaper: those of schedules are the cheapest."""
-    stay = float(instance.prior @ (1 / instance.departure_probabilities).max(axis=0))
-    made = users * (stay if max_steps is None else min(stay, max_steps))
-    return max(5e4, made / 4000) if isinstance(policy, Schedule) else max(2e5, made / 20)
+def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
+    """Number of counts at which the aggregate engine costs as much as single steps; a schedule's cost least."""
+    longest = float(instance.prior @ (1 / instance.departure_probabilities).max(axis=0))
+    steps = users * (longest if max_steps is None else min(longest, max_steps))
+    return max(5e4, steps / 4000) if isinstance(policy, Schedule) else max(2e5, steps / 20)
 
 
-def cores() -> int:
-    """The number of cores this process may use."""
+def available_cores() -> int:
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -181,21 +228,27 @@ def _run_steps(
     open_users: int,
     max_steps: int | None,
     log: str | os.PathLike[str] | None,
-    progress: Progress,
+    progress: UsersProgress,
 ) -> Run:
     rng = np.random.default_rng([seed, 0])
-    come, finished, started = new_users(instance, users, rng), Finished(), False
+    new, finished, started = new_users(instance, users, rng), FinishedUsers(), False
 
     def arrive(most: int) -> Users:
         nonlocal started
         if started:
             progress(most)
         started = True
-        return come(most)
+        return new(most)
 
     with nullcontext() if log is None else _event_log(log, instance) as record:
         play(instance, policy, arrive, rng, open_users, max_steps, finished, record)
-    return run_from_histories(finished.histories(instance.n_categories), "step", seed)
+    return _policy_run(instance, policy, finished.histories(instance.n_categories), "step", seed)
+
+
+def _policy_run(instance: Instance, policy: Policy, histories: Histories, engine: str, seed: int) -> Run:
+    clicks = exact_total(histories.clicks, histories.multiplicity)
+    curve = RegretCurve.of_policy(instance, policy, histories.users, clicks)
+    return run_from_histories(histories, engine, seed, curve)
 
 
 def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:

@@ -19,9 +19,8 @@ from departing.model.progress import Progress
 from departing.model.validation import check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
-from departing.simulation.regret_curve import optimum_gap
-from departing.simulation.run import Progress as UsersProgress
-from departing.simulation.run import Run
+from departing.simulation.regret_curve import regret_gap
+from departing.simulation.run import Run, UsersProgress
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
@@ -93,15 +92,14 @@ def run_study(
 
 def most_used_policy(run: Run) -> str | None:
     """Description of the most frequent policy at the end of a run; None if the learner does not expose policies."""
-    assert run.course is not None
-    if not run.course.pieces:
+    if not run.regret_curve.policy_segments:
         return None
     users: dict[AssignedPolicy, int] = {}
     last = len(run.checkpoints) - 1
-    for piece in run.course.pieces:
-        if piece.stretch == last:
-            users[piece.policy] = users.get(piece.policy, 0) + piece.users
-    return describe(max(users, key=lambda policy: users[policy]), run.course.instance)
+    for segment in run.regret_curve.policy_segments:
+        if segment.interval == last:
+            users[segment.policy] = users.get(segment.policy, 0) + segment.users
+    return describe(max(users, key=lambda policy: users[policy]), run.regret_curve.instance)
 
 
 Finished = Generator[tuple[str, Record | str], None, None]  # keys with records, or with error messages
@@ -131,7 +129,7 @@ def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress 
 
 
 def _optimum_key(job: Job) -> str:
-    return key_of({"instance": job.case.instance.to_dict(), "gap": optimum_gap(job.users)})
+    return key_of({"instance": job.case.instance.to_dict(), "gap": regret_gap(job.users)})
 
 
 def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
@@ -140,7 +138,7 @@ def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
 
 def optimum_record(instance: Instance, users: int) -> Record:
     """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`."""
-    optimum = plan(instance, gap=optimum_gap(users))
+    optimum = plan(instance, gap=regret_gap(users))
     return {"lower": optimum.lower, "upper": optimum.upper, "fixed_value": instance.best_fixed[1]}
 
 
@@ -171,12 +169,11 @@ def run_learner(
         instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, progress=progress
     )
     seconds = time.perf_counter() - started
-    assert run.course is not None
     record = {
         "users": run.checkpoints.tolist(),
-        "regret": None if run.course.pieces is None else run.regret.tolist(),
-        "realised": run.realised.tolist(),
-        "clicks": run.course.clicks.tolist(),
+        "regret": None if run.regret_curve.policy_segments is None else run.regret.tolist(),
+        "realised": run.realised_regret.tolist(),
+        "clicks": run.regret_curve.clicks.tolist(),
         "optimum": best.value,
         "fixed_value": optimum["fixed_value"],
         "engine": run.engine,

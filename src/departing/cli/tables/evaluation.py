@@ -98,7 +98,7 @@ def evaluation_values(policy: str, value: Evaluation, distribution: bool) -> dic
             "returns": value.distribution.returns.tolist(),
             "steps": value.distribution.steps.tolist(),
             "survival": value.distribution.survival.tolist(),
-            "truncated": value.distribution.left,
+            "truncated": value.distribution.remaining,
         }
     return values
 
@@ -107,14 +107,14 @@ def distribution_table(policy: str, value: Evaluation, max_rows: int = 20) -> Ri
     """Probabilities of every number of clicks and of steps, and of being active after each step."""
     distribution = value.distribution
     columns = (distribution.returns, distribution.steps, distribution.survival)
-    longest, remainder = max(map(len, columns)), format_significant(distribution.left)
+    longest, remainder = max(map(len, columns)), format_significant(distribution.remaining)
     table = RichTable(title=escape(policy), title_justify="left", caption_justify="left")
     for name in ("n", "P(clicks = n)", "P(steps = n)", "P(active after n)"):
         table.add_column(name, justify="right", no_wrap=True)
     for n in range(min(max_rows, longest)):
         table.add_row(str(n), *(format_number(float(c[n])) if n < len(c) else f"≤ {remainder}" for c in columns))
     notes = [f"Use --json for {longest - max_rows} more rows."] if longest > max_rows else []
-    if distribution.left > 1e-6:
+    if distribution.remaining > 1e-6:
         notes.append(f"A share of {remainder} of the users is truncated; raise --nodes to reduce it.")
     table.caption = " ".join(notes) or None
     return table

@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from departing.evaluation.forward import Booleans, Frontier
+from departing.evaluation.traversal import Booleans, first_level, traverse
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.plan import Plan
 from departing.planning.policy_tree import COMMITTED
-from departing.policy.protocol import recommended, switch_probability_bounds
 from departing.policy.schedule import Schedule
 
 COLUMNS = 5  # steps that fit the width of the plot
@@ -102,21 +101,20 @@ def _levels(plan: Plan, columns: int) -> list[_Level]:
     instance, n_types = plan.instance, plan.instance.n_types
     transitions = instance.outcome_probabilities[:, [CLICK, STAY]]
     start = np.concatenate([instance.normalised_prior, np.zeros(n_types)])  # second half: after a committed node
-    frontier = Frontier(instance, start)
     levels: list[_Level] = []
-    while len(levels) < columns and len(frontier):
-        before, after = np.split(frontier.weights, 2, axis=1)
-        categories = recommended(plan.policy, frontier.counts)
-        bounds = switch_probability_bounds(plan.policy, frontier.counts, instance)
-        committed = ((before + after) * bounds).sum(axis=1) <= COMMITTED * (before + after).sum(axis=1)
+    for level in traverse(first_level(instance, plan.policy, start)):
+        if len(levels) == columns:
+            break
+        before, after = np.split(level.weights, 2, axis=1)
+        switching = ((before + after) * level.switch_bounds).sum(axis=1)
+        committed = switching <= COMMITTED * (before + after).sum(axis=1)
         shares, committed_share = before.sum(axis=1), float(after.sum())
         after = np.where(committed[:, None], before + after, after)
         before = np.where(committed[:, None], 0.0, before)
-        moves = transitions[categories]
-        flows = np.concatenate([before[:, None] * moves, after[:, None] * moves], axis=2)
-        child = frontier.advance(categories, flows)
-        moved = flows[:, :, :n_types].sum(axis=2)
-        levels.append(_Level(categories, shares, committed, child, moved, committed_share))
+        moves = transitions[level.categories]
+        level.flows = np.concatenate([before[:, None] * moves, after[:, None] * moves], axis=2)
+        moved = level.flows[:, :, :n_types].sum(axis=2)
+        levels.append(_Level(level.categories, shares, committed, level.child, moved, committed_share))
     return levels
 
 

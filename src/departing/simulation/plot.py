@@ -1,0 +1,30 @@
+"""Plots of runs: the distribution of clicks, and the regret curve of a learner."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from departing.plotting.figures import BLUE, ORANGE, panels
+from departing.simulation.run import Run
+
+
+def draw_run(run: Run) -> Figure:
+    """Draw the share of users by clicks; for a learner also the cumulative regret by users."""
+    learned = len(run.checkpoints) > 1
+    figure = Figure(figsize=(9 if learned else 5, 3.4), layout="constrained")
+    axes = panels(figure, 2 if learned else 1)
+    axes[0].vlines(run.returns, 0, run.returns_users / run.users, color=BLUE)
+    axes[0].axvline(run.mean, color=ORANGE, linewidth=1, label=f"mean {run.mean:.4g}")
+    axes[0].set_xlabel("clicks of a user")
+    axes[0].set_ylabel("share of users")
+    axes[0].set_ylim(bottom=0)
+    axes[0].legend(frameon=False)
+    if learned:
+        expected = run.regret_curve.policy_segments is not None
+        regret = run.regret if expected else run.realised_regret
+        positive = np.where(regret > 0, regret, np.nan)  # a log axis has no other values
+        axes[1].plot(run.checkpoints, positive, color=BLUE)
+        axes[1].set_xscale("log")
+        axes[1].set_yscale("log")
+        axes[1].set_xlabel("users")
+        axes[1].set_ylabel(f"{'expected' if expected else 'realised'} regret (clicks)")
+    return figure
