@@ -1,0 +1,41 @@
+"""Opening services: which stores are accepted, and when a plan is made."""
+
+from contextlib import closing
+
+import pytest
+
+import departing as dp
+from departing.model.examples import magazine
+from departing.service.service import Settings
+from departing.service.startup import open_service
+from departing.service.store.connection import connect
+from helpers.services import NAMES, run, service
+
+
+def test_a_store_with_other_contents_is_rejected(address, tmp_path):
+    with service(address):
+        pass
+    with pytest.raises(dp.InputError, match="has the categories news, sports, music, not a, b"):
+        open_service(address, ["a", "b"], None, Settings())
+    with pytest.raises(dp.InputError, match="is new; name its categories"):
+        open_service(tmp_path / "t.sqlite", [], None, Settings())
+    (tmp_path / "u.sqlite").write_text("no database at all, but text")
+    with pytest.raises(dp.InputError, match="cannot be opened"):
+        open_service(tmp_path / "u.sqlite", NAMES, None, Settings())
+    with closing(connect(address)) as database:
+        database.rows("UPDATE meta SET value = '99' WHERE key = 'schema'")
+    with pytest.raises(dp.InputError, match="written by a later release"):
+        open_service(address, [], None, Settings())
+
+
+def test_an_unreachable_database_is_reported():
+    with pytest.raises(dp.InputError, match="cannot be opened"):
+        open_service("postgresql://nobody@127.0.0.1:1/nothing", NAMES, None, Settings())
+
+
+def test_a_restart_plans_without_retired_categories(address):
+    site = magazine()
+    with service(address, instance=site) as served:
+        run(served.retire_category("music"))
+    with service(address, instance=site) as served:
+        assert "music" not in run(served.policy()).description

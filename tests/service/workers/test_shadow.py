@@ -1,0 +1,65 @@
+"""Shadow mode: agreement with the caller, and the estimated gain."""
+
+import asyncio
+
+import numpy as np
+
+import departing as dp
+from departing.model.examples import magazine
+from departing.policy.files import policy_to_dict
+from departing.service.api import messages as m
+from departing.service.clock import Clock
+from departing.service.workers.shadow import GainRequest, ShadowReporter, estimate_gain
+from helpers.services import recommend, run, service
+
+
+def test_shadow_mode_is_stored_and_turned_off_by_one_call(address):
+    with service(address, instance=magazine(), shadow=True) as served:
+        recommend(served, "ann", shown="news", propensity=0.5)
+        assert recommend(served, "bob", shown="music").shadow_category == "music"
+        report = run(ShadowReporter(served).report())
+        assert (report.decisions, report.match_rate) == (2, 0.5)
+        assert "200 users" in report.note
+        run(served.set_shadow(False))
+        recommend(served, "carl")
+        assert run(ShadowReporter(served).report()).decisions == 2  # those of the caller only
+    with service(address, names=[], shadow=True) as served:
+        assert not served.rollout.state.shadow
+        assert recommend(served, "eve").category == "music"
+
+
+def test_the_gain_over_a_uniform_caller_is_covered_by_its_interval(address, tmp_path):
+    site, rng = dp.Instance([0.6, 0.4], [[0.6, 0.1], [0.1, 0.5]], 0.8), np.random.default_rng(2)
+    with service(address, instance=site, shadow=True) as served:
+        served.clock = Clock()  # the log is ordered by time
+
+        async def visit(name):
+            user_type, outcome = rng.choice(2, p=site.prior), 0
+            while outcome < 2:
+                category = int(rng.integers(2))
+                shown = await served.recommend(
+                    m.RecommendRequest(name, shown=site.categories[category], propensity=0.5)
+                )
+                outcome = rng.choice(4, p=site.outcome_probabilities[category, :, user_type])
+                await served.feedback([m.Feedback(shown.event, bool(outcome in (0, 3)), bool(outcome >= 2))])
+
+        async def visits():
+            await asyncio.gather(*(visit(f"u{i}") for i in range(1500)))
+
+        run(visits())
+        policy = policy_to_dict(served.rollout.state.current.policy)
+        request = GainRequest(str(address), list(site.categories), "no-click", policy, str(tmp_path))
+        estimate = estimate_gain(request)
+        true = dp.plan(site).value - uniform_value(site)
+        assert estimate.gain.users == 1500
+        assert estimate.gain.lower < true < estimate.gain.upper
+        assert estimate.gain.lower > 0
+        request.categories.append("golf")
+        assert "cannot be estimated" in estimate_gain(request).note
+
+
+def uniform_value(site):
+    """Expected clicks of a user under the uniform policy, by the linear equation of each type."""
+    click = site.outcome_probabilities[:, [0, 3]].sum(axis=1).mean(axis=0)
+    stay = site.outcome_probabilities[:, [0, 1]].sum(axis=1).mean(axis=0)
+    return float(site.prior @ (click / (1 - stay)))
