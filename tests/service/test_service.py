@@ -1,5 +1,7 @@
 """The service without HTTP: random calls, compared with a plain model, and single rules."""
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
