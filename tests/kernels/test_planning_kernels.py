@@ -45,7 +45,7 @@ def test_best_vectors_are_the_best(types, vectors, beliefs):
 
 def test_covers_are_solutions_of_the_linear_programme():
     """Stored covers are feasible, and upper bounds are at least the optimum of scipy."""
-    problem = PlanningProblem.of(dp.random_instance("uniform", 5, 5, seed=4000))
+    problem = PlanningProblem(dp.random_instance("uniform", 5, 5, seed=4000))
     search = Search(problem, Deadline(60))
     search.run(1e-3, Deadline(10))
     points, nodes = search.points, search.nodes
@@ -63,7 +63,7 @@ def test_covers_are_solutions_of_the_linear_programme():
 
 def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
     instance = dp.random_instance("specialists", 2, 3, seed=2)
-    problem = PlanningProblem.of(instance)
+    problem = PlanningProblem(instance)
     _, _, value, q_upper, _ = Search(problem, Deadline(60)).edges[0]
     grid = edge_grid()
     beliefs = np.stack([grid, 1 - grid], axis=1)

@@ -18,7 +18,7 @@ def test_the_belief_is_bayes_rule(data):
     seen = data.draw(counts(instance.n_categories))
     weights = posterior(instance, seen)
     if not any(weights):
-        with pytest.raises(dp.InputError, match="chance 0 under every type"):
+        with pytest.raises(dp.InputError, match="probability 0 under every type"):
             dp.belief(instance, seen)
         return
     exact = [float(w / sum(weights)) for w in weights]
@@ -26,7 +26,7 @@ def test_the_belief_is_bayes_rule(data):
     np.testing.assert_allclose(dp.predict(instance, seen).sum(axis=-1), 1, rtol=1e-12)
 
 
-def test_a_history_of_a_million_steps_is_as_good_as_a_short_one():
+def test_beliefs_are_accurate_after_a_million_steps():
     instance = dp.Instance([0.5, 0.5], [[0.5, 0.500001], [0.4, 0.4]], 0.5)
     seen = np.array([[1_000_000, 1_000_000, 0, 0], [0, 0, 0, 0]])
     a, b = Fraction(0.5), Fraction(0.500001)
@@ -36,7 +36,7 @@ def test_a_history_of_a_million_steps_is_as_good_as_a_short_one():
     assert far.tolist() == [1.0, 0.0]
 
 
-def test_beliefs_come_in_batches():
+def test_beliefs_are_computed_in_batches():
     seen = np.zeros((2, 3, 2, 4), np.int64)
     seen[1, 2, 0, 0] = 3
     beliefs = dp.belief(blog(), seen)
@@ -50,7 +50,7 @@ def test_beliefs_come_in_batches():
     [
         ([[1, 0, 0]], "expected \\[..., categories, 4\\]"),
         (3, "expected \\[..., categories, 4\\]"),
-        ([[-1, 0, 0, 0], [0, 0, 0, 0]], "a count cannot be negative"),
+        ([[-1, 0, 0, 0], [0, 0, 0, 0]], "expected integers ≥ 0"),
         ([[0.5, 0, 0, 0], [0, 0, 0, 0]], "such as 0.5.*expected integers"),
         ([[np.nan, 0, 0, 0], [0, 0, 0, 0]], "expected integers"),
         ([["a", "b", "c", "d"]] * 2, "expected integers"),
@@ -59,17 +59,17 @@ def test_beliefs_come_in_batches():
         ([[0, 0, 0, 0]], "counts have 1 categories; the instance has 2"),
     ],
 )
-def test_wrong_counts_get_one_clear_sentence(wrong, sentence):
+def test_invalid_counts_raise_a_clear_error(wrong, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         dp.belief(blog(), wrong)
 
 
-def test_whole_floats_and_small_integers_are_counts():
+def test_integral_floats_and_small_integers_are_accepted():
     assert as_counts(np.array([[1.0, 2.0, 0.0, 0.0]])).dtype == np.int64
     assert as_counts(np.array([[1, 2, 0, 0]], np.uint8)).tolist() == [[1, 2, 0, 0]]
 
 
-def test_steps_clicks_and_departures_are_read_off_counts():
+def test_steps_clicks_and_departures_follow_from_counts():
     seen = np.array([[[2, 1, 0, 0], [3, 0, 0, 1]], [[2, 1, 0, 0], [3, 0, 0, 0]]])
     assert steps(seen).tolist() == [7, 6]
     assert clicks(seen).tolist() == [6, 5]
@@ -88,7 +88,7 @@ def test_merging_adds_up_equal_counts(rows):
     assert total.tolist() == [expected[key] for key in sorted(expected)]
 
 
-def test_merging_survives_rows_with_one_key(monkeypatch):
+def test_merging_handles_hash_collisions(monkeypatch):
     monkeypatch.setattr("departing.model.counts.hash_rows", lambda counts, seed=0: np.zeros(len(counts), np.uint64))
     table = np.array([[[1, 0, 0, 0]], [[2, 0, 0, 0]], [[1, 0, 0, 0]]])
     distinct, total = merge(table, np.array([1, 1, 5]))
@@ -96,7 +96,7 @@ def test_merging_survives_rows_with_one_key(monkeypatch):
     assert total.tolist() == [6, 1]
 
 
-def test_histories_know_who_is_censored():
+def test_users_without_departure_are_censored():
     seen = dp.Histories([[[2, 0, 1, 0]], [[0, 3, 0, 0]], [[2, 0, 1, 0]]], ids=["ann", "bob", "cy"])
     assert seen.censored.tolist() == [False, True, False]
     assert seen.distinct.multiplicity.tolist() == [1, 2]
@@ -108,7 +108,7 @@ def test_histories_know_who_is_censored():
         seen.counts[0] = 0
 
 
-def test_what_is_pending_tells_counts_apart():
+def test_rows_that_differ_in_pending_steps_are_distinct():
     seen = dp.Histories([[[2, 1, 0, 0]]] * 4, pending=[[[1, 0]], [[2, 1]], [[0, 0]], [[2, 1]]], categories=["news"])
     assert seen.distinct.pending.tolist() == [[[0, 0]], [[1, 0]], [[2, 1]]]
     assert seen.distinct.multiplicity.tolist() == [1, 1, 2]
@@ -119,18 +119,18 @@ def test_what_is_pending_tells_counts_apart():
     ("fields", "sentence"),
     [
         ({"counts": [[1, 0, 0, 0]]}, "expected \\[users, categories, 4\\]"),
-        ({"counts": [[[0, 0, 2, 0]]]}, "departs more than once"),
-        ({"counts": [[[0, 0, 1, 1]]]}, "departs more than once"),
+        ({"counts": [[[0, 0, 2, 0]]]}, "more than one departure"),
+        ({"counts": [[[0, 0, 1, 1]]]}, "more than one departure"),
         ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 integers ≥ 1"),
         ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 integers ≥ 1"),
         ({"counts": [[[1, 0, 0, 0]]], "ids": ["a", "b"]}, "ids has 2 entries"),
         ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "expected integers of shape \\[1, 1, 2\\]"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[0, 1]]]}, "at most the clicks and stays in counts"),
-        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[-1, 0]]]}, "at least 0"),
-        ({"counts": [[[1, 0, 1, 0]]], "pending": [[[1, 0]]]}, "a user who departed"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[0, 1]]]}, "exceeds the clicks and stays in counts"),
+        ({"counts": [[[1, 0, 0, 0]]], "pending": [[[-1, 0]]]}, "pending is negative"),
+        ({"counts": [[[1, 0, 1, 0]]], "pending": [[[1, 0]]]}, "a departed user"),
         ({"counts": [[[1, 0, 0, 0]]], "categories": ["a", "b"]}, "categories has 2 names"),
     ],
 )
-def test_wrong_histories_get_one_clear_sentence(fields, sentence):
+def test_invalid_histories_raise_a_clear_error(fields, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         dp.Histories(**fields)

@@ -23,7 +23,7 @@ def test_sticky_users_stay_long():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_structures_are_the_papers(seed):
+def test_structures_are_those_of_the_paper(seed):
     (ax, ay), (bx, by) = dp.random_instance("row", seed=seed).click
     assert ax >= max(ay, bx, by)
     assert ay >= by
@@ -51,6 +51,6 @@ def test_depart_can_be_given_and_seeds_differ():
         ({"family": "specialists", "types": 3, "categories": 2}, "at least one for each of 3 types"),
     ],
 )
-def test_wrong_arguments_get_one_clear_sentence(arguments, sentence):
+def test_invalid_arguments_raise_a_clear_error(arguments, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         dp.random_instance(**arguments)

@@ -74,7 +74,7 @@ def test_an_instance_without_clicks_is_planned():
 
 
 def test_trials_at_a_belief_of_value_zero():
-    problem = PlanningProblem.of(dp.Instance([0.5, 0.5], [[0.0, 0.6], [0.0, 0.3]], [[0.1, 0.3], [0.2, 0.1]]))
+    problem = PlanningProblem(dp.Instance([0.5, 0.5], [[0.0, 0.6], [0.0, 0.3]], [[0.1, 0.3], [0.2, 0.1]]))
     search = Search(problem, Deadline(10))
     search.vectors.value[2:] = 1e3  # uninitialised memory may contain it
     search.run_trials(Deadline(10))

@@ -77,8 +77,8 @@ def test_a_large_lattice_grows_its_arrays():
 
 def test_dominated_categories_are_dropped_and_equal_ones_kept_once():
     click = [[0.5, 0.2], [0.4, 0.2], [0.3, 0.6], [0.5, 0.2], [0.3, 0.6]]
-    assert PlanningProblem.of(dp.Instance([0.5, 0.5], click)).categories.tolist() == [0, 2]
-    assert PlanningProblem.of(dp.Instance([0.5, 0.5], click), [1, 4]).categories.tolist() == [1, 4]
+    assert PlanningProblem(dp.Instance([0.5, 0.5], click)).categories.tolist() == [0, 2]
+    assert PlanningProblem(dp.Instance([0.5, 0.5], click), [1, 4]).categories.tolist() == [1, 4]
 
 
 def test_a_wrong_lattice_fails_verification():

@@ -64,7 +64,7 @@ def test_more_time_narrows_the_bounds():
 
 
 def test_a_search_can_be_continued():
-    problem = PlanningProblem.of(dp.random_instance("uniform", 5, 5, seed=4001))
+    problem = PlanningProblem(dp.random_instance("uniform", 5, 5, seed=4001))
     search = Search(problem, Deadline(60))
     search.run(1e-2, Deadline(10))
     first = (search.lower, search.upper)
@@ -113,7 +113,7 @@ def test_a_cover_that_depends_on_itself_fails_verification():
 
 
 def test_a_plan_keeps_less_memory_than_its_search():
-    problem = PlanningProblem.of(dp.random_instance("uniform", 5, 5, seed=5))
+    problem = PlanningProblem(dp.random_instance("uniform", 5, 5, seed=5))
     search = Search(problem, Deadline(60))
     search.run(0.05, Deadline(60))
     arrays = (*search.nodes, *search.points, *search.vectors)

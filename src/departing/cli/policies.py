@@ -56,7 +56,11 @@ def instance(
     if as_json:
         print_json(chosen.to_dict(), output=output)
         return
-    new_console().print(chosen)
+    from departing.cli.tables.instance import instance_tables
+
+    console = new_console()
+    for table in instance_tables(chosen, console.width):
+        console.print(table)
     print_saved(output)
 
 

@@ -1,1 +1,1 @@
-"""The nouns: instances, counts, beliefs and histories."""
+"""Model: instances, counts, beliefs, histories, and checks of input."""

@@ -1,4 +1,4 @@
-"""Counts: the history of one user, `[..., K, 4]` integers, and all that matters of it."""
+"""Counts: outcomes of a user by category, `[..., K, 4]` integers; a sufficient statistic of the history."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str = "the instance") -> Integers:
-    """`counts` as integers of shape `[..., K, 4]`, or a sentence about what is wrong with them.
+    """Check counts and convert them to integers of shape `[..., K, 4]`.
 
     >>> as_counts([[1, 0, 0, 0], [0, 2, 0, 0]]).sum()
     np.int64(3)
@@ -32,29 +32,29 @@ def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str
             raise InputError(f"counts are {array.dtype}{_odd_one(array)}; expected integers.")
         array = whole
     if array.size and array.min() < 0:
-        raise InputError(f"counts hold {array.min()}; a count cannot be negative.")
+        raise InputError(f"counts contain {array.min()}; expected integers ≥ 0.")
     return array
 
 
 def _odd_one(array: npt.NDArray[np.generic]) -> str:
-    """One of the values that is not a integer, or too large for one."""
+    """One of the values that is not an integer, or too large."""
     whole = [isinstance(v, int | float) and v == v // 1 and abs(v) < 2**62 for v in array.reshape(-1).tolist()]
     return f" (such as {array.reshape(-1)[whole.index(False)]!s})" if False in whole else ""
 
 
 def steps(counts: Integers) -> Integers:
-    """The number of recommendations in every history, `[...]`."""
+    """Number of recommendations in each history, `[...]`."""
     return np.asarray(np.asarray(counts).sum(axis=(-2, -1), dtype=np.int64))
 
 
 def clicks(counts: Integers) -> Integers:
-    """The number of clicks in every history, `[...]`: the user's return."""
+    """Number of clicks in each history, `[...]`: the return of the user."""
     counts = np.asarray(counts)
     return np.asarray((counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64))
 
 
 def departed(counts: Integers) -> npt.NDArray[np.bool_]:
-    """Whether every user has departed, `[...]`; one who has not is censored."""
+    """True for users who have departed, `[...]`; the others are censored."""
     return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
 
 
@@ -64,16 +64,13 @@ def flat_rows(counts: Integers) -> Integers:
 
 
 def hash_rows(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
-    """A 64-bit key of every row of `counts[n, K, 4]`: equal rows have equal keys, others hardly ever."""
+    """64-bit hash of each row of `counts[n, K, 4]`."""
     flat = flat_rows(counts).astype(np.uint64)
     return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
 
 
 def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:
-    """The distinct rows of `counts[n, K, 4]` in lexicographic order, and how many users have each.
-
-    `multiplicity[n, ...]` may be of several kinds of users.
-    """
+    """Distinct rows of `counts[n, K, 4]` in lexicographic order, with the sums of their `multiplicity[n, ...]`."""
     _, first, inverse = np.unique(hash_rows(counts), return_index=True, return_inverse=True)
     rows = counts[first]
     if not (rows[inverse] == counts).all():  # two different rows with one key

@@ -1,10 +1,10 @@
-"""The example of the paper, and two more."""
+"""Example instances: the blog of the paper, and two more."""
 
 from departing.model.instance import Instance
 
 
 def blog() -> Instance:
-    """The paper's blog (Table 1): two categories, two types of readers, who leave at the first no-click.
+    """Return the blog of the paper (Table 1): two categories, two types, sure departure.
 
     >>> blog().types
     ('x', 'y')
@@ -19,7 +19,7 @@ def blog() -> Instance:
 
 
 def magazine() -> Instance:
-    """A magazine with three kinds of readers, each with a favourite, who forgive every other no-click.
+    """Return a magazine: three types of readers, each with a favourite category, who depart at half of the no-clicks.
 
     >>> magazine().categories
     ('news', 'sport', 'music')
@@ -34,7 +34,7 @@ def magazine() -> Instance:
 
 
 def hard() -> Instance:
-    """An instance of two by two on which one fixed category loses much: 15 of 100 clicks.
+    """Return a 2 × 2 instance on which the best fixed policy loses 15 % of the clicks.
 
     >>> hard().structure
     'column'

@@ -1,4 +1,4 @@
-"""Random instances, by family."""
+"""Random instances by family."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +7,7 @@ from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_int, check_seed
 
-LARGEST = 10**7
+MAX_PARAMETERS = 10**7  # entries of one table: 80 MB
 FAMILIES = ("uniform", "specialists", "sticky", "row", "column", "diagonal")
 
 
@@ -18,28 +18,48 @@ def random_instance(
     seed: int = 0,
     depart: npt.ArrayLike | None = None,
 ) -> Instance:
-    """A random instance of a family; `depart` overrides the drawn chances of departing.
+    """Draw a random instance of a family.
 
-    - `uniform`: click from U(.1, .9), depart from U(.2, .9), prior from Dirichlet(1);
-    - `specialists`: every type has its own favourite, clicked with a chance from U(.7, .93), all other
-      categories from U(.1, .55); depart from U(.2, .9), prior from Dirichlet(2);
-    - `sticky`: long stays; click from U(.6, .95), depart from U(.05, .3), prior from Dirichlet(1);
-    - `row`, `column`, `diagonal`: the paper's structures for two types, two categories and sure departure;
-      click from U(.1, .9) on the condition that the structure holds, prior from Dirichlet(1).
+    Parameters
+    ----------
+    family : str
+        - 'uniform': click from U(.1, .9), depart from U(.2, .9), prior from Dirichlet(1);
+        - 'specialists': every type has its own favourite with click from U(.7, .93), all other categories from
+          U(.1, .55); depart from U(.2, .9), prior from Dirichlet(2);
+        - 'sticky': long stays; click from U(.6, .95), depart from U(.05, .3), prior from Dirichlet(1);
+        - 'row', 'column', 'diagonal': the paper's structures for two types, two categories and sure departure; click
+          from U(.1, .9) given that the structure holds, prior from Dirichlet(1).
+    types, categories : int
+        Numbers of types and categories.
+    seed : int
+        Seed of the random generator.
+    depart : array_like of float, optional
+        Departure probabilities after a no-click, in place of drawn ones.
 
+    Returns
+    -------
+    Instance
+
+    Raises
+    ------
+    InputError
+        If the family is unknown or does not fit the numbers of types and categories.
+
+    Examples
+    --------
     >>> random_instance("column", seed=1).click.round(2)
     array([[0.42, 0.21],
            [0.31, 0.26]])
     """
     types, categories = check_int("types", types), check_int("categories", categories)
-    if types * categories > LARGEST:
+    if types * categories > MAX_PARAMETERS:
         raise InputError(
-            f"{categories} categories and {types} types are too many; at most {LARGEST} pairs are drawn."
+            f"{categories} categories and {types} types are too many; expected a product ≤ {MAX_PARAMETERS}."
         )
     rng = np.random.default_rng(check_seed(seed))
     shape = (categories, types)
     if family == "uniform":
-        click, leave, alpha = rng.uniform(0.1, 0.9, shape), rng.uniform(0.2, 0.9, shape), 1.0
+        click, departures, alpha = rng.uniform(0.1, 0.9, shape), rng.uniform(0.2, 0.9, shape), 1.0
     elif family == "specialists":
         if categories < types:
             raise InputError(
@@ -47,17 +67,17 @@ def random_instance(
             )
         click = rng.uniform(0.1, 0.55, shape)
         click[np.arange(types), np.arange(types)] = rng.uniform(0.7, 0.93, types)
-        leave, alpha = rng.uniform(0.2, 0.9, shape), 2.0
+        departures, alpha = rng.uniform(0.2, 0.9, shape), 2.0
     elif family == "sticky":
-        click, leave, alpha = rng.uniform(0.6, 0.95, shape), rng.uniform(0.05, 0.3, shape), 1.0
+        click, departures, alpha = rng.uniform(0.6, 0.95, shape), rng.uniform(0.05, 0.3, shape), 1.0
     elif family in FAMILIES:
         if shape != (2, 2):
             raise InputError(f"Family {family!r} is for 2 types and 2 categories, not {types} and {categories}.")
-        click, leave, alpha = _structured(family, rng), np.ones(shape), 1.0
+        click, departures, alpha = _structured(family, rng), np.ones(shape), 1.0
     else:
         raise InputError(f"family is {family!r}; allowed are {', '.join(FAMILIES)}.", "family")
     prior = rng.dirichlet(np.full(types, alpha))
-    return Instance(prior, click, leave if depart is None else depart)
+    return Instance(prior, click, departures if depart is None else depart)
 
 
 def _structured(family: str, rng: np.random.Generator) -> Floats:

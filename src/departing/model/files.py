@@ -1,4 +1,4 @@
-"""Reading and writing documents (TOML or JSON by the file's ending) and replacing files whole."""
+"""Documents in TOML or JSON files, by suffix, and atomic writes."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from departing.model.errors import InputError
 FORMAT_VERSION = 1
 
 
-DOCUMENT_SUFFIXES = (".toml", ".json")  # of documents
-_NUMBERS = re.compile(r"\[\n([-+.,\d\seE]*)\]")  # a list of numbers over many lines
+DOCUMENT_SUFFIXES = (".toml", ".json")
+_NUMBERS = re.compile(r"\[\n([-+.,\d\seE]*)\]")  # a list of numbers over several lines
 
 
 def check_suffix(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
-    """The ending of `path`, one of `allowed`.
+    """Return the suffix of `path`, which must be one of `allowed`.
 
     >>> check_suffix("shop.TOML", (".toml", ".json"))
     '.toml'
@@ -34,14 +34,14 @@ def check_suffix(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
 
 
 def check_writable(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> None:
-    """Raise unless a file with one of the `allowed` endings can be written there: said before the work, not after."""
+    """Raise unless a file with one of the `allowed` suffixes can be written there; call it before long work."""
     check_suffix(path, allowed)
     _beside(Path(path)).unlink()
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place at the end, or vanishes if anything goes wrong."""
+    """Yield a temporary path beside `path` that replaces it at the end, or is deleted on any exception."""
     target = Path(path)
     part = _beside(target)
     try:
@@ -50,20 +50,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(part, target)
     except OSError as error:
         if error.filename not in (None, str(part)):
-            raise  # something else went wrong while the file was open
+            raise  # another file's error
         raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def _beside(target: Path) -> Path:
-    """A new empty file beside `target`."""
+    """Create an empty file beside `target`."""
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
         os.close(handle)
-    except (OSError, ValueError) as error:  # the second for a name with a NUL in it
+    except (OSError, ValueError) as error:  # ValueError for a name that contains NUL
         raise InputError(f"Cannot write {str(target)!r}: {_reason(error)}.") from error
     return Path(name)
 
@@ -79,14 +79,14 @@ def _umask() -> int:
 
 
 def write_document(path: str | os.PathLike[str], kind: str, document: dict[str, Any]) -> None:
-    """Write `document` with its `format` and `version` in front."""
+    """Write `document` after its `format` and `version`."""
     text = format_document(kind, document, check_suffix(path, DOCUMENT_SUFFIXES))
     with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def format_document(kind: str, document: dict[str, Any], suffix: str = ".toml") -> str:
-    """The text of the file with this ending that holds `document`.
+    """Return the text of a file with this suffix that contains `document`.
 
     >>> print(format_document("instance", {"prior": [0.4, 0.6]}))
     format = "departing-instance"
@@ -99,7 +99,7 @@ def format_document(kind: str, document: dict[str, Any], suffix: str = ".toml") 
 
 
 def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Read a document of `kind`; a file written by hand may leave out `format` and `version`."""
+    """Read a document of `kind`; `format` and `version` are optional, for files written by hand."""
     suffix = check_suffix(path, DOCUMENT_SUFFIXES)
     name = str(path)
     try:
@@ -117,18 +117,18 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 
 def strip_header(document: Any, kind: str, where: str) -> dict[str, Any]:
-    """The fields of a document of `kind` without `format` and `version`, which are checked if they are there."""
+    """Return the fields of a document of `kind` without `format` and `version`, which are checked if present."""
     if not isinstance(document, dict):
-        raise InputError(f"{where} does not hold fields with names, as the file of {_a(kind)} does.")
+        raise InputError(f"{where} does not contain named fields; expected the fields of {_a(kind)}.")
     fields, expected = dict(document), f"departing-{kind}"
-    if (found := fields.pop("format", expected)) != expected:
-        raise InputError(f"{where} has format {found!r}; expected {expected!r}.")
+    if (actual := fields.pop("format", expected)) != expected:
+        raise InputError(f"{where} has format {actual!r}; expected {expected!r}.")
     version = fields.pop("version", FORMAT_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise InputError(f"{where} has version {version!r}; expected an integer ≥ 1.")
     if version > FORMAT_VERSION:
         raise InputError(
-            f"{where} has version {version}, but this release of departing reads up to {FORMAT_VERSION}; upgrade it."
+            f"{where} has version {version}; this release reads up to {FORMAT_VERSION}. Upgrade departing."
         )
     return fields
 
@@ -138,7 +138,7 @@ def _a(noun: str) -> str:
 
 
 def check_fields(document: dict[str, Any], required: set[str], optional: set[str], where: str) -> None:
-    """Raise unless `document` has all `required` fields and no others than `optional`."""
+    """Raise unless `document` has all `required` fields and no others except `optional` ones."""
     for field in sorted(required - document.keys()):
         raise InputError(f"{where} lacks the field {field!r}.")
     for field in sorted(document.keys() - required - optional):

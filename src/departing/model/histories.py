@@ -1,4 +1,4 @@
-"""Histories: the counts of many users, each row with how many users share it."""
+"""Histories: the counts of many users, with a multiplicity for equal counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +15,24 @@ from departing.model.instance import DEPART
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histories:
-    """The counts of users: `counts[N, K, 4]`, `multiplicity[N]` users a row, and `ids` where rows are users.
+    """Counts of many users.
 
-    A user who has departed has just one departure in the counts; one who has none is *censored*: we stopped
-    looking before the end. A log often does not tell whether censored users stayed after their latest steps. These
-    are counted as clicks and stays, and `pending[N, K, 2]` tells how many of the clicks and of the stays are such.
-    `categories` are the names of categories, if they have any.
+    Parameters
+    ----------
+    counts : array_like of int, shape (N, K, 4)
+        Counts of each row. A user without a departure is censored: observation ended before the user departed.
+    multiplicity : array_like of int, shape (N,), optional
+        Number of users with these counts [default: 1 each].
+    ids : sequence, optional
+        User IDs, if every row is one user.
+    pending : array_like of int, shape (N, K, 2), optional
+        Numbers of clicks and of stays after which it is unknown whether a censored user stayed; they are included in
+        the counts as clicks and stays.
+    categories : sequence of str, optional
+        Names of the categories.
 
+    Examples
+    --------
     >>> seen = Histories([[[2, 0, 1, 0]], [[0, 0, 1, 0]], [[2, 0, 1, 0]], [[3, 1, 0, 0]]])
     >>> seen
     <Histories of 4 users, 1 of them censored, 3 distinct counts>
@@ -48,7 +59,7 @@ class Histories:
         if rows.ndim != 3:
             raise InputError(f"counts have shape {rows.shape}; expected [users, categories, 4].")
         if (rows[..., 2:].sum(axis=(1, 2)) > 1).any():
-            raise InputError("counts hold a user who departs more than once; a user departs at most once.")
+            raise InputError("counts contain a user with more than one departure; expected at most one.")
         try:
             times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
         except ValueError:  # rows of different lengths
@@ -71,37 +82,37 @@ class Histories:
 
     @property
     def users(self) -> int:
-        """The number of users."""
+        """Number of users."""
         return int(self.multiplicity.sum())
 
     @cached_property
     def censored(self) -> npt.NDArray[np.bool_]:
-        """Whether the users of every row had not departed when we stopped looking, `[N]`."""
+        """True for rows of users who had not departed when observation ended, `[N]`."""
         return ~departed(self.counts)
 
     @cached_property
     def clicks(self) -> Integers:
-        """Clicks of a user of every row, `[N]`."""
+        """Clicks of a user of each row, `[N]`."""
         return clicks(self.counts)
 
     @cached_property
     def steps(self) -> Integers:
-        """Steps of a user of every row, `[N]`."""
+        """Steps of a user of each row, `[N]`."""
         return steps(self.counts)
 
     @cached_property
     def distinct(self) -> "Histories":
-        """The compressed form: every distinct counts once, in lexicographic order, without ids."""
+        """Distinct counts in lexicographic order with multiplicities, without IDs."""
         rows, times = merge(self._with_pending(), self.multiplicity)
         counts, pending = np.split(rows, [self.counts.shape[1]], axis=1)
         return Histories(counts, times, pending=pending[..., :DEPART], categories=self.categories)
 
     @cached_property
     def confirmed(self) -> "Histories":
-        """The distinct counts of what is known for sure: without pending steps, and users of whom nothing is left.
+        """Distinct counts without pending steps, and without users who have no other steps.
 
-        A step after a pending one is seen only of users who stayed, and so of some types more than of others; to
-        count its click would say that there are more of them.
+        A step after a pending one is observed only of users who stayed, which depends on the type; counting it would
+        bias the shares of the types.
         """
         counts = np.array(self.counts)
         counts[..., :DEPART] -= self.pending
@@ -109,7 +120,7 @@ class Histories:
         return Histories(counts[left], self.multiplicity[left], categories=self.categories).distinct
 
     def _with_pending(self) -> Integers:
-        """The counts with what is pending as more categories, `[N, 2 K, 4]`; as they are if nothing is pending."""
+        """Counts with pending steps as additional categories, `[N, 2 K, 4]`; the counts if nothing is pending."""
         if not self.pending.any():
             return self.counts
         return np.concatenate([self.counts, np.pad(self.pending, ((0, 0), (0, 0), (0, 2)))], axis=1)
@@ -124,7 +135,7 @@ class Histories:
 
 
 def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
-    """`pending` as numbers of clicks and stays, no more than censored users have."""
+    """Check `pending`: at most the clicks and stays of censored users."""
     if pending is None or np.size(pending) == 0:
         return np.zeros((len(counts), counts.shape[1], 2), np.int64)
     steps = np.array(pending)
@@ -133,7 +144,9 @@ def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
         raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected integers of shape {shape}.")
     steps = steps.astype(np.int64)
     if (steps < 0).any() or (steps > counts[..., :DEPART]).any():
-        raise InputError("pending must be at least 0 and at most the clicks and stays in counts.")
+        raise InputError(
+            "pending is negative or exceeds the clicks and stays in counts; expected integers between 0 and these."
+        )
     if steps[departed(counts)].any():
-        raise InputError("pending names steps of a user who departed; nothing is pending then.")
+        raise InputError("pending contains steps of a departed user; expected 0 there.")
     return steps

@@ -1,10 +1,10 @@
-"""An instance: the prior over types, and how every type answers every category."""
+"""Instance: the prior over types, and the outcome probabilities of every category for every type."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,22 +12,34 @@ import numpy.typing as npt
 from departing.model.errors import InputError
 from departing.model.files import check_fields, read_document, write_document
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table as RichTable
-
 Floats = npt.NDArray[np.float64]
 CLICK, STAY, DEPART, CLICK_DEPART = range(4)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Instance:
-    """How the users of a service behave: rows are categories, columns are types.
+    """Behaviour of users: K categories (rows), M types (columns).
 
-    `prior[M]` is the share of every type; `click[K, M]` the chance of a click; `depart[K, M]` the chance of
-    departing after a no-click; `depart_on_click[K, M]` the chance of departing after a click (zero in the
-    paper). The last two may be single numbers.
+    Parameters
+    ----------
+    prior : array_like of float, shape (M,)
+        Probability of each type.
+    click : array_like of float, shape (K, M)
+        Click probabilities.
+    depart : array_like of float, shape (K, M), or float
+        Probabilities of departing after a no-click.
+    depart_on_click : array_like of float, shape (K, M), or float
+        Probabilities of departing after a click (0 in the paper).
+    categories, types : sequence of str, optional
+        Names [default: "category 0", "type 0", …].
 
+    Raises
+    ------
+    InputError
+        If a field is invalid, or some type never departs from some category.
+
+    Examples
+    --------
     >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]], depart=1.0)
     >>> shop.n_categories, shop.n_types
     (2, 2)
@@ -54,13 +66,13 @@ class Instance:
         q = _probabilities("prior", prior)
         p = _probabilities("click", click)
         if q.ndim != 1 or q.size == 0:
-            raise InputError(f"prior has shape {q.shape}; expected one chance for every type.")
+            raise InputError(f"prior has shape {q.shape}; expected one probability for each type.")
         if p.ndim != 2 or p.shape[0] == 0 or p.shape[1] != q.size:
             raise InputError(
-                f"click has shape {p.shape}; expected a row for every category and {q.size} columns, one a type."
+                f"click has shape {p.shape}; expected a row for each category and {q.size} columns, one per type."
             )
         if abs(q.sum() - 1.0) > 1e-9:
-            raise InputError(f"prior sums to {q.sum():.12g}; it must sum to 1.")
+            raise InputError(f"prior sums to {q.sum():.12g}; expected 1.")
         fields = {
             "prior": q,
             "click": p,
@@ -86,22 +98,22 @@ class Instance:
                 f"Type {self.types[x]!r} never departs from category {self.categories[a]!r} "
                 f"(click {self.click[a, x]:g}, depart {self.depart[a, x]:g}, "
                 f"depart_on_click {self.depart_on_click[a, x]:g}), so its value is infinite; "
-                "every type must have some chance of departing from every category."
+                "every type needs a positive probability of departing from every category."
             )
 
     @property
     def n_categories(self) -> int:
-        """The number of categories, K."""
+        """Number of categories, K."""
         return int(self.click.shape[0])
 
     @property
     def n_types(self) -> int:
-        """The number of types, M."""
+        """Number of types, M."""
         return int(self.click.shape[1])
 
     @cached_property
     def outcome_probabilities(self) -> Floats:
-        """The chance of every outcome, `[K, 4, M]`: click, stay, depart, click and depart.
+        """Probability of every outcome, `[K, 4, M]`: click, stay, depart, click with departure.
 
         >>> shop = Instance(prior=[1.0], click=[[0.5]], depart=0.2)
         >>> shop.outcome_probabilities[0, :, 0]
@@ -117,31 +129,31 @@ class Instance:
 
     @cached_property
     def log_outcome_probabilities(self) -> Floats:
-        """Logarithms of `chances`, right also where a chance is near 0 or 1; minus infinity where it is 0."""
+        """Logarithms of `outcome_probabilities`, accurate also near 0 and 1; minus infinity for probability 0."""
         with np.errstate(divide="ignore"):
-            hit, miss = np.log(self.click), np.log1p(-self.click)
-            gone, here = np.log(self.depart), np.log1p(-self.depart)
+            click, no_click = np.log(self.click), np.log1p(-self.click)
+            depart, stay = np.log(self.depart), np.log1p(-self.depart)
             last, more = np.log(self.depart_on_click), np.log1p(-self.depart_on_click)
-        return _frozen(np.stack([hit + more, miss + here, miss + gone, hit + last], axis=1))
+        return _frozen(np.stack([click + more, no_click + stay, no_click + depart, click + last], axis=1))
 
     @cached_property
     def departure_probabilities(self) -> Floats:
-        """The chance of departing at one step, `[K, M]`."""
+        """Probability of departing at one step, `[K, M]`."""
         return _frozen((1 - self.click) * self.depart + self.click * self.depart_on_click)
 
     @cached_property
     def fixed_values(self) -> Floats:
-        """Expected clicks of a category recommended for ever to a known type, `[K, M]`: `click / leave`."""
+        """Values of the fixed policies by type, `[K, M]`: `click / departure_probabilities`."""
         return _frozen(self.click / self.departure_probabilities)
 
     @cached_property
     def normalised_prior(self) -> Floats:
-        """The share of every type, `[M]`: the prior, with a sum of 1 as nearly as numbers allow."""
+        """Prior divided by its sum, `[M]`: it sums to 1 up to rounding."""
         return _frozen(self.prior / self.prior.sum())
 
     @cached_property
     def best_fixed(self) -> tuple[int, float]:
-        """The category that brings most if it is recommended to everybody for ever, and what it brings one user.
+        """Category of the best fixed policy, and its value in expected clicks per user.
 
         >>> category, clicks = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]]).best_fixed
         >>> category, round(clicks, 6)
@@ -152,16 +164,16 @@ class Instance:
 
     @cached_property
     def sure_departure(self) -> bool:
-        """Whether everyone departs after a no-click, as in most of the paper: `depart` is 1 throughout."""
+        """True if every no-click ends the visit, as in most of the paper: `depart` is 1 everywhere."""
         return bool((self.depart == 1).all())
 
     @cached_property
     def structure(self) -> str | None:
-        """The paper's structure of two types and two categories under sure departure, None where it does not apply.
+        """The paper's structure of two types and two categories with sure departure; None for other instances.
 
-        With the largest chance of a click first (the paper's Remark 1): a dominant `row` if its category is the
-        better one for the other type too; else a dominant `column` if the other category is clicked more by the
-        first type than by the second; else a dominant `diagonal`.
+        With the largest click probability first (the paper's Remark 1): a dominant 'row' if its category is the
+        better one for the other type too; else a dominant 'column' if the other category has a larger click
+        probability for the first type than for the second; else a dominant 'diagonal'.
 
         >>> Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]]).structure
         'column'
@@ -171,7 +183,7 @@ class Instance:
         return two_by_two_structure(self.click)[0]
 
     def category_index(self, name: str | int) -> int:
-        """The index of a category given by name or index.
+        """Return the index of a category given by name or index.
 
         >>> Instance([1.0], [[0.5], [0.2]], categories=["news", "sport"]).category_index("sport")
         1
@@ -179,7 +191,7 @@ class Instance:
         return find_category(name, self.categories)
 
     def relabel(self, categories: Sequence[int] | None = None, types: Sequence[int] | None = None) -> "Instance":
-        """The same instance with categories and types in another order, given as old indices."""
+        """Return the instance with categories and types in another order, given as old indices."""
         a = _order("categories", categories, self.n_categories)
         x = _order("types", types, self.n_types)
         tables = {name: getattr(self, name)[np.ix_(a, x)] for name in ("click", "depart", "depart_on_click")}
@@ -191,7 +203,7 @@ class Instance:
         )
 
     def replace(self, **fields: Any) -> "Instance":
-        """A copy with some constructor arguments replaced.
+        """Return a copy with some constructor arguments replaced.
 
         >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
         >>> shop.replace(prior=[0.5, 0.5], depart=0.5)
@@ -223,35 +235,8 @@ class Instance:
             return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
         return f"Instance({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
 
-    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Tables of the chances, as many types side by side as fit."""
-        width = max(26, *(len(name) + 3 for name in self.categories)) + 4
-        column = max(17, *(len(name) + 3 for name in self.types))
-        together = max((options.max_width - width) // column, 1)
-        for start in range(0, self.n_types, together):
-            yield self._table(range(start, min(start + together, self.n_types)))
-
-    def _table(self, shown: range) -> "RichTable":
-        from rich.markup import escape
-        from rich.table import Table as RichTable
-
-        table = RichTable(title=f"{self.n_categories} categories, {self.n_types} types", title_justify="left")
-        table.add_column("", overflow="fold")
-        for x in shown:
-            table.add_column(f"{escape(self.types[x])}\n{self.prior[x]:.4g} of users", justify="right")
-        rows = [("click", self.click), ("depart after no click", self.depart)]
-        if self.depart_on_click.any():
-            rows.append(("depart after click", self.depart_on_click))
-        rows.append(("clicks if shown for ever", self.fixed_values))
-        for label, array in rows:
-            table.add_section()
-            table.add_row(f"[bold]{label}")
-            for name, row in zip(self.categories, array, strict=True):
-                table.add_row(f"  {escape(name)}", *(f"{row[x]:.4g}" for x in shown))
-        return table
-
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values, as they stand in a file."""
+        """Return the fields as plain values, as in a file."""
         fields: dict[str, Any] = {
             "prior": self.prior.tolist(),
             "click": self.click.tolist(),
@@ -263,7 +248,7 @@ class Instance:
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], where: str = "The instance") -> Self:
-        """An instance from the fields of `document`."""
+        """Return an instance from the fields of `document`; error messages start with `where`."""
         optional = {"depart", "depart_on_click", "categories", "types"}
         check_fields(document, {"prior", "click"}, optional, where)
         try:
@@ -277,7 +262,7 @@ class Instance:
         return cls.from_dict(read_document(path, "instance"), where=repr(str(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the instance to a TOML or JSON file, by the ending of `path`."""
+        """Write the instance to a TOML or JSON file, by the suffix of `path`."""
         write_document(path, "instance", self.to_dict())
 
 
@@ -285,16 +270,16 @@ STRUCTURES = ("row", "column", "diagonal")
 
 
 def two_by_two_structure(click: Floats) -> tuple[str, int, int]:
-    """The paper's structure of two by two chances, with the category and the type that it calls first.
+    """The paper's structure of 2 × 2 click probabilities, and the category and the type that it calls first.
 
-    Of several largest chances the one is first that makes the simplest structure.
+    Of several largest probabilities the one with the simplest structure is first.
     """
-    found = []
+    candidates = []
     for a, x in np.argwhere(click == click.max()):
         (_, other), (second, both) = click[[a, 1 - a]][:, [x, 1 - x]]
         structure = 0 if other >= both else 1 if second >= both else 2
-        found.append((structure, int(a), int(x)))
-    structure, a, x = min(found)
+        candidates.append((structure, int(a), int(x)))
+    structure, a, x = min(candidates)
     return STRUCTURES[structure], a, x
 
 
@@ -316,7 +301,7 @@ def _probabilities(field: str, values: npt.ArrayLike) -> Floats:
     bad = np.argwhere(~((array >= 0) & (array <= 1)))
     if len(bad):
         at = "".join(f"[{i}]" for i in bad[0])
-        raise InputError(f"{field}{at} is {float(array[tuple(bad[0])])!r}; a chance must lie between 0 and 1.")
+        raise InputError(f"{field}{at} is {float(array[tuple(bad[0])])!r}; expected a probability between 0 and 1.")
     return array + 0.0  # no negative zero, so that equal instances are equal to the bit
 
 
@@ -332,7 +317,7 @@ def _compact(array: Floats) -> Any:
 
 
 def default_names(noun: str, n: int) -> list[str]:
-    """The names of those that were given none."""
+    """Default names of categories or types."""
     return [f"{noun} {i}" for i in range(n)]
 
 
@@ -342,12 +327,12 @@ def _names(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[
     names: Any = np.asarray(given).tolist() if hasattr(given, "tolist") else given
     listed = isinstance(names, Sequence) and not isinstance(names, str)
     if not listed or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InputError(f"{field} is {names!r:.80}; expected {n} names that are not empty.")
+        raise InputError(f"{field} is {names!r:.80}; expected {n} nonempty names.")
     if len(names) != n:
-        raise InputError(f"{field} has {len(names)} names; click has {n} of them.")
+        raise InputError(f"{field} has {len(names)} names; expected {n}.")
     if len(set(names)) < n:
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"{field} has the name {twice!r} twice; names must differ.")
+        raise InputError(f"{field} has the name {twice!r} twice; expected distinct names.")
     return tuple(names)
 
 

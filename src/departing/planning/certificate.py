@@ -4,10 +4,11 @@ The section Certificate of docs/theory/model-and-planning.md shows why these che
 """
 
 from abc import ABC, abstractmethod
+from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -215,28 +216,12 @@ class Edge(NamedTuple):
     keep: npt.NDArray[np.bool_]  # points that the search uses
 
 
-class NodeClaims(NamedTuple):
-    """Claims about the nodes of a search: the fields of `kernels.planning.search.Nodes` that justify upper bounds."""
-
-    weights: Any
-    mass: Any
-    upper: Any
-    expanded: Any
-    n_cover: Any
-    cover: Any
-    multiplier: Any
-    slack: Any
-    child: Any
-    q_upper: Any
-    point: Any
-
-
-class PointClaims(NamedTuple):
-    """Upper bounds at belief points: fields of `kernels.planning.upper_bound.BeliefPoints`."""
-
-    belief: Any
-    value: Any
-    q_upper: Any
+# Claims about nodes and belief points: the fields of the search's `Nodes` and `BeliefPoints` that justify upper
+# bounds.
+NodeClaims = namedtuple(
+    "NodeClaims", "weights mass upper expanded n_cover cover multiplier slack child q_upper point"
+)
+PointClaims = namedtuple("PointClaims", "belief value q_upper")
 
 
 @dataclass(frozen=True, eq=False)

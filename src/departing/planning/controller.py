@@ -73,16 +73,8 @@ class Controller:
         from departing.kernels.planning.controller import expected_visits
 
         _, click, stay, depart = self.probabilities(instance)
-        visits = expected_visits(
-            click,
-            stay,
-            depart,
-            self.successor,
-            self.start,
-            instance.normalised_prior,
-            VISIT_TOLERANCE * max_loss,
-            MAX_SWEEPS,
-        )
+        start = (self.successor, self.start, instance.normalised_prior)
+        visits = expected_visits(click, stay, depart, *start, VISIT_TOLERANCE * max_loss, MAX_SWEEPS)
         loops = self.successor == np.arange(len(self.successor))[:, None]
         arrivals = visits * (depart + click * ~loops[:, :1] + stay * ~loops[:, 1:])  # not by a loop
         candidates = np.argsort(-arrivals.sum(axis=1), kind="stable")[:MAX_REPLACEMENTS]

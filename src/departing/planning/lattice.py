@@ -23,7 +23,8 @@ class LatticeSearch:
     def __init__(self, problem: PlanningProblem, progress: BoundsProgress | None = None) -> None:
         self.problem = problem
         self._progress = progress
-        self._optimistic = problem.reward + problem.click * problem.type_values
+        optimistic = problem.reward + problem.click * problem.type_values
+        self._model = (problem.reward, problem.click, problem.fixed_values, optimistic)
         n, n_types, k = 1024, problem.instance.n_types, len(problem.categories)
         self.counters = np.zeros(kernels.N_COUNTERS, np.int64)
         self.nodes = kernels.LatticeNodes(
@@ -61,18 +62,9 @@ class LatticeSearch:
         while True:
             wanted = max(gap - 4 * self.slack * max(self.lower, 0.0), 0.0)
             chunk = CHUNK + self.n_nodes // CHUNK_FRACTION
-            self.lower = kernels.expand_lattice(
-                self.problem.reward,
-                self.problem.click,
-                self.problem.fixed_values,
-                self._optimistic,
-                self.nodes,
-                self._queue,
-                self.counters,
-                self.lower,
-                wanted,
-                chunk if max_nodes is None else min(chunk, max_nodes),
-            )
+            limit = chunk if max_nodes is None else min(chunk, max_nodes)
+            state = (self.nodes, self._queue, self.counters, self.lower)
+            self.lower = kernels.expand_lattice(*self._model, *state, wanted, limit)
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
             top = self._queue.upper[0] if self.counters[OPEN] else -np.inf

@@ -211,7 +211,7 @@ def plan(
     """
     check_instance(instance)
     gap, seconds = check_positive("gap", gap), check_positive("seconds", seconds)
-    problem = PlanningProblem.of(instance, allowed)
+    problem = PlanningProblem(instance, allowed)
     method = _choose_method(problem, method)
     _compile(method)
     deadline = Deadline(seconds)
@@ -293,7 +293,7 @@ def _compile(method: str) -> None:
     from departing.kernels.compiling import log_compilation
 
     instance = Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5)
-    problem, deadline = PlanningProblem.of(instance), Deadline(60.0)
+    problem, deadline = PlanningProblem(instance), Deadline(60.0)
     if method == "lattice":
         from departing.kernels.planning.lattice import expand_lattice
 

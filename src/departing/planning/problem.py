@@ -8,7 +8,6 @@ from time import perf_counter
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
-from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Allowed, allowed_mask
 
@@ -16,82 +15,42 @@ BoundsProgress = Callable[[float, float], None]
 """Called from time to time with the lower and the upper bound."""
 
 
-@dataclass(frozen=True)
 class PlanningProblem:
-    """Instance with the categories that may be recommended.
+    """Instance with the categories that may be recommended, and quantities that the methods share.
 
-    Arrays with a first axis of length k have a row for each of `categories`.
+    Attributes
+    ----------
+    instance : Instance
+        Instance to plan for.
+    allowed : tuple of int
+        Allowed categories.
+    categories : array [k]
+        Allowed categories that no other allowed one dominates, in the order of the instance.
+    prior : array [M]
+        Prior that sums to 1.
+    reward : array [k, M]
+        Click probabilities of `categories`.
+    click, stay, depart : array [k, M]
+        Probabilities of a click after which the user stays, of a no-click after which the user stays, of departure.
+    fixed_values : array [k, M]
+        Values of the fixed policies by type.
+    type_values : array [M]
+        Optimal value for each type if it is known.
     """
 
-    instance: Instance
-    allowed: tuple[int, ...]
-
-    @classmethod
-    def of(cls, instance: Instance, allowed: Allowed = None) -> "PlanningProblem":
-        """The problem with the `allowed` categories; None allows all."""
+    def __init__(self, instance: Instance, allowed: Allowed = None) -> None:
         every = np.arange(instance.n_categories)
         if allowed is not None:
             every = every[allowed_mask(allowed, (instance.n_categories,), instance.categories)]
-        return cls(instance, tuple(int(a) for a in every))
-
-    @cached_property
-    def categories(self) -> Integers:
-        """Allowed categories that no other allowed one dominates, `[k]`, in the order of the instance."""
-        allowed = np.array(self.allowed)
-        outcomes = self.instance.outcome_probabilities
+        outcomes, depart = instance.outcome_probabilities, instance.departure_probabilities
+        tables = (instance.click, outcomes[:, CLICK], outcomes[:, STAY], depart, instance.fixed_values)
+        self.instance, self.allowed = instance, tuple(int(a) for a in every)
         # The departure probability distinguishes categories whose other probabilities round to 1.
-        compared = [
-            self.instance.click,
-            outcomes[:, CLICK],
-            outcomes[:, STAY],
-            -self.instance.departure_probabilities,
-        ]
-        rows = np.stack(compared, axis=1)[allowed]
-        kept: list[int] = []
-        for k, row in enumerate(rows):
-            dominating = (rows >= row).all(axis=(1, 2))
-            equal = (rows == row).all(axis=(1, 2))
-            if not (dominating & (~equal | (np.arange(len(rows)) < k))).any():
-                kept.append(k)
-        return np.asarray(allowed[kept])
-
-    def _rows(self, table: Floats) -> Floats:
-        return np.ascontiguousarray(table[self.categories])
-
-    @cached_property
-    def reward(self) -> Floats:
-        """Click probabilities, `[k, M]`."""
-        return self._rows(self.instance.click)
-
-    @cached_property
-    def click(self) -> Floats:
-        """Probabilities of a click after which the user stays, `[k, M]`."""
-        return self._rows(self.instance.outcome_probabilities[:, CLICK])
-
-    @cached_property
-    def stay(self) -> Floats:
-        """Probabilities of a no-click after which the user stays, `[k, M]`."""
-        return self._rows(self.instance.outcome_probabilities[:, STAY])
-
-    @cached_property
-    def depart(self) -> Floats:
-        """Departure probabilities, `[k, M]`."""
-        return self._rows(self.instance.departure_probabilities)
-
-    @cached_property
-    def fixed_values(self) -> Floats:
-        """Values of the fixed policies by type, `[k, M]`."""
-        return self._rows(self.instance.fixed_values)
-
-    @cached_property
-    def type_values(self) -> Floats:
-        """Optimal value for each type if it is known, `[M]`."""
-        return np.asarray(self.instance.fixed_values[np.array(self.allowed)].max(axis=0))
-
-    @cached_property
-    def prior(self) -> Floats:
-        """Prior that sums to 1, `[M]`."""
-        return np.asarray(self.instance.normalised_prior)
+        self.categories = every[_undominated(np.stack([*tables[:3], -depart], axis=1)[every])]
+        rows = (np.ascontiguousarray(table[self.categories]) for table in tables)
+        self.reward, self.click, self.stay, self.depart, self.fixed_values = rows
+        self.type_values: Floats = np.asarray(instance.fixed_values[every].max(axis=0))
+        self.prior = instance.normalised_prior
 
     @cached_property
     def best_fixed(self) -> tuple[int, float]:
@@ -128,6 +87,17 @@ class PlanningProblem:
         """Bound on the rounding error of a bound at the root: `rounding` at every step of a user."""
         with np.errstate(over="ignore"):
             return float(self.rounding(depth) * (self.prior @ self.max_mean_steps))
+
+
+def _undominated(rows: Floats) -> list[int]:
+    """Indices of the rows `[n, ...]` that no other row is at least equal to everywhere; of equal rows the first."""
+    kept = []
+    for k, row in enumerate(rows):
+        dominating = (rows >= row).all(axis=(1, 2))
+        equal = (rows == row).all(axis=(1, 2))
+        if not (dominating & (~equal | (np.arange(len(rows)) < k))).any():
+            kept.append(k)
+    return kept
 
 
 @dataclass

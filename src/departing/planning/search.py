@@ -1,5 +1,7 @@
 """General planner: heuristic search of the count graph, for any instance."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,7 @@ from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
 from departing.policy.alpha import Alpha
 from departing.policy.schedule import Fixed
 
+Array = npt.NDArray[Any]
 # None of these constants affects the validity of a bound; they trade the time of one kind of work against another.
 EDGE_TOLERANCE = 1e-4  # of the value: error of an edge between the points kept of it; more points slow every cover
 MAX_EDGE_TYPES = 32  # there are M (M - 1) / 2 edges, so beyond this they would take longer than the search
@@ -111,6 +114,11 @@ class Search:
         insert_keys(self._workspace.table, nodes.key, 1)
 
     @property
+    def _arrays(self) -> tuple[Any, ...]:
+        """The first arguments of the kernels."""
+        return self.model, self.nodes, self.points, self.vectors, self._workspace, self._lp, self.counters
+
+    @property
     def tolerance(self) -> float:
         """Bound on the rounding error of either bound."""
         return self.problem.tolerance(int(self.counters[DEPTH]))
@@ -144,17 +152,7 @@ class Search:
             if max_expanded is not None:
                 most = min(most, max_expanded - self.n_expanded)
             started = deadline.elapsed
-            kernels.search_rounds(
-                self.model,
-                self.nodes,
-                self.points,
-                self.vectors,
-                self._workspace,
-                self._lp,
-                self.counters,
-                wanted,
-                most,
-            )
+            kernels.search_rounds(*self._arrays, wanted, most)
             self._pace = max((deadline.elapsed - started) / max(self.n_expanded - before[0], 1), 1e-6)
             late = self._trials_at == FIRST_TRIALS and deadline.elapsed > FIRST_TRIALS_TIME * deadline.seconds
             if (late or self.n_expanded >= self._trials_at) and not self.counters[FULL]:
@@ -178,17 +176,7 @@ class Search:
         beliefs = np.empty((TRIAL_STEPS, len(prior)))
         while not deadline.expired and not self.counters[FULL]:
             gap = self.upper - self.lower
-            vector = run_trials(
-                self.model,
-                self.vectors,
-                self._lp,
-                self._workspace,
-                self.counters,
-                prior,
-                beliefs,
-                TRIAL_GAIN * gap,
-                TRIALS,
-            )
+            vector = run_trials(*self._arrays, beliefs, TRIAL_GAIN * gap, TRIALS)
             value = float(self.vectors.value[vector] @ prior)
             gained = value - self.lower
             if gained > 0:
@@ -212,7 +200,7 @@ class Search:
         if counters[VECTORS] + counters[NODES] > len(self.vectors.category):
             self.vectors = grown(self.vectors, 2 * int(counters[VECTORS] + counters[NODES]))
             self._lp = self._new_lp()
-        root = int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
+        root = int(kernels.extract_vectors(*self._arrays))
         n, vectors, problem = int(counters[VECTORS]), self.vectors, self.problem
         own, form = np.arange(n), vectors.form[:n]
         successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
@@ -285,90 +273,52 @@ class Search:
 _BY_EXPANDED = {"child", "reward", "q_upper", "backed_up", "point"}
 
 
-def _ints(*shape: int) -> npt.NDArray[np.int32]:
-    return np.empty(shape, np.int32)
+def _allocate(letters: dict[str, int], **fields: str) -> dict[str, Any]:
+    """Arrays by data type, given as "name shape" with a letter for each axis."""
+    arrays = {}
+    for dtype, names in fields.items():
+        for name, shape in (field.split(" ") for field in names.split(", ")):
+            arrays[name] = np.zeros([letters[axis] for axis in shape], dtype)
+    return arrays
 
 
 def _nodes(n: int, expanded: int, n_types: int, n_categories: int) -> kernels.Nodes:
-    return kernels.Nodes(
-        weights=np.empty((n, n_types)),
-        mass=np.empty(n),
-        upper=np.empty(n),
-        lower=np.empty(n),
-        depth=_ints(n),
-        key=np.empty(n, np.uint64),
-        expanded=_ints(n),
-        vector=_ints(n),
-        vector_column=_ints(n),
-        n_cover=_ints(n),
-        cover=_ints(n, n_types),
-        multiplier=np.empty((n, n_types)),
-        slack=np.empty(n),
-        paths=np.zeros(n),
-        child=_ints(expanded, n_categories, 2),
-        reward=np.empty((expanded, n_categories)),
-        q_upper=np.empty((expanded, n_categories)),
-        backed_up=np.empty((expanded, n_categories), np.int64),
-        point=_ints(expanded),
-    )
+    letters = {"N": n, "E": expanded, "M": n_types, "K": n_categories, "2": 2}
+    floats = "weights NM, mass N, upper N, lower N, multiplier NM, slack N, paths N, reward EK, q_upper EK"
+    ints = "depth N, expanded N, vector N, vector_column N, n_cover N, cover NM, child EK2, point E"
+    return kernels.Nodes(**_allocate(letters, float64=floats, int32=ints, uint64="key N", int64="backed_up EK"))
 
 
 def _points(n: int, n_types: int, n_categories: int) -> BeliefPoints:
-    return BeliefPoints(
-        belief=np.empty((n, n_types)),
-        value=np.empty(n),
-        q_upper=np.empty((n, n_categories)),
-        node=_ints(n),
-        column=_ints(n),
-        columns=np.empty((n_types, n)),
-        column_value=np.empty(n),
-        column_point=_ints(n),
-    )
+    letters = {"P": n, "M": n_types, "K": n_categories}
+    floats = "belief PM, value P, q_upper PK, columns MP, column_value P"
+    return BeliefPoints(**_allocate(letters, float64=floats, int32="node P, column P, column_point P"))
 
 
 def _vectors(n: int, n_types: int) -> AlphaVectors:
-    return AlphaVectors(
-        value=np.empty((n, n_types)),
-        category=_ints(n),
-        successor=_ints(n, 2),
-        form=np.empty(n, np.int8),
-        replaced_by=np.full(n, -1, np.int32),
-        node=np.full(n, -1, np.int32),
-        columns=np.empty((n_types, n)),
-        column_vector=_ints(n),
-        zeros=np.zeros(n),
-    )
+    letters = {"A": n, "M": n_types, "2": 2}
+    ints = "category A, successor A2, replaced_by A, node A, column_vector A"
+    arrays = _allocate(letters, float64="value AM, columns MA, zeros A", int32=ints, int8="form A")
+    vectors = AlphaVectors(**arrays)
+    vectors.replaced_by[:] = vectors.node[:] = -1
+    return vectors
 
 
-def _workspace(n: int, n_types: int, step_key: npt.NDArray[np.uint64]) -> kernels.SearchWorkspace:
-    return kernels.SearchWorkspace(
-        table=key_table(n),
-        step_key=step_key,
-        reached=_ints(n),
-        starts=np.empty(n + 2, np.int64),
-        heap_key=np.empty(n),
-        heap_node=_ints(n),
-        weights=np.empty(n_types),
-        belief=np.empty(n_types),
+def _workspace(n: int, n_types: int, step_key: Array) -> kernels.SearchWorkspace:
+    letters = {"N": n, "S": n + 2, "M": n_types}
+    arrays = _allocate(
+        letters, float64="heap_key N, weights M, belief M", int32="reached N, heap_node N", int64="starts S"
     )
+    return kernels.SearchWorkspace(table=key_table(n), step_key=step_key, **arrays)
 
 
 def _lp(n_types: int, n_points: int, n_vectors: int) -> LPWorkspace:
-    floats = {name: np.empty(n_types) for name in ("price", "level", "direction", "cost", "multiplier", "row")}
-    indices = {name: np.empty(n_types, np.int64) for name in ("basis", "support", "chosen")}
-    return LPWorkspace(
-        inverse=np.empty((n_types, n_types)),
-        buffer=np.empty(max(n_points, n_vectors, POOL)),
-        found_column=np.empty(RANGES, np.int64),
-        found_cost=np.empty(RANGES),
-        shortlist=np.empty(SHORTLIST, np.int64),
-        pool=np.empty(POOL, np.int64),
-        pool_columns=np.empty((n_types, POOL)),
-        pool_values=np.empty(POOL),
-        pool_stamp=np.zeros(n_points, np.int64),
-        **floats,
-        **indices,
-    )
+    buffer = max(n_points, n_vectors, POOL)
+    letters = {"M": n_types, "P": n_points, "F": buffer, "R": RANGES, "S": SHORTLIST, "B": POOL}
+    floats = "inverse MM, price M, level M, direction M, cost M, multiplier M, row M, buffer F, found_cost R"
+    ints = "basis M, support M, chosen M, found_column R, shortlist S, pool B, pool_stamp P"
+    arrays = _allocate(letters, float64=f"{floats}, pool_columns MB, pool_values B", int64=ints)
+    return LPWorkspace(**arrays)
 
 
 def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
