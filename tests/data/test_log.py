@@ -26,7 +26,7 @@ MOMENTS = [
 
 
 def dirty_rows(seed, times):
-    """Rows in which most is right and everything wrong that a log may hold comes up."""
+    """Mostly valid rows with every irregularity that a log may contain."""
     random = np.random.default_rng(seed)
     users = ["ann", "bob", "cid", "dan", "eve", "fay", "gil", " "][: random.integers(1, 9)]
     values = [
@@ -41,7 +41,7 @@ def dirty_rows(seed, times):
     return [[str(random.choice(each)) for each in values] for _ in range(random.integers(1, 60))]
 
 
-def test_departures_found_by_silence_are_not_biased(tmp_path):
+def test_departures_inferred_from_inactivity_are_unbiased(tmp_path):
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8], [0.5, 0.5]], [[0.2, 0.7], [0.4, 0.6], [0.3, 0.8]])
     dp.sample_log(site, users=20000, seed=1, days=40, step_days=1.0).save(tmp_path / "events.parquet")
     log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
@@ -67,7 +67,7 @@ def write_csv(path, rows):
     categories=st.sampled_from([None, ("sport", "news", "film")]),
     keep=st.booleans(),
 )
-def test_dirty_logs_are_read_as_row_by_row(seed, clock, departed, silent, propensity, categories, keep):
+def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, silent, propensity, categories, keep):
     rows = dirty_rows(seed, MOMENTS if clock else NUMBERS)
     dictionaries = [dict(zip(FIELDS, row, strict=True)) for row in rows]
     silent = silent or not departed

@@ -1,7 +1,8 @@
-"""Every format gives the same log, and what cannot be read is told in one sentence."""
+"""Every source gives the same log; unreadable or changed sources raise an error of one sentence."""
 
 import gzip
 import json
+import os
 import sqlite3
 
 import duckdb
@@ -86,7 +87,7 @@ def is_the_same(one, two):
         "part-*.csv",
     ],
 )
-def test_all_files_give_the_same_log(folder, log, name):
+def test_every_file_format_gives_the_same_log(folder, log, name):
     other = dp.read_log(folder / name)
     assert is_the_same(other, log)
     assert other.report.rejected == 0
@@ -107,7 +108,7 @@ def test_frames_give_the_same_log(folder, log, package):
     assert other.report.source == f"the {package.split()[0]} {type(frame(folder, package)).__name__}"
 
 
-def test_the_log_is_the_run_that_wrote_it(tmp_path):
+def test_reading_the_log_of_a_simulation_gives_its_histories(tmp_path):
     run = dp.simulate(magazine(), dp.Fixed(1), users=2000, seed=2, max_steps=4, log=tmp_path / "a.parquet")
     log = dp.read_log(tmp_path / "a.parquet", categories=magazine().categories)
     assert (log.counts == run.histories.counts).all()
@@ -140,7 +141,7 @@ def write(path, rows, header="user,time,category,clicked,departed"):
         ("a", "", "expected .parquet"),
     ],
 )
-def test_broken_files_are_told_in_one_sentence(tmp_path, name, content, words):
+def test_a_damaged_file_raises_an_error_of_one_sentence(tmp_path, name, content, words):
     (tmp_path / name).write_text(content)
     with pytest.raises(dp.InputError, match=words) as error:
         dp.read_log(tmp_path / name)
@@ -148,7 +149,7 @@ def test_broken_files_are_told_in_one_sentence(tmp_path, name, content, words):
     assert "\n" not in str(error.value)
 
 
-def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
+def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_path):
     for source, words in (
         (folder / "event.parquet", "There is no file .*event.parquet'; did you mean 'events.[a-z.]*'\\?"),
         (folder / "*.nothing", "No file matches"),
@@ -203,13 +204,13 @@ def test_missing_files_tables_and_columns_suggest_the_nearest(folder, tmp_path):
         ({"departed": "category"}, "No value of column 'category' can be parsed as departed or stayed"),
     ],
 )
-def test_wrong_arguments_are_told_in_one_sentence(folder, arguments, words):
+def test_an_invalid_argument_raises_an_error_of_one_sentence(folder, arguments, words):
     with pytest.raises(dp.InputError, match=words) as error:
         dp.read_log(folder / "events.parquet", **arguments)
     assert "\n" not in str(error.value)
 
 
-def test_lines_that_are_no_rows_are_counted_and_kept(tmp_path):
+def test_malformed_lines_are_counted_and_written_to_rejects(tmp_path):
     rows = ["1,0,news,1,0", "1,1,news,0,1,too,many", "2,0", "2,5,sport,0,1"]
     path = write(tmp_path / "a.csv", rows)
     log = dp.read_log(path, rejects=tmp_path / "bad.parquet")
@@ -220,7 +221,7 @@ def test_lines_that_are_no_rows_are_counted_and_kept(tmp_path):
     assert n == 2
 
 
-def test_rejected_rows_are_written_as_they_stand(tmp_path):
+def test_rejected_rows_are_written_unchanged(tmp_path):
     rows = ["1,0,news,1,0", "1,1,news,perhaps,0", "1,2,sport,0,1", "1,3,sport,0,0", "2,0,news,1,0", "2,0,news,1,0"]
     path = write(tmp_path / "a.csv", rows, header="user,time,category,clicked,problem")
     dp.read_log(path, departed="problem", rejects=tmp_path / "bad.csv")
@@ -232,14 +233,14 @@ def test_rejected_rows_are_written_as_they_stand(tmp_path):
     ]
 
 
-def test_a_column_problem_in_capitals_does_not_clash_with_ours(tmp_path):
+def test_a_source_column_named_problem_does_not_clash_with_the_added_one(tmp_path):
     path = write(tmp_path / "log.csv", ["a,1,x,1,0", "a,2,x,,0", "b,1,x,0,1"], "user,time,category,clicked,Problem")
     dp.read_log(path, departed="Problem", rejects=tmp_path / "bad.csv")
     assert "problem_" in (tmp_path / "bad.csv").read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["log[1].csv", "log[1].parquet", "log[ab]*.jsonl"])
-def test_names_that_look_like_patterns_are_names(tmp_path, name):
+def test_a_file_name_with_pattern_characters_is_read_as_a_name(tmp_path, name):
     rows = "SELECT 'a' AS \"user\", 1 AS time, 'x' AS category, 1 AS clicked, 0 AS departed"
     plain = tmp_path / f"plain.{name.rsplit('.')[-1]}"
     duckdb.sql(f"COPY ({rows}) TO '{plain}'" + (" (FORMAT json)" if name.endswith("jsonl") else ""))
@@ -248,7 +249,7 @@ def test_names_that_look_like_patterns_are_names(tmp_path, name):
     assert dp.read_log(tmp_path / name).report.used == 1
 
 
-def test_silence_of_exactly_the_span_is_a_departure(tmp_path):
+def test_inactivity_of_exactly_the_period_is_a_departure(tmp_path):
     times = ["2024-01-01 00:00:00", "2024-01-01 00:00:01", "2024-01-31"]
     path = write(
         tmp_path / "a.csv", [f"{i},{time},news,{i % 2}" for i, time in enumerate(times)], "user,time,category,clicked"
@@ -258,7 +259,7 @@ def test_silence_of_exactly_the_span_is_a_departure(tmp_path):
     assert as_slow(log) == {(((0, 2),), ()): 1, (((0, 0),), ((0, 0),)): 1, (((0, 1),), ((0, 1),)): 1}
 
 
-def test_offsets_are_heeded_and_times_without_one_are_utc(tmp_path):
+def test_time_zones_are_converted_and_times_without_one_are_utc(tmp_path):
     rows = ["1,2024-01-01T12:00:00+02:00,a,1", "1,2024-01-01T11:00:00,b,0", "2,2024-03-01,b,0"]
     log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after="1 week")
     assert as_slow(log)[((0, 0), (1, 2)), ()] == 1  # the second event is an hour later than the first
@@ -267,7 +268,7 @@ def test_offsets_are_heeded_and_times_without_one_are_utc(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_NS", "TIMESTAMP_S"])
-def test_all_types_of_times(tmp_path, kind):
+def test_every_type_of_time_column_is_read(tmp_path, kind):
     duckdb.sql(
         f"COPY (SELECT i % 3 AS user, ('2024-01-01'::DATE + i::INTEGER)::{kind} AS time, 'a' AS category, "
         f"i % 2 AS clicked FROM range(10) r(i)) TO '{tmp_path}/a.parquet'"
@@ -278,7 +279,7 @@ def test_all_types_of_times(tmp_path, kind):
 
 
 @pytest.mark.parametrize("scale", [1, 1e-5, -1, 10**14])
-def test_times_may_be_any_numbers(tmp_path, scale):
+def test_times_may_be_numbers_of_any_magnitude(tmp_path, scale):
     rows = [f"{i % 2},{i * scale!r},a,{i % 3 % 2}" for i in range(12)]
     log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after=abs(scale))
     assert log.report.inactive == 1
@@ -297,13 +298,13 @@ def test_one_user_one_category_no_clicks_and_all_censored(tmp_path):
     assert "1 users: 0 departed" in str(log.report)
 
 
-def test_more_rejected_than_used_is_said(tmp_path):
+def test_a_note_says_if_more_rows_are_rejected_than_used(tmp_path):
     log = dp.read_log(write(tmp_path / "a.csv", ["7,1,a,0,1", "7,2,a,?,0", ",2,a,1,0"]))
     assert "More events were rejected (2) than used (1)." in log.report.notes
     assert repr(log).endswith("; 2 events rejected>")
 
 
-def test_columns_may_have_any_names_and_values(tmp_path):
+def test_columns_may_have_any_name(tmp_path):
     header = 'u,"it\'s ""t""",c,y,whole,departing_row'
     log = dp.read_log(
         write(tmp_path / "a.csv", ["1,1,2,1,no,0", "1,2,10,0,yes,0"], header),
@@ -317,7 +318,7 @@ def test_columns_may_have_any_names_and_values(tmp_path):
     assert as_slow(log) == {(((0, 0), (1, 2)), ()): 1}
 
 
-def test_a_hundred_thousand_categories_are_refused_or_named(tmp_path):
+def test_too_many_categories_are_refused_unless_listed(tmp_path):
     path = tmp_path / "a.parquet"
     duckdb.sql(
         "COPY (SELECT i % 1000 AS user, i AS time, (i * 7919) % 100000 AS category, i % 3 = 0 AS clicked, "
@@ -341,7 +342,7 @@ def _many(path):
     return path
 
 
-def test_long_histories_are_looked_at_closely_and_come_out_the_same(tmp_path):
+def test_long_histories_with_ties_are_read_correctly(tmp_path):
     duckdb.sql(
         "COPY (SELECT i % 5 AS user, i // 10 AS time, hash(i) % 3 AS category, i % 7 < 3 AS clicked, "
         f"i >= 4995 AS departed FROM range(5000) r(i)) TO '{tmp_path}/a.parquet'"
@@ -353,7 +354,7 @@ def test_long_histories_are_looked_at_closely_and_come_out_the_same(tmp_path):
     }
 
 
-def test_episodes_can_be_taken_again_and_in_parts(folder, log):
+def test_episodes_can_be_read_repeatedly_and_in_parts(folder, log):
     parts = list(log.episodes(users=7))
     assert len(parts) == 43
     assert [part.user[0] for part in parts] == list(range(0, 300, 7))
@@ -363,7 +364,7 @@ def test_episodes_can_be_taken_again_and_in_parts(folder, log):
         next(log.episodes(users=0))
 
 
-def test_json_values_of_all_types_are_read(tmp_path):
+def test_json_values_of_every_type_are_read(tmp_path):
     rows = [
         {"user": 1, "time": "2024-01-01T00:00:00Z", "category": 1, "clicked": True, "departed": None},
         {"user": "x", "time": "2024-01-02T00:00:00Z", "category": "1", "clicked": 0, "departed": 1.0},
@@ -374,3 +375,70 @@ def test_json_values_of_all_types_are_read(tmp_path):
     log = dp.read_log(path)
     assert as_slow(log) == {(((0, 0),), ((0, 0),)): 1, (((0, 2),), ()): 1}
     assert [each.kind for each in log.report.irregularities] == ["time is missing", "departed is missing"]
+
+
+@pytest.mark.parametrize(
+    "name", ["events.csv", "events.parquet", "events.jsonl.gz", "events.duckdb", "events.sqlite"]
+)
+def test_a_log_does_not_silently_read_a_changed_file(folder, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes((folder / name).read_bytes())
+    log = dp.read_log(path, table="events" if name.endswith(("duckdb", "sqlite")) else None)
+    model = dp.fit(log, types=1)
+    expected = model.check().p_value
+    assert model.check().p_value == expected
+    changed = path.stat().st_mtime_ns + 10**9
+    os.utime(path, ns=(changed, changed))
+    for read in (lambda: list(log.episodes()), model.check):
+        with pytest.raises(dp.InputError, match=rf"{name}' changed since the log was read; read the log again with"):
+            read()
+    path.unlink()
+    with pytest.raises(dp.InputError, match="There is no file"):
+        list(log.episodes())
+
+
+def test_a_log_of_a_folder_notices_an_added_file(folder, tmp_path):
+    (tmp_path / "0.parquet").write_bytes((folder / "parts" / "0.parquet").read_bytes())
+    log = dp.read_log(tmp_path)
+    (tmp_path / "1.parquet").write_bytes((folder / "parts" / "1.parquet").read_bytes())
+    with pytest.raises(dp.InputError, match=r"1.parquet' changed since the log was read"):
+        list(log.episodes())
+
+
+def test_a_log_of_a_frame_notices_changed_values():
+    import pandas
+
+    events = pandas.DataFrame(
+        {
+            "user": [1, 1, 2],
+            "time": [1, 2, 1],
+            "category": ["a", "b", "a"],
+            "clicked": [1, 0, 1],
+            "departed": [0, 1, 0],
+        }
+    )
+    log = dp.read_log(events)
+    assert len(steps_of(log)) == 2
+    for column, row, value in (("clicked", 0, 0), ("category", 2, "c"), ("user", 2, 1), ("time", 1, 0)):
+        before = events.loc[row, column]
+        events.loc[row, column] = value
+        with pytest.raises(dp.InputError, match="Rows of the pandas DataFrame changed since they were read"):
+            list(log.episodes())
+        events.loc[row, column] = before
+    assert len(steps_of(log)) == 2
+
+
+def test_blank_text_of_any_kind_is_missing(tmp_path):
+    rows = [
+        {"user": "a", "time": i, "category": c, "clicked": 1}
+        for i, c in enumerate(["x", "\t", " \n", "", "\u00a0", "x"])
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    log = dp.read_log(tmp_path / "a.jsonl", inactive_after=1)
+    assert log.categories == ("x",)
+    assert [(each.kind, each.count) for each in log.report.irregularities] == [("category is missing", 4)]
+
+
+def test_a_log_prints_a_summary(log):
+    assert log.summary().startswith("<Log of 300 users")
+    assert log.report.summary() in log.summary()

@@ -2,17 +2,17 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from departing.data.quality import LogReport, quality_notes
+from departing.data.quality import LogReport
 from departing.data.reader import LogReader
-from departing.data.rules import INACTIVE, LOGGED, PENDING, Profile
-from departing.data.sources import DuckDBEngine, LogSource, describe_source
+from departing.data.rules import Profile
+from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import LogSpec, LogSummary, check_categories, parse_bytes
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -83,9 +83,13 @@ class Log(Histories):
     def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
         rows = summary.histories
         super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=rows.categories)
-        report = _report(summary, describe_source(source.source))
-        report = replace(report, notes=quality_notes(self.counts, self.multiplicity, profile.categories, report))
-        state = {"report": report, "source": source, "spec": spec, "profile": profile, "digest": summary.digest}
+        state = {
+            "report": summary.report,
+            "source": source,
+            "spec": spec,
+            "profile": profile,
+            "digest": summary.digest,
+        }
         for name, value in state.items():  # the base class is frozen
             object.__setattr__(self, name, value)
 
@@ -214,21 +218,3 @@ def read_log(
             with atomic_write(rejects) as part:
                 engine.write(reader.rules.rejects(), part)
     return Log(summary, profile, origin, spec)
-
-
-def _report(summary: LogSummary, source: str) -> LogReport:
-    total, departed = sum(summary.users), summary.users[LOGGED] + summary.users[INACTIVE]
-    return LogReport(
-        source=source,
-        events=summary.events,
-        used=summary.events - sum(each.count for each in summary.irregularities if each.rejected),
-        users=total,
-        departed=departed,
-        inactive=summary.users[INACTIVE],
-        censored=total - departed,
-        pending=summary.users[PENDING],
-        first=summary.first,
-        last=summary.last,
-        irregularities=summary.irregularities,
-        notes=(),
-    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from departing.model.counts import Integers
+from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART
 
 MAX_EXAMPLES = 3  # rows shown per irregularity: enough to recognise a pattern, short enough to print
@@ -95,11 +95,9 @@ class LogReport:
     __str__ = summary
 
 
-def quality_notes(
-    counts: Integers, multiplicity: Integers, names: tuple[str, ...], report: LogReport
-) -> tuple[str, ...]:
+def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
     """Sentences about properties of the log that limit what it can tell."""
-    notes = []
+    notes, names = [], histories.categories or ()
     if report.rejected > report.used:
         notes.append(f"More events were rejected ({report.rejected:,}) than used ({report.used:,}).")
     if report.users == 1:
@@ -113,7 +111,7 @@ def quality_notes(
         )
     if len(names) == 1:
         notes.append("There is only one category.")
-    total = np.tensordot(multiplicity, counts, axes=1)
+    total = np.tensordot(histories.multiplicity, histories.counts, axes=1)
     shown, clicks = total.sum(axis=1), total[:, CLICK] + total[:, CLICK_DEPART]
     for label, selected in (
         ("Never shown", shown == 0),

@@ -6,14 +6,15 @@ partitions; a single machine has one partition.
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from departing.data import rules
-from departing.data.quality import MAX_EXAMPLES, Irregularity
-from departing.data.rules import PENDING, PROBLEMS, Profile, Rules, TimeColumn
+from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
+from departing.data.rules import INACTIVE, KNOWN, LOGGED, PENDING, PROBLEMS, Profile, Rules, TimeColumn
 from departing.data.sources import Arrays, DuckDBEngine
 from departing.data.spec import MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.model.errors import InputError
@@ -63,16 +64,22 @@ class LogReader:
         notes.append((*rules.TIES, totals["ties"], rules.TIES_EXAMPLES))
         notes.append((*rules.SEEN_LATER, totals["seen_later"], rules.SEEN_LATER_EXAMPLES))
         self._note(notes, profile.time)
-        summary = LogSummary(
-            histories=histories,
-            users=users.tolist(),
+        report = LogReport(
+            source=self.engine.name,
             events=events,
+            used=events - sum(each.count for each in self.irregularities if each.rejected),
+            users=histories.users,
+            departed=int(users[LOGGED] + users[INACTIVE]),
+            inactive=int(users[INACTIVE]),
+            censored=int(users[KNOWN] + users[PENDING]),
+            pending=int(users[PENDING]),
             first=profile.time.format(profile.first),
             last=profile.time.format(profile.last),
-            digest=totals["digest"] % rules.DIGEST_MODULUS,
             irregularities=tuple(self.irregularities),
+            notes=(),
         )
-        return profile, summary
+        report = replace(report, notes=quality_notes(histories, report))
+        return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS)
 
     def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
         """Yield the steps of all users in order, `users` users at a time; raise at the end if the log has changed."""

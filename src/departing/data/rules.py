@@ -26,7 +26,7 @@ import numpy as np
 
 from departing.data.quality import MAX_EXAMPLES
 from departing.data.sources import literal, quoted
-from departing.data.spec import MAX_CATEGORIES, LogSpec, parse_inactivity
+from departing.data.spec import MAX_CATEGORIES, OPTIONAL, LogSpec, parse_inactivity
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -73,7 +73,7 @@ PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
     *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown"),
 )
-WHITESPACE = literal(" \t\n\r\x0b\x0c")
+WHITESPACE = literal("".join(filter(str.isspace, map(chr, range(0x3001)))))  # U+3000 is the last one of Unicode
 DIGEST_MODULUS = 2**61 - 1
 DIGEST = (
     f"SELECT coalesce(sum((hash(f, n, ends, last) >> 32)::HUGEINT * users) % {DIGEST_MODULUS}, 0)::BIGINT AS digest "
@@ -120,17 +120,20 @@ class Rules:
     def __init__(self, spec: LogSpec, columns: dict[str, str], source: str) -> None:
         self.spec, self.columns = spec, columns
         self.fields = spec.resolve(list(columns), source)
-        self.types = {field: columns[name] for field, name in self.fields.items()}
+        self.types = dict.fromkeys(OPTIONAL, "BOOLEAN") | {
+            field: columns[name] for field, name in self.fields.items()
+        }
         self.kinds = {field: _kind(column_type) for field, column_type in self.types.items()}
 
     def raw(self) -> str:
         """The view `raw`: the columns of the source under the names of their fields."""
-        columns = ", ".join(
+        columns = [
             f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' else ''} AS {field}_"
             for field, name in self.fields.items()
-        )
+        ]
+        columns += [f"NULL::BOOLEAN AS {field}_" for field in OPTIONAL if field not in self.fields]
         alias = self.unused_name("source_row")
-        return f"CREATE VIEW raw AS SELECT {alias} AS full_row, {columns} FROM source AS {alias}"
+        return f"CREATE VIEW raw AS SELECT {alias} AS full_row, {', '.join(columns)} FROM source AS {alias}"
 
     def unused_name(self, name: str) -> str:
         """`name`, with underscores if the source has such a column."""
@@ -179,20 +182,15 @@ class Rules:
 
         Flags in text columns have few distinct values, so each value is parsed once, in a table of its own.
         """
-        departed, departed_number, departed_missing = "NULL::BOOLEAN", "NULL", "false"
+        statements, joins = [] if categories is None else [category_type(categories)], ""
         clicked, clicked_number = self._flag("clicked")
-        statements = [] if categories is None else [category_type(categories)]
-        if "departed" in self.fields:
-            departed, departed_number = self._flag("departed")
-            departed_missing = self._missing("departed")
-        propensity, propensity_missing = "NULL::DOUBLE", "false"
-        if "propensity" in self.fields:
-            value = "TRY_CAST(propensity_ AS DOUBLE)"
-            propensity = f"CASE WHEN isfinite({value}) AND {value} > 0 AND {value} <= 1 THEN {value} END"
-            propensity_missing = self._missing("propensity")
-        joins = ""
+        departed, departed_number = self._flag("departed")
+        propensity = "TRY_CAST(propensity_ AS DOUBLE)"
+        propensity = (
+            f"CASE WHEN isfinite({propensity}) AND {propensity} > 0 AND {propensity} <= 1 THEN {propensity} END"
+        )
         for field in FLAG_WORDS:
-            if self.kinds.get(field) == "text":
+            if self.kinds[field] == "text":
                 value, other = self._parse_flag(field)
                 statements.append(
                     f"CREATE TABLE {field}_values AS SELECT {field}_, {value} AS value, {other} AS other "
@@ -214,13 +212,15 @@ class Rules:
             f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
-            f"{departed_missing} AS departed_missing, {propensity_missing} AS propensity_missing FROM raw{joins})"
+            f"{self._missing('departed')} AS departed_missing, {self._missing('propensity')} AS propensity_missing "
+            f"FROM raw{joins})"
         )
         return statements
 
     def _missing(self, field: str) -> str:
-        if self.kinds[field] == "text":  # the comparison spares most values the trim
-            return f"({field}_ IS NULL OR ({field}_ < '!' AND trim({field}_, {WHITESPACE}) = ''))"
+        if self.kinds[field] == "text":  # text that starts with a visible ASCII character is not trimmed
+            may_be_blank = f"({field}_ < '!' OR {field}_ > '~')"
+            return f"({field}_ IS NULL OR ({may_be_blank} AND trim({field}_, {WHITESPACE}) = ''))"
         if self.types[field] in FLOATING:
             return f"({field}_ IS NULL OR isnan({field}_))"
         return f"{field}_ IS NULL"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from departing.data.quality import Irregularity
+from departing.data.quality import LogReport
 from departing.data.sources import list_names, suggest
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -65,19 +65,11 @@ class LogSpec:
 
 @dataclass(frozen=True)
 class LogSummary:
-    """Aggregates of one reading: everything a `Log` keeps about its rows.
-
-    `users` counts users by how their log ends: censored and known to have stayed, censored with a pending last
-    step, departed as logged, departed by inactivity. `digest` is a checksum of all users' counts and ends.
-    """
+    """Result of reading all rows: distinct histories, a report, and a checksum of all users' counts and ends."""
 
     histories: Histories
-    users: list[int]
-    events: int
-    first: str
-    last: str
+    report: LogReport
     digest: int
-    irregularities: tuple[Irregularity, ...]
 
 
 def check_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
