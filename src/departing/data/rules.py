@@ -218,9 +218,9 @@ class Rules:
         return statements
 
     def _missing(self, field: str) -> str:
-        if self.kinds[field] == "text":  # text that starts with a visible ASCII character is not trimmed
-            may_be_blank = f"({field}_ < '!' OR {field}_ > '~')"
-            return f"({field}_ IS NULL OR ({may_be_blank} AND trim({field}_, {WHITESPACE}) = ''))"
+        if self.kinds[field] == "text":  # CASE spares most values the trim, AND would not
+            blank = f"trim({field}_, {WHITESPACE}) = ''"
+            return f"CASE WHEN {field}_ BETWEEN '!' AND '~' THEN false ELSE {field}_ IS NULL OR {blank} END"
         if self.types[field] in FLOATING:
             return f"({field}_ IS NULL OR isnan({field}_))"
         return f"{field}_ IS NULL"
