@@ -101,12 +101,12 @@ def test_a_wrong_number_of_types_is_detected():
 def test_survival_is_the_kaplan_meier_estimate():
     log = dp.sample_log(SITE, users=2000, seed=4, days=15)
     result = check_forecasts(SITE, [episodes_of(log)])
-    histories, here = log.histories, 1.0
+    histories, survival = log.histories, 1.0
     for n in range(1, 6):
         at_risk = histories.multiplicity[histories.steps >= n].sum()
         left = histories.multiplicity[(histories.steps == n) & ~histories.censored].sum()
-        here *= 1 - left / at_risk
-        assert result.survival[n] == pytest.approx(here)
+        survival *= 1 - left / at_risk
+        assert result.survival[n] == pytest.approx(survival)
     assert result.expected_survival[5] == pytest.approx(result.survival[5], abs=0.05)
     assert "Goodness of fit" in str(result)
 

@@ -15,9 +15,9 @@ SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7, categories=
 
 def events(users=2000, seed=1, **options):
     """A log of random recommendations with logged departures, as a frame."""
-    seen = dp.sample_log(SITE, users, seed, **options)
-    columns = {name: np.asarray(column) for name, column in seen.columns().items()}
-    return pd.DataFrame(columns | {"departed": seen.outcome >= 2})
+    sample = dp.sample_log(SITE, users, seed, **options)
+    columns = {name: np.asarray(column) for name, column in sample.columns().items()}
+    return pd.DataFrame(columns | {"departed": sample.outcome >= 2})
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +90,12 @@ def test_a_misfit_of_the_model_causes_a_warning():
 
 
 def test_censored_users_do_not_count_as_departed():
-    short = dp.read_log(events(20000, days=3.0, gap=2.0))
+    short = dp.read_log(events(20000, days=3.0, step_days=2.0))
     assert short.report.censored > 3000
     policy = dp.Walk([0], then=1)
     value, truth = dp.off_policy_value(short, policy, types=2, bootstrap=20), dp.evaluate(SITE, policy).value
     assert value.dr.value == pytest.approx(truth, abs=4 * value.dr.stderr)
-    gone = events(20000, days=3.0, gap=2.0)
+    gone = events(20000, days=3.0, step_days=2.0)
     gone["departed"] |= ~gone.duplicated("user", keep="last")
     mistaken = dp.off_policy_value(dp.read_log(gone), policy, types=2, bootstrap=20)
     assert mistaken.dr.value < truth - 4 * mistaken.dr.stderr

@@ -156,8 +156,8 @@ def test_continuation_values_are_those_of_a_new_user_whose_prior_is_the_belief(d
         row = continuation.child_rows(t, row, np.array([outcome]))
         counts = counts.copy()
         counts[int(policy.recommend(counts)), outcome] += 1
-    earned = sum(level.gained for level in continuation.levels)
-    assert earned == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
+    total = sum(level.gained for level in continuation.levels)
+    assert total == pytest.approx(dp.evaluate(instance, policy).value, abs=1e-5)
 
 
 def test_rare_counts_have_an_approximate_continuation_value():
@@ -174,8 +174,8 @@ def test_rare_counts_have_an_approximate_continuation_value():
 
 def test_first_steps_and_continuation_add_up_to_the_value():
     site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.4]], 0.5)
-    earned, here = first_steps(site, dp.Walk([1, 1], then=0), 2, 0.0)
-    whole = site.prior @ (earned + here * site.fixed_values[0])
+    clicks, active = first_steps(site, dp.Walk([1, 1], then=0), 2, 0.0)
+    whole = site.prior @ (clicks + active * site.fixed_values[0])
     assert whole == pytest.approx(dp.evaluate(site, dp.Walk([1, 1], then=0)).value, abs=1e-12)
     assert (first_steps(site, dp.Walk([1, 1], then=0), 2, 0.5)[0] == site.click[1]).all()
 

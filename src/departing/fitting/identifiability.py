@@ -78,11 +78,11 @@ def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterato
         yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} impressions per type."
     if m == 1:
         return
-    seen = likelihood.trials[:, :k] > 0
+    shows = likelihood.trials[:, :k] > 0
     connected = np.arange(k) == shown.argmax()
-    while (more := seen[seen[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
+    while (more := shows[shows[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
         connected |= more
-    apart = seen.any(axis=0) & ~connected
+    apart = shows.any(axis=0) & ~connected
     if apart.any():
         first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (connected, apart))
         yield (

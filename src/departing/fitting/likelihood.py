@@ -29,8 +29,8 @@ class MixtureLikelihood:
 
     Row n stands for `users[n]` users with `successes[n, F]` out of `trials[n, F]`. The F responses are a click for
     each of the K categories, then a departure after a no-click for each of `depart_categories`, then a departure
-    after a click for each of `depart_on_click_categories`. Other categories have sure departure after a no-click
-    (no user was seen to stay) and no departure after a click (no user was seen to depart so).
+    after a click for each of `depart_on_click_categories`. In other categories a departure after a no-click is sure
+    (no user stayed), and there is none after a click (no user departed so).
     """
 
     n_types: int

@@ -27,7 +27,7 @@ class NewtonResult:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Highest maximum found, at `logits[d]`, and other local maxima `[n, d]`, lower by `deficits[n]` nats."""
+    """Highest local maximum, at `logits[d]`, and the others `[n, d]`, lower by `deficits[n]` nats."""
 
     likelihood: MixtureLikelihood
     logits: Floats

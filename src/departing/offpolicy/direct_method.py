@@ -71,8 +71,8 @@ class BootstrapEnsemble:
 
         Let T be the value of the steps after the first `steps`, given who is still active, and V the whole value.
         Under a correct model the covariance of the estimate with the fitted model is that of V - T, so errors of T
-        add var T + 2 cov(V - T, T), here over the bootstrap. The sum may be negative: no estimate is more precise
-        than that of a correct model.
+        add var T + 2 cov(V - T, T), estimated over the bootstrap. The sum may be negative: no estimate is
+        more precise than that of a correct model.
         """
         parts = [first_steps(batch, self.policy, steps, MIN_PROBABILITY) for batch in self.batches]
         clicks, active = (np.concatenate(part).reshape(self.priors.shape) for part in zip(*parts, strict=True))
