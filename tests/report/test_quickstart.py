@@ -7,12 +7,11 @@ from rich.console import Console
 import departing as dp
 from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
 from departing.fitting.type_description import describe_types
-from departing.formatting import format_bounds, format_number, format_significant
-from departing.planning.plot.threshold_plot import draw_thresholds, threshold_values
-from departing.plotting.figures import render
 from departing.quickstart_demo import run_demo
 from departing.report.quickstart import write_page
 from helpers.commands import told, values
+
+pytestmark = pytest.mark.slow  # all tests need the whole demonstration
 
 
 @pytest.fixture(scope="module")
@@ -23,28 +22,28 @@ def demo():
     return demo
 
 
-def test_the_command_writes_its_page(demo, tmp_path, monkeypatch):
+def test_command_writes_the_page(demo, tmp_path, monkeypatch):
     monkeypatch.setattr("departing.quickstart_demo.run_demo", lambda _: demo)  # computed once for all tests
     assert values("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert "page.html" in told("quickstart", "-o", tmp_path / "page.html")
 
 
-def test_the_story_in_a_terminal(demo, capsys):
+def test_summary_is_printed(demo, capsys):
     Console(width=120).print(quickstart_tables(demo))
     text = capsys.readouterr().out
     for words in ("love news", "Show music first", "policy of the log", "Bayes: ", "sports × 6, then economics"):
         assert words in text
 
 
-def test_the_story_has_learners_who_learn(demo):
+def test_learners_improve_on_ucb_hybrid(demo):
     lost = {row["learner"]: row["regret"] for row in quickstart_values(demo)["learners"]}
     hybrid, lattice, bayes = lost.values()
     assert bayes < hybrid / 5
     assert lattice < hybrid / 3
 
 
-def test_the_story_goes_from_a_log_to_a_policy(demo):
+def test_policy_from_the_log_is_close_to_the_optimum(demo):
     log = demo.log
     assert log.fit.instance.n_types == log.truth.n_types
     assert [words.split(": ")[1].split(",")[0] for words in describe_types(log.fit.instance)] == [
@@ -63,7 +62,7 @@ def test_the_story_goes_from_a_log_to_a_policy(demo):
         assert (abs(found - true[name]) < 4.5 * error).all()
 
 
-def test_the_story_finds_six_steps_and_the_exact_values(demo):
+def test_best_threshold_has_six_steps_and_the_exact_value(demo):
     assert demo.blog.best == dp.Threshold(first=1, steps=6, then=0)
     values = {row["policy"]: row for row in quickstart_values(demo)["blog"]}
     assert values["sports × 6, then economics"]["lower"] == pytest.approx(0.6502905844, abs=1e-10)
@@ -72,12 +71,12 @@ def test_the_story_finds_six_steps_and_the_exact_values(demo):
     assert abs(run.mean - 0.6502905844) < 4 * run.stderr
 
 
-def test_the_page_is_whole_and_asks_for_nothing_from_the_network(demo, tmp_path):
+def test_page_is_well_formed_and_self_contained(demo, tmp_path):
     write_page(demo, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
 
     class Checker(HTMLParser):
-        """Collects tags left open and addresses that would be loaded."""
+        """Collects open tags and the addresses of external resources."""
 
         def __init__(self):
             super().__init__()
@@ -104,19 +103,6 @@ def test_the_page_is_whole_and_asks_for_nothing_from_the_network(demo, tmp_path)
     assert not re.search(r"\$[a-z_]+", text)
 
 
-def test_other_endings_are_refused(demo, tmp_path):
+def test_other_suffixes_are_rejected(demo, tmp_path):
     with pytest.raises(dp.InputError, match=r"allowed endings are \.html"):
         write_page(demo, tmp_path / "page.pdf")
-
-
-def test_pictures_are_the_same_every_time():
-    from departing.model.examples import blog
-
-    assert render(draw_thresholds(blog(), 1, 0), "png")[:8] == b"\x89PNG\r\n\x1a\n"
-    assert threshold_values(blog(), 1, 0, 12).argmax() == 6
-
-
-def test_numbers_are_written_for_people():
-    assert format_number(float("nan")) == format_significant(float("nan")) == "–"
-    assert format_number(1e-9) == "1e-09"
-    assert format_bounds(2e7, 2e7) == "2e+07 to 2e+07"

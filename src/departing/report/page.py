@@ -7,16 +7,16 @@ STYLE = """
 :root { color-scheme: light dark; --ink: #222; --soft: #626262; --ground: #fdfcfa; --line: #e3dfd8; --block: #f3f0ea;
   --good: #dff0e3; --good-ink: #14532d; --bad: #fbe3dc; --bad-ink: #8a2408; --note: #e2edf5; --note-ink: #1c4a6b; }
 body { font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-  color: var(--ink); background: var(--ground); max-width: 46rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
+  color: var(--ink); background: var(--ground); max-width: 50rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
 h1 { font-size: 2.1rem; line-height: 1.2; margin: 1rem 0 0.5rem; }
 h2 { font-size: 1.35rem; margin: 2.4rem 0 0.4rem; }
 .lead { font-size: 1.15rem; color: var(--soft); }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.95rem; }
-th, td { padding: 0.35rem 0.9rem 0.35rem 0; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
+th, td { padding: 0.35rem 0.8rem 0.35rem 0; border-bottom: 1px solid var(--line); }
 th, td { text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-th { font-weight: 600; color: var(--soft); }
+th { font-weight: 600; color: var(--soft); white-space: normal; vertical-align: bottom; }
 .wrap th, .wrap td { white-space: normal; text-align: left; vertical-align: top; }
 figure { margin: 1.4rem 0; }
 figure svg { width: 100%; min-width: 40rem; height: auto; }
