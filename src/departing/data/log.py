@@ -212,7 +212,7 @@ def read_log(
     with origin.open() as engine:
         reader = LogReader(engine, spec)
         if rejects is not None and not isinstance(engine, DuckDBEngine):
-            raise InputError(f"rejects is {str(rejects)!r:.80}; expected None for a Spark DataFrame.")
+            raise InputError(f"rejects is {str(rejects)!r:.80}; expected None for a Spark DataFrame.", "rejects")
         profile, summary = reader.read(origin.memory)
         if rejects is not None and isinstance(engine, DuckDBEngine):
             with atomic_write(rejects) as part:

@@ -241,18 +241,20 @@ class MovieLens:
         if genres is None:
             return [self.names.index(genre.name) for genre in self.genres[:MOST_RATED]]
         if isinstance(genres, str) or not isinstance(genres, Sequence) or not len(genres):
-            raise InputError(f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].")
+            raise InputError(
+                f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].", "genres"
+            )
         for i, name in enumerate(genres):
             if name not in self.names:
                 raise InputError(f"There is no genre {name!r:.40}; {suggest(str(name), self.names)}")
             if name in genres[:i]:
-                raise InputError(f"genres has {name!r} twice; genres must differ.")
+                raise InputError(f"genres has {name!r} twice; genres must differ.", "genres")
         return [self.names.index(name) for name in genres]
 
     def _click_table(self, click: str) -> Floats:
         """The chance of a click for every grade."""
         if click not in CLICKS:
-            raise InputError(f"click is {click!r:.40}; allowed are {', '.join(CLICKS)}.")
+            raise InputError(f"click is {click!r:.40}; allowed are {', '.join(CLICKS)}.", "click")
         return self.chances if click == "stars" else 1 - self.chances
 
     def _means(

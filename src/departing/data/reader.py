@@ -57,7 +57,7 @@ class LogReader:
             raise InputError(
                 f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
                 f"{totals['rows'] * k * 32 / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
-                "categories as categories=[...], group them, or raise memory_limit."
+                "categories by `categories`, group them, or raise `memory_limit`."
             )
         faults = ((rules.DUPLICATE, totals["duplicates"]), (rules.LATE, totals["late"]))
         notes = [(f, "rejected", n, self.rules.examples("corrected", rules.has_fault(f))) for f, n in faults]
@@ -149,7 +149,7 @@ class LogReader:
         if self.spec.categories is None and len(names) > MAX_CATEGORIES:
             raise InputError(
                 f"Column {fields['category']!r} holds more than {MAX_CATEGORIES:,} categories, the maximum; list "
-                "those that matter as categories=[...], or group them."
+                "those that matter by `categories`, or group them."
             )
 
     def _check_used(self, used: dict[str, Any], events: int, inactive: int | None) -> None:
@@ -162,7 +162,7 @@ class LogReader:
         if "departed" in self.rules.fields and used["departed_unknown"] == used["n"] and inactive is None:
             raise InputError(
                 f"No value of column {self.rules.fields['departed']!r} can be parsed as departed or stayed; name "
-                "another column as departed=, or give an inactivity period such as inactive_after='30 days'."
+                "another column as `departed`, or give an inactivity period such as `inactive_after`='30 days'."
             )
 
     def _note(self, notes: Iterable[tuple[str, str, int, str]], time: TimeColumn) -> None:

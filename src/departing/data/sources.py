@@ -163,8 +163,8 @@ def _input_errors(name: str) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException as error:
         raise InputError(
-            f"Reading {name} needs more memory or disk than available ({first_line(error)}); raise memory_limit, or "
-            "set TMPDIR to a folder on a larger disk."
+            f"Reading {name} needs more memory or disk than available ({first_line(error)}); raise `memory_limit`, "
+            "or set TMPDIR to a folder on a larger disk."
         ) from error
     except (duckdb.Error, sqlite3.Error, zlib.error, OSError, EOFError) as error:
         raise InputError(f"Cannot read {name}: {first_line(error)}.") from error
@@ -181,7 +181,7 @@ def first_line(error: Exception) -> str:
 
 def _check_no_table(table: str | None) -> None:
     if table is not None:
-        raise InputError(f"table is {table!r}, but only a database file has tables; leave it out.")
+        raise InputError(f"table is {table!r}, but only a database file has tables; leave it out.", "table")
 
 
 def _create_source(database: Database, source: Any, table: str | None, folder: Path) -> None:
@@ -195,7 +195,7 @@ def _create_source(database: Database, source: Any, table: str | None, folder: P
         _create_from_database(database, files, table, str(source))
         return
     if table is not None:
-        raise InputError(f"table is {table!r}, but {str(source)!r} is not a database; leave it out.")
+        raise InputError(f"table is {table!r}, but {str(source)!r} is not a database; leave it out.", "table")
     patterns = [literal(escape(file)) for file in files]  # DuckDB reads a file name as a glob pattern
     listed = ", ".join(patterns)
     if form == "parquet":
@@ -327,7 +327,7 @@ def _choose_table(tables: list[str], table: str | None, name: str) -> str:
     if table is None and len(tables) == 1:
         return tables[0]
     if table is None:
-        raise InputError(f"{name!r} has {len(tables)} tables{list_names(tables)}; name one as table=.")
+        raise InputError(f"{name!r} has {len(tables)} tables{list_names(tables)}; name one as `table`.")
     if table not in tables:
         raise InputError(f"{name!r} has no table {table!r}; {suggest(table, tables)}")
     return table

@@ -17,7 +17,7 @@ MAX_CATEGORIES = 1000  # bounds `counts[N, K, 4]`: one distinct row takes 32 kB 
 OPTIONAL = ("departed", "propensity")
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 SECONDS |= {unit[0]: seconds for unit, seconds in SECONDS.items() if unit != "minute"}  # "m" may mean months
-DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks), or a timedelta"
+DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks)"
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class LogSpec:
         fields = {field: name for field, name in self.columns.items() if name is not None and name in available}
         if "departed" not in fields and self.inactive_after is None:
             raise InputError(
-                f"Departures are unknown: {source} has no column for departed; name one as departed=, or give an "
-                "inactivity period such as inactive_after='30 days'."
+                f"Departures are unknown: {source} has no column for departed; name one as `departed`, or give an "
+                "inactivity period such as `inactive_after`='30 days'."
             )
         return fields
 
@@ -77,15 +77,15 @@ def check_categories(categories: Iterable[object] | None) -> tuple[str, ...] | N
     if categories is None:
         return None
     if isinstance(categories, str) or not isinstance(categories, Iterable):
-        raise InputError(f"categories is {categories!r:.80}; expected a list of names.")
+        raise InputError(f"categories is {categories!r:.80}; expected a list of names.", "categories")
     names = tuple(map(str, categories))
     if not names or not all(name.strip() for name in names):
-        raise InputError(f"categories is {list(names)!r:.80}; expected names that are not empty.")
+        raise InputError(f"categories is {list(names)!r:.80}; expected names that are not empty.", "categories")
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"categories has the name {twice!r} twice; expected distinct names.")
+        raise InputError(f"categories has the name {twice!r} twice; expected distinct names.", "categories")
     if len(names) > MAX_CATEGORIES:
-        raise InputError(f"categories has {len(names):,} names; expected at most {MAX_CATEGORIES:,}.")
+        raise InputError(f"categories has {len(names):,} names; expected at most {MAX_CATEGORIES:,}.", "categories")
     return names
 
 
@@ -121,7 +121,7 @@ def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") ->
         period = float(value)
     if period is None or not 0 < period < np.inf:
         expected = DURATION if is_clock else f"a number > 0 in the unit of column {column!r}, which holds numbers"
-        raise InputError(f"inactive_after is {value!r:.80}; expected {expected}.")
+        raise InputError(f"inactive_after is {value!r:.80}; expected {expected}.", "inactive_after")
     return period
 
 
@@ -139,6 +139,7 @@ def parse_bytes(value: str | int) -> int:
         size = value
     if not 10**8 <= size < 10**18:
         raise InputError(
-            f"memory_limit is {value!r:.80}; expected a size of at least '100 MB', such as '500 MB' or '2 GB'."
+            f"memory_limit is {value!r:.80}; expected a size of at least '100 MB', such as '500 MB' or '2 GB'.",
+            "memory_limit",
         )
     return int(size)

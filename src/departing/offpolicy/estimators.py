@@ -273,7 +273,7 @@ def _resolve(log: Histories, policy: Policy) -> Policy:
     try:
         policy = resolve_policy(policy, log.categories or ())
     except InputError as error:
-        raise InputError(f"{error} Read the log with categories=[...] in the order of the policy.") from error
+        raise InputError(f"{error} Read the log with `categories` in the order of the policy.") from error
     _first_category(log, policy)
     return policy
 
