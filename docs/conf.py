@@ -25,6 +25,7 @@ html_show_sphinx = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes that are also properties are described once
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 default_role = "code"

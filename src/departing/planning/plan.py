@@ -182,12 +182,9 @@ def plan(
         Time limit. Compilation, which happens once, does not count. When the time is up, the best bounds so far are
         returned.
     method : str
-        - 'closed-form': one category that is best for every type (always so with one type), or the paper's formulas
-        for
-          two types, two categories and sure departure;
-        - 'lattice': sure departure, any number of types and categories; the policy is a walk;
-        - 'search': any instance;
-        - 'auto': the first of these that applies.
+        'closed-form' (one category that is best for every type, or the paper's formulas for two types, two categories
+        and sure departure), 'lattice' (sure departure; the policy is a walk), 'search' (any instance), or 'auto' (the
+        first of these that applies).
     allowed : sequence of str or int, or of bool, optional
         Categories that may be recommended, by name or index, or True and False for each [default: all].
     progress : callable, optional
