@@ -6,43 +6,43 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from helpers.commands import call, told, values
+from helpers.commands import call, json_output, output
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
     path = tmp_path_factory.mktemp("site") / "events.parquet"
-    text = told("sample-log", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
+    text = output("sample-log", "magazine", "--users", "2e4", "--days", "60", "--seed", "1", "-o", path)
     assert "of 20,000 users" in text
     return path
 
 
 def test_fit_prints_types_standard_errors_and_gains(log, tmp_path):
-    printed = told(
+    printed = output(
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
         "-o", tmp_path / "fitted.toml", "--plot", tmp_path / "fit.svg",
     )  # fmt: skip
     for words in ("Number of types", "love news", "±", "no evidence of misfit", "policy of the log", "fitted.toml"):
         assert words in printed
-    found = dp.Instance.load(tmp_path / "fitted.toml")
-    assert found.categories == ("music", "news", "sport")
-    assert found.n_types == 3
+    result = dp.Instance.load(tmp_path / "fitted.toml")
+    assert result.categories == ("music", "news", "sport")
+    assert result.n_types == 3
     assert (tmp_path / "fit.svg").read_text().startswith("<?xml")
 
 
 def test_fit_as_json(log, tmp_path):
-    found = values("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 20)
-    assert found["types"] == 3
-    assert [row["types"] for row in found["criteria"]] == [3]
-    assert 0 <= found["check"]["p_value"] <= 1
-    best, greedy, *_ = found["values"]
-    for row in found["values"][:3]:  # an interval of a policy that is followed too briefly would not hold its value
+    result = json_output("fit", log, "--inactive-after", "14 days", "--types", "3", "--bootstrap", 20)
+    assert result["types"] == 3
+    assert [row["types"] for row in result["criteria"]] == [3]
+    assert 0 <= result["check"]["p_value"] <= 1
+    best, greedy, *_ = result["values"]
+    for row in result["values"][:3]:  # an interval of a policy that is followed too briefly would not hold its value
         assert row["lower"] <= row["value"] <= row["upper"]
     assert best["value"] > greedy["value"]
-    over = {row["name"]: row for row in found["gains"]}
+    over = {row["name"]: row for row in result["gains"]}
     assert over["greedy"]["value"] == pytest.approx(best["value"] - greedy["value"])
-    assert dp.Instance(**found["instance"]).n_categories == 3
-    low, high = found["intervals"]["click"]
+    assert dp.Instance(**result["instance"]).n_categories == 3
+    low, high = result["intervals"]["click"]
     assert all(a < b for row, other in zip(low, high, strict=True) for a, b in zip(row, other, strict=True))
 
 
@@ -52,20 +52,20 @@ def test_csv_with_other_column_names_and_departures(tmp_path):
     for user in range(60):
         rows += [f"u{user},1,news,1,no", f"u{user},2,film,{user % 2},{'yes' if user % 3 else 'no'}"]
     path.write_text("\n".join([*rows, "u7,9,news,perhaps,no"]))
-    found = values(
+    result = json_output(
         "fit", path, "--user", "who", "--time", "when", "--category", "what", "--clicked", "hit",
         "--departed", "left", "--types", "1", "--bootstrap", "0", "--rejects", tmp_path / "bad.csv",
     )  # fmt: skip
-    assert (found["users"], found["censored"]) == (60, 20)
-    assert (found["log"]["events"], found["log"]["rejected"]) == (121, 1)
-    assert found["log"]["irregularities"][0]["kind"] == "clicked cannot be parsed"
+    assert (result["users"], result["censored"]) == (60, 20)
+    assert (result["log"]["events"], result["log"]["rejected"]) == (121, 1)
+    assert result["log"]["irregularities"][0]["kind"] == "clicked cannot be parsed"
     assert "perhaps" in (tmp_path / "bad.csv").read_text()
 
 
 def test_sample_log_as_json(tmp_path):
-    found = values("sample-log", "blog", "--users", "100", "-o", tmp_path / "a.csv")
-    assert found["users"] == 100
-    assert len((tmp_path / "a.csv").read_text().splitlines()) == found["events"] + 1
+    result = json_output("sample-log", "blog", "--users", "100", "-o", tmp_path / "a.csv")
+    assert result["users"] == 100
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == result["events"] + 1
 
 
 @pytest.mark.parametrize(
@@ -103,20 +103,20 @@ def test_log_without_departures_requires_an_inactivity_period(log):
 
 
 def test_unselected_categories_still_show_that_users_were_active(log):
-    found = values(
+    result = json_output(
         "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
     )
-    kinds = {each["kind"]: each["count"] for each in found["log"]["irregularities"]}
-    assert kinds["category is not in `categories`"] == found["log"]["rejected"] > 0
-    assert 0 < kinds["rejected row after the user's last event"] < found["log"]["censored"]
-    assert found["instance"]["categories"] == ["news", "sport"]
+    kinds = {each["kind"]: each["count"] for each in result["log"]["irregularities"]}
+    assert kinds["category is not in `categories`"] == result["log"]["rejected"] > 0
+    assert 0 < kinds["rejected row after the user's last event"] < result["log"]["censored"]
+    assert result["instance"]["categories"] == ["news", "sport"]
 
 
 def test_ope_estimates_the_value_of_policies(log, tmp_path):
     chosen = ["fixed:news", "greedy", tmp_path / "walk.toml"]
     dp.Walk([1], then=0).save(tmp_path / "walk.toml")
     options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
-    printed = told("ope", log, *chosen, *options)
+    printed = output("ope", log, *chosen, *options)
     for words in (
         "20,000 users",
         "Clicks per user of always news",
@@ -126,16 +126,16 @@ def test_ope_estimates_the_value_of_policies(log, tmp_path):
         "ESS",
     ):
         assert words in printed
-    found = values("ope", log, *chosen, *options)
-    assert found["log"]["users"] == 20000
-    assert [each["policy"].split(":")[0] for each in found["policies"]] == [
+    result = json_output("ope", log, *chosen, *options)
+    assert result["log"]["users"] == 20000
+    assert [each["policy"].split(":")[0] for each in result["policies"]] == [
         "always news", "greedy", str(tmp_path / "walk.toml")
     ]  # fmt: skip
-    for each in found["policies"]:
+    for each in result["policies"]:
         robust = each["estimates"]["dr"]
         assert robust["lower"] < robust["value"] < robust["upper"]
     truth = dp.evaluate(magazine(), dp.Fixed(0)).value
-    model = found["policies"][0]["estimates"]["dm"]
+    model = result["policies"][0]["estimates"]["dm"]
     assert abs(model["value"] - truth) < 5 * model["stderr"]
 
 
@@ -157,4 +157,4 @@ def test_invalid_input_of_ope_prints_one_message(log, arguments, sentence):
 
 
 def test_json_is_one_object(log):
-    assert json.loads(told("fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--json"))
+    assert json.loads(output("fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--json"))

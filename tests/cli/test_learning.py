@@ -1,6 +1,6 @@
 import pytest
 
-from helpers.commands import call, told, values
+from helpers.commands import call, json_output, output
 
 STUDY = """
 title = "A [small] trial"
@@ -20,30 +20,31 @@ kind = "oracle"
 
 
 def test_learn_reports_regret(tmp_path):
-    text = told("learn", "hard", "fixed:category=0", "--users", "1e4", "--plot", tmp_path / "a.svg")
+    text = output("learn", "hard", "fixed:category=0", "--users", "1e4", "--plot", tmp_path / "a.svg")
     assert "│ 10,000 │" in text
     assert "100%" in text
     assert "regret grows like users to the power 1.00" in text
     assert "Policy of most users at the end: always category 0." in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
-    found = values("learn", "hard", "fixed:category=0", "--users", 2000, "--runs", 3)
-    assert [row["users"] for row in found["regret_curve"]] == [1, 10, 100, 1000, 2000]
-    assert found["runs"] == 3
-    assert found["regret_curve"][-1]["regret"] == pytest.approx(2000 * 0.06331709)
-    assert found["regret_curve"][-1]["share_of_fixed_loss"] == pytest.approx(1)
-    assert "mean of 2 runs" in told("learn", "hard", "uniform", "--users", 100, "--runs", 2)
-    assert values("learn", "blog", "oracle", "--users", 100)["policy"] == "sports × 6, then economics"
+    result = json_output("learn", "hard", "fixed:category=0", "--users", 2000, "--runs", 3)
+    assert [row["users"] for row in result["regret_curve"]] == [1, 10, 100, 1000, 2000]
+    assert result["runs"] == 3
+    assert result["regret_curve"][-1]["regret"] == pytest.approx(2000 * 0.06331709)
+    assert result["regret_curve"][-1]["share_of_fixed_loss"] == pytest.approx(1)
+    assert "mean of 2 runs" in output("learn", "hard", "uniform", "--users", 100, "--runs", 2)
+    assert json_output("learn", "blog", "oracle", "--users", 100)["policy"] == "sports × 6, then economics"
     assert (
-        values("learn", "blog", "fixed:category=1", "--users", 50, "--open-users", 5, "--delay", 10)["slope"] is None
+        json_output("learn", "blog", "fixed:category=1", "--users", 50, "--open-users", 5, "--delay", 10)["slope"]
+        is None
     )
 
 
 def test_learning_resumes_from_a_file(tmp_path):
     path = tmp_path / "learner.json"
-    assert f"Saved to {path}" in told("learn", "blog", "ucb-hybrid", "--users", 300, "--output", path).replace(
+    assert f"Saved to {path}" in output("learn", "blog", "ucb-hybrid", "--users", 300, "--output", path).replace(
         "\n", ""
     )
-    more = values("learn", "blog", "--load", path, "--users", 300, "-o", path)
+    more = json_output("learn", "blog", "--load", path, "--users", 300, "-o", path)
     assert more["output"] == str(path)
     assert more["learner"] == str(path)
 
@@ -60,13 +61,13 @@ def test_study_is_run_printed_and_stored(tmp_path):
         "--jobs",
         1,
     ]
-    text = told(*arguments)
+    text = output(*arguments)
     assert "A [small] trial: hard, 2 runs each" in text
     assert "[/b]" in text
     assert "100%" in text
     assert "results.parquet, timings.parquet, regret-hard.svg" in " ".join(text.split())
-    found = values(*arguments)
-    assert [row["learner"] for row in found["summary"]] == ["[/b]", "oracle"] * 2
+    result = json_output(*arguments)
+    assert [row["learner"] for row in result["summary"]] == ["[/b]", "oracle"] * 2
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("optima", "parts", "regret-blog.png", "regret-blog.svg", "regret-hard.png", "regret-hard.svg"),
         *("results.parquet", "study.json", "timings.parquet"),
@@ -76,8 +77,8 @@ def test_study_is_run_printed_and_stored(tmp_path):
 def test_results_are_stored_in_the_current_folder_by_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trial.toml").write_text(STUDY)
-    assert values("study", "trial.toml", "--backend", "threading")["folder"] == "trial-results"
-    again = values("study", "trial-results/study.json", "--output", "trial-results", "--backend", "threading")
+    assert json_output("study", "trial.toml", "--backend", "threading")["folder"] == "trial-results"
+    again = json_output("study", "trial-results/study.json", "--output", "trial-results", "--backend", "threading")
     assert again["title"] == "A [small] trial"
 
 

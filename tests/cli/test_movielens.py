@@ -2,7 +2,7 @@ import pytest
 
 import departing as dp
 from departing.cli.tables.learning import optimum_notes
-from helpers.commands import call, told, values
+from helpers.commands import call, json_output, output
 from helpers.releases import draw, write, zipped
 
 
@@ -14,7 +14,7 @@ def release(tmp_path_factory):
 def test_types_are_built_printed_and_saved(release, tmp_path):
     saved, plot = tmp_path / "a.toml", tmp_path / "a.png"
     options = ["--genres", "Action, Drama", "--types", 2, "--depart", "0.5,0.4", "--seed", 3]
-    text = told("movielens", release, *options, "-o", saved, "--plot", plot)
+    text = output("movielens", release, *options, "-o", saved, "--plot", plot)
     assert "ratings by 30 users" in text
     assert "│ Comedy" in text
     assert "of users: clicks most on" in text
@@ -22,28 +22,29 @@ def test_types_are_built_printed_and_saved(release, tmp_path):
     assert "best for every type" in text
     assert f"Saved to {saved}" in text.replace("\n", " ")
     assert plot.stat().st_size > 10_000
-    found = dp.Instance.load(saved)
-    assert (found.categories, found.n_types) == (("Action", "Drama"), 2)
-    assert found.depart.tolist() == [[0.5, 0.5], [0.4, 0.4]]
-    again = values("movielens", zipped(release, tmp_path / "ml.zip"), *options)
-    assert dp.Instance(**again["instance"]) == found
+    result = dp.Instance.load(saved)
+    assert (result.categories, result.n_types) == (("Action", "Drama"), 2)
+    assert result.depart.tolist() == [[0.5, 0.5], [0.4, 0.4]]
+    again = json_output("movielens", zipped(release, tmp_path / "ml.zip"), *options)
+    assert dp.Instance(**again["instance"]) == result
     assert again["users"] + sum(again["dropped"].values()) == 30
     assert sum(again["best_genre_shares"].values()) == pytest.approx(1)
     assert (
-        values("movielens", release, *options, "--click", "paper")["instance"]["click"] != again["instance"]["click"]
+        json_output("movielens", release, *options, "--click", "paper")["instance"]["click"]
+        != again["instance"]["click"]
     )
 
 
 def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
     saved = tmp_path / "replay.json"
-    text = told("movielens", release, "--replay", "-o", saved, "--plot", tmp_path / "a.svg")
+    text = output("movielens", release, "--replay", "-o", saved, "--plot", tmp_path / "a.svg")
     assert "Every user is a type. Best genre:" in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
-    assert "instance" not in values("movielens", release, "--replay")
+    assert "instance" not in json_output("movielens", release, "--replay")
     users = dp.Instance.load(saved).n_types
-    assert values("movielens", release, "--replay")["users"] == users > 20
-    assert values("simulate", saved, "fixed:0", "--users", 1000)["users"] == 1000
-    assert values("learn", saved, "bayes:types=2", "--users", 100)["optimum"][0] > 0
+    assert json_output("movielens", release, "--replay")["users"] == users > 20
+    assert json_output("simulate", saved, "fixed:0", "--users", 1000)["users"] == 1000
+    assert json_output("learn", saved, "bayes:types=2", "--users", 100)["optimum"][0] > 0
 
 
 @pytest.mark.parametrize(

@@ -11,44 +11,46 @@ from typer.testing import CliRunner
 import departing as dp
 from departing.cli import app
 from departing.model.examples import blog, magazine
-from helpers.commands import call, told, values
+from helpers.commands import call, json_output, output
 
 COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
 
 
 def test_instance_is_shown_sampled_and_saved(tmp_path):
-    assert "economics" in told("instance", "blog")
-    assert "Saved to" in told(
+    assert "economics" in output("instance", "blog")
+    assert "Saved to" in output(
         "instance", "--random", "uniform", "--types", 3, "--seed", 4, "--output", tmp_path / "a.toml"
     )
     saved = dp.Instance.load(tmp_path / "a.toml")
     assert saved == dp.random_instance("uniform", types=3, seed=4)
-    assert dp.Instance(**values("instance", tmp_path / "a.toml")) == saved
-    assert values("instance", "--random", "sticky", "--depart", 0.5, "-o", tmp_path / "b.json")["depart"] == 0.5
+    assert dp.Instance(**json_output("instance", tmp_path / "a.toml")) == saved
+    assert json_output("instance", "--random", "sticky", "--depart", 0.5, "-o", tmp_path / "b.json")["depart"] == 0.5
 
 
 def test_policies_are_evaluated():
-    text = told("evaluate", "blog", "threshold:sports,6,economics", "fixed:0", "--distribution")
+    text = output("evaluate", "blog", "threshold:sports,6,economics", "fixed:0", "--distribution")
     assert "0.6502905844" in text
     assert "sports × 6, then economics" in text
     assert "P(active after n)" in text
-    rows = values("evaluate", "blog")["policies"]
+    rows = json_output("evaluate", "blog")["policies"]
     assert [row["policy"] for row in rows] == ["always economics", "always sports", "greedy"]
     assert rows[0]["lower"] <= 0.6333333333333333 <= rows[0]["upper"]
-    assert sum(values("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]) == pytest.approx(1)
+    assert sum(
+        json_output("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]
+    ) == pytest.approx(1)
 
 
 def test_plan_is_printed_and_saved(tmp_path):
-    text = told("plan", "blog", "--verify")
+    text = output("plan", "blog", "--verify")
     assert "sports × 6, then economics" in text
     assert "N* = 5.801" in text
     assert "loss compared with the optimal policy" in text
     assert "violated" not in text
     dp.Instance([0.73, 0.27], [[0.52, 0.73], [0.35, 0.82], [0.42, 0.80]]).save(tmp_path / "three.toml")
-    assert "category 0 × 1, category 2 × 1, then category 1" in told("plan", tmp_path / "three.toml")
+    assert "category 0 × 1, category 2 × 1, then category 1" in output("plan", tmp_path / "three.toml")
     magazine().save(tmp_path / "magazine.toml")
     arguments = ["plan", tmp_path / "magazine.toml", "--gap", "1e-4"]
-    text = told(
+    text = output(
         *arguments, "--sensitivity", 0.05, "--verify", "--output", tmp_path / "p.json", "--plot", tmp_path / "p.png"
     )
     assert "first → music" in text
@@ -56,46 +58,46 @@ def test_plan_is_printed_and_saved(tmp_path):
     assert "loss of keeping the plan" in text
     assert "alpha vectors" in text
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    saved = values("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--gap", "1e-4")["policies"][0]
-    plan = values(*arguments)
+    saved = json_output("evaluate", tmp_path / "magazine.toml", tmp_path / "p.json", "--gap", "1e-4")["policies"][0]
+    plan = json_output(*arguments)
     assert saved["upper"] >= plan["lower"]
     assert plan["upper"] - plan["lower"] <= 1e-4
     assert plan["first"]["category"] == "music"
     assert [then["after"] for then in plan["first"]["children"]] == ["click", "stay"]
     assert [row["policy"] for row in plan["baselines"]] == ["greedy", "always news"]
-    checked = values(*arguments, "--verify", "--sensitivity", 0.1)
+    checked = json_output(*arguments, "--verify", "--sensitivity", 0.1)
     assert checked["verified"] is True
     assert len(checked["sensitivity"]["shifts"]) == 10 + 10 + 11
-    masked = values(*arguments, "--allowed", "news, 1")
+    masked = json_output(*arguments, "--allowed", "news, 1")
     assert masked["allowed"] == ["news", "sport"]
     assert masked["upper"] < plan["lower"]
-    assert "was not reached" in told("plan", tmp_path / "magazine.toml", "--gap", "1e-8", "--seconds", "1e-3")
+    assert "was not reached" in output("plan", tmp_path / "magazine.toml", "--gap", "1e-8", "--seconds", "1e-3")
 
 
 def test_users_are_simulated(tmp_path):
-    result = values("simulate", "blog", "greedy", "--users", "1e12", "--seed", 3)
+    result = json_output("simulate", "blog", "greedy", "--users", "1e12", "--seed", 3)
     assert result["users"] == 10**12
     assert abs(result["mean"] - 0.65027322) < 4 * result["stderr"]
-    assert "1,000,000,000,000" in told("simulate", "blog", "fixed:1", "--users", "1_000_000_000_000")
-    assert "truncated" in told("simulate", "blog", "fixed:1", "--users", 1000, "--max-steps", 2)
-    text = told("simulate", "blog", "fixed:1", "--users", 1000, "--log", tmp_path / "a.csv")
+    assert "1,000,000,000,000" in output("simulate", "blog", "fixed:1", "--users", "1_000_000_000_000")
+    assert "truncated" in output("simulate", "blog", "fixed:1", "--users", 1000, "--max-steps", 2)
+    text = output("simulate", "blog", "fixed:1", "--users", 1000, "--log", tmp_path / "a.csv")
     assert f"Saved to {tmp_path / 'a.csv'}" in text.replace("\n", "")
-    assert values("simulate", "blog", "fixed:1", "--users", 1)["stderr"] is None
+    assert json_output("simulate", "blog", "fixed:1", "--users", 1)["stderr"] is None
 
 
 def test_two_policies_are_compared_on_the_same_users():
     arguments = ("simulate", "blog", "fixed:1", "--against", "fixed:0", "--users", 20000)
-    assert "on the same 20,000 users" in told(*arguments)
-    result = values(*arguments)
+    assert "on the same 20,000 users" in output(*arguments)
+    result = json_output(*arguments)
     assert abs(result["difference"] - 0.01694) < 4 * result["stderr"]
     assert result["policies"] == ["always sports", "always economics"]
 
 
 def test_help_and_version():
-    assert "quickstart" in told("--help")
+    assert "quickstart" in output("--help")
     for command in ("instance", "evaluate", "simulate", "quickstart"):
-        assert "--json" in told(command, "--help")
-    assert told("--version").strip() == f"departing {dp.__version__}"
+        assert "--json" in output(command, "--help")
+    assert output("--version").strip() == f"departing {dp.__version__}"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_closed_pipe_is_not_an_error():
 
 
 def test_policies_with_overlapping_bounds_are_not_ranked():
-    text = told("evaluate", "blog", "greedy", "threshold:sports,6,economics", "--nodes", "3", "--distribution")
+    text = output("evaluate", "blog", "greedy", "threshold:sports,6,economics", "--nodes", "3", "--distribution")
     assert text.count("undecided") == 2
     assert "The gap of greedy is 0.0144; raise --nodes" in text
     assert "of the users is truncated" in " ".join(text.split())
@@ -229,10 +231,12 @@ def test_tables_fit_a_narrow_terminal(tmp_path):
 def test_names_with_brackets_are_not_markup(tmp_path):
     dp.Instance([1.0], [[0.5], [0.4]], categories=["[promo] shoes", "[/b]"], types=["[/x]"]).save(tmp_path / "a.toml")
     for command in (["instance"], ["evaluate", "--distribution"]):
-        text = told(command[0], tmp_path / "a.toml", *command[1:])
+        text = output(command[0], tmp_path / "a.toml", *command[1:])
         assert "[promo] shoes" in text
         assert "[/x]" in text
-    assert "[promo] shoes" in told("simulate", tmp_path / "a.toml", "fixed:0", "--users", 10, "--against", "fixed:1")
+    assert "[promo] shoes" in output(
+        "simulate", tmp_path / "a.toml", "fixed:0", "--users", 10, "--against", "fixed:1"
+    )
 
 
 def test_unwritable_output_is_reported():

@@ -10,7 +10,7 @@ import pytest
 
 import departing as dp
 from departing.fitting.type_description import describe_types
-from helpers.commands import call, values
+from helpers.commands import call, json_output
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT.parent / "shared" / "data" / "oulad" / "episodes_derived.csv"
@@ -93,6 +93,6 @@ def test_a_fit_says_that_the_model_is_wrong_and_the_log_cut_short(log):
 
 
 def test_the_command_takes_the_word():
-    told = values("fit", "oulad", "--types", "2", "--bootstrap", "0")
+    told = json_output("fit", "oulad", "--types", "2", "--bootstrap", "0")
     assert (told["users"], told["types"], told["check"]["truncated"]) == (27_851, 2, True)
     assert call("fit", "oulat").exit_code != 0

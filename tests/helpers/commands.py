@@ -1,4 +1,4 @@
-"""Calling the command line as a user does."""
+"""Calls of the command line, and checks of the console blocks of the docs."""
 
 import json
 import re
@@ -11,24 +11,24 @@ from departing.cli import app
 
 
 def call(*arguments):
-    """What came of a command."""
+    """Run a command and return its result."""
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "120"})
 
 
-def told(*arguments):
-    """What a command that went well printed."""
+def output(*arguments):
+    """Run a command that succeeds and return what it printed."""
     done = call(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
-def values(*arguments):
-    """What it printed as JSON."""
-    return json.loads(told(*arguments, "--json"))
+def json_output(*arguments):
+    """Run a command with --json and return the parsed object."""
+    return json.loads(output(*arguments, "--json"))
 
 
 def check_block(block):
-    """Run the commands of a page in the current folder; each must print what stands below it."""
+    """Run the commands of a console block in the current folder; each must print the lines below it."""
     examples = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     assert examples
     for example in examples:
@@ -36,7 +36,7 @@ def check_block(block):
         command, _, target = command.partition(" > ")
         name, *arguments = shlex.split(command)
         assert name == "departing"
-        printed = told(*arguments)
+        printed = output(*arguments)
         if target:
             Path(target.strip()).write_text(printed, encoding="utf-8")
         else:

@@ -13,7 +13,7 @@ from departing import client
 from departing.client import ServiceError
 from departing.loadtest.run import run_loadtest
 from departing.model.examples import magazine
-from helpers.commands import call, told, values
+from helpers.commands import call, json_output, output
 from helpers.servers import free_port, serving
 
 SITE = dp.Instance(
@@ -68,7 +68,7 @@ def test_the_command_reports_regret_and_latencies(optimal_server, tmp_path, monk
     monkeypatch.setenv("DEPARTING_CLIENT_KEY", "for clients")
     SITE.save(tmp_path / "site.toml")
     arguments = ("loadtest", tmp_path / "site.toml", "--url", optimal_server.url, "--open-users", "8")
-    result = values(*arguments, "--users", "200", "--pace", "1000")
+    result = json_output(*arguments, "--users", "200", "--pace", "1000")
     assert result["users"] == 200
     assert result["optimum"][0] <= dp.plan(SITE).value <= result["optimum"][1] + 1e-9
     assert [row["last"] for row in result["ranges"]] == [1, 3, 6, 12, 25, 50, 100, 200]
@@ -79,7 +79,7 @@ def test_the_command_reports_regret_and_latencies(optimal_server, tmp_path, monk
     assert result["requests"] % 2 == 0
     assert result["requests"] >= 400
     assert 0 < result["median_seconds"] <= result["p99_seconds"] < result["seconds"]
-    printed = told(*arguments, "--users", "1")
+    printed = output(*arguments, "--users", "1")
     assert "Total regret: 0 clicks" in printed
     assert "uniformly random" in printed
 

@@ -9,7 +9,7 @@ from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
 from departing.fitting.type_description import describe_types
 from departing.quickstart_demo import run_demo
 from departing.report.quickstart import write_page
-from helpers.commands import told, values
+from helpers.commands import json_output, output
 
 pytestmark = pytest.mark.slow  # all tests need the whole demonstration
 
@@ -24,9 +24,9 @@ def demo():
 
 def test_command_writes_the_page(demo, tmp_path, monkeypatch):
     monkeypatch.setattr("departing.quickstart_demo.run_demo", lambda _: demo)  # computed once for all tests
-    assert values("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
+    assert json_output("quickstart", "-o", tmp_path / "page.html")["best"] == "sports × 6, then economics"
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    assert "page.html" in told("quickstart", "-o", tmp_path / "page.html")
+    assert "page.html" in output("quickstart", "-o", tmp_path / "page.html")
 
 
 def test_summary_is_printed(demo, capsys):
@@ -37,8 +37,8 @@ def test_summary_is_printed(demo, capsys):
 
 
 def test_learners_improve_on_ucb_hybrid(demo):
-    lost = {row["learner"]: row["regret"] for row in quickstart_values(demo)["learners"]}
-    hybrid, lattice, bayes = lost.values()
+    regret = {row["learner"]: row["regret"] for row in quickstart_values(demo)["learners"]}
+    hybrid, lattice, bayes = regret.values()
     assert bayes < hybrid / 5
     assert lattice < hybrid / 3
 
@@ -56,10 +56,10 @@ def test_policy_from_the_log_is_close_to_the_optimum(demo):
     assert log.policy_value > 2 * log.check.clicks_per_user
     assert log.check.clicks_per_user < log.learner_clicks < log.optimum
     true = dict(zip(log.truth.categories, log.truth.depart[:, 0], strict=True))
-    for name, found, error in zip(
+    for name, fitted, error in zip(
         log.fit.instance.categories, log.fit.instance.depart, log.fit.stderr.depart, strict=True
     ):
-        assert (abs(found - true[name]) < 4.5 * error).all()
+        assert (abs(fitted - true[name]) < 4.5 * error).all()
 
 
 def test_best_threshold_has_six_steps_and_the_exact_value(demo):

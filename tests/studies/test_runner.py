@@ -68,8 +68,8 @@ def test_study_is_run_and_gathered(tmp_path):
     oracle = rows["learner"] == "oracle"
     assert abs(rows["regret"][oracle]).max() < 0.05
     fixed = (rows["learner"] == "fixed:category=0") & (rows["instance"] == "hard")
-    lost = rows["users"] * (rows["optimum"] - rows["fixed_value"])
-    assert np.allclose(rows["regret"][fixed], lost[fixed])
+    loss = rows["users"] * (rows["optimum"] - rows["fixed_value"])
+    assert np.allclose(rows["regret"][fixed], loss[fixed])
     assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 18
     statistics = {(row["group"], row["learner"]): row for row in results.statistics()}
     assert statistics["hard", "fixed:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
@@ -150,8 +150,8 @@ def file_size_limit(size):
 
 def test_full_disk_is_reported_and_damages_nothing(tmp_path):
     definition = study(tmp_path, users=10**6, instances=[{"example": "hard"}])
-    run(definition, tmp_path / "whole")
-    room = (tmp_path / "whole" / "study.json").stat().st_size
+    run(definition, tmp_path / "full")
+    room = (tmp_path / "full" / "study.json").stat().st_size
     with file_size_limit(room), pytest.raises(InputError, match=r"Cannot write '.*json': File too large\."):
         run(definition, tmp_path / "out")
     assert stored_parts(tmp_path / "out") == {}
@@ -166,7 +166,7 @@ def test_full_disk_is_reported_and_damages_nothing(tmp_path):
 
 
 def assert_equal_results(folder):
-    assert (folder / "out" / "results.parquet").read_bytes() == (folder / "whole" / "results.parquet").read_bytes()
+    assert (folder / "out" / "results.parquet").read_bytes() == (folder / "full" / "results.parquet").read_bytes()
     assert [path.name for path in (folder / "out").rglob(".*")] == []
 
 
@@ -197,14 +197,14 @@ def start():
 
 def test_killed_study_resumes_with_equal_results(tmp_path, start):
     definition = study(tmp_path, **SLOW, seeds=20)
-    run(definition, tmp_path / "whole")
-    kept, chance = {}, random.Random(1)
+    run(definition, tmp_path / "full")
+    kept, rng = {}, random.Random(1)
     for _ in range(2):
-        enough, process = len(kept) + chance.randint(1, 12), start(tmp_path)
+        enough, process = len(kept) + rng.randint(1, 12), start(tmp_path)
         while len(now := stored_parts(tmp_path / "out")) < enough:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
-        time.sleep(chance.random() / 20)
+        time.sleep(rng.random() / 20)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=60)
         now = stored_parts(tmp_path / "out")
@@ -235,7 +235,7 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, start):
 
 def test_a_study_runs_on_a_dask_cluster(tmp_path):
     pytest.importorskip("distributed")
-    run(study(tmp_path), tmp_path / "whole")
+    run(study(tmp_path), tmp_path / "full")
     script = textwrap.dedent(
         """
         import sys
@@ -288,7 +288,7 @@ def test_band_resamples_instances_if_there_are_several():
 
 def test_a_study_runs_on_ray(tmp_path):
     pytest.importorskip("ray")
-    run(study(tmp_path), tmp_path / "whole")
+    run(study(tmp_path), tmp_path / "full")
     arguments = [tmp_path / "trial.toml", "--output", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

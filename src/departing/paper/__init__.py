@@ -1,1 +1,1 @@
-"""The claims of the paper and what was found beyond it, each with a check that anybody can run."""
+"""Claims of the paper and extensions, each with a check."""

@@ -12,7 +12,7 @@ _ORDER = """
     belief bellman walk partition row column switching-condition most-switches diagonal constant-time size-of-set
     horizon threshold-scale two-by-two
     recursion recursion-time recursion-error movielens
-    two-categories how-often constants open-problems myopia after-clicks
+    two-categories how-often constants open-problems planning-gain after-clicks
 """
 CLAIMS: tuple[Claim, ...] = tuple(REGISTRY[key] for key in _ORDER.split())
 EXTENSIONS = tuple(claim.key for claim in CLAIMS if claim.check.__module__ == extensions.__name__)

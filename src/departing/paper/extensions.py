@@ -177,8 +177,8 @@ def of_film_ratings(path: Path, n: int) -> Iterator[Instance]:
         yield ratings.semi_synthetic(genres, 3, depart=rng.uniform(0.2, 0.9), seed=seed).instance
 
 
-@claim("myopia", "Extension", "Gain of planning over the greedy policy.")
-def check_myopia(scale: Scale) -> Finding:
+@claim("planning-gain", "Extension", "Gain of planning over the greedy policy.")
+def check_planning_gain(scale: Scale) -> Finding:
     """Plans, greedy and fixed policies on random instances of several families."""
     rows = [["instances", "gain over greedy: median", "90%", "max", "gain over fixed: median", "90%", "max"]]
     curves, n = [], scale.of(400, 40)

@@ -17,23 +17,23 @@ def threshold_values(instance: Instance, first: int, then: int, max_steps: int) 
 
 
 def draw_thresholds(instance: Instance, first: int, then: int, max_steps: int = 16) -> Figure:
-    """Clicks per user against the number of steps before switching: the whole range, and the maximum enlarged."""
+    """Clicks per user against the number of steps before switching: the full range, and the maximum enlarged."""
     values = threshold_values(instance, first, then, max_steps)
     fixed = evaluate(instance, Threshold(first=then, steps=0, then=first)).value
     best = int(values.argmax())
     names = instance.categories
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    whole, top = panels(figure, 2)
+    full, top = panels(figure, 2)
     steps = np.arange(max_steps + 1)
-    whole.plot(steps, values, "o-", color=BLUE, markersize=4)
-    whole.axhline(fixed, color=ORANGE, linewidth=1, linestyle="--")
-    whole.annotate(
+    full.plot(steps, values, "o-", color=BLUE, markersize=4)
+    full.axhline(fixed, color=ORANGE, linewidth=1, linestyle="--")
+    full.annotate(
         f"always {names[first]}", (max_steps, fixed), (0, -12), textcoords="offset points", ha="right", color=ORANGE
     )
-    whole.annotate(f"always {names[then]}", (0, values[0]), (8, 0), textcoords="offset points", color=BLUE)
-    whole.set_xticks(steps[::2])
-    whole.set_xlabel(f"steps of {names[first]} before switching to {names[then]}")
-    whole.set_ylabel("clicks per user")
+    full.annotate(f"always {names[then]}", (0, values[0]), (8, 0), textcoords="offset points", color=BLUE)
+    full.set_xticks(steps[::2])
+    full.set_xlabel(f"steps of {names[first]} before switching to {names[then]}")
+    full.set_ylabel("clicks per user")
     gain = (values - fixed) * 1e6
     shown = gain >= -abs(gain[best])
     top.bar(steps[shown], gain[shown], color=[BLUE if n == best else PALE_BLUE for n in steps[shown]])
