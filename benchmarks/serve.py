@@ -255,9 +255,9 @@ def serving(store: Path | str, *options: str) -> Iterator[int]:
 @contextmanager
 def started(command: list[str]) -> Iterator[int]:
     """A server on a free port, passed as the last argument."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, *command, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
     )
