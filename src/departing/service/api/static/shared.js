@@ -145,10 +145,10 @@ function policySentence(first) {  // the first category, and the shortest histor
   while (queue.length) {
     const [branch, steps] = queue.shift();
     deepest = Math.max(deepest, steps.length + 1);
-    for (const then of branch.children || []) {
-      const history = [...steps, then.after];
-      if (then.category === branch.category) queue.push([then, history]);
-      else changes.push(`${then.category} after ${path(history)}`);
+    for (const child of branch.children || []) {
+      const history = [...steps, child.after];
+      if (child.category === branch.category) queue.push([child, history]);
+      else changes.push(`${child.category} after ${path(history)}`);
     }
   }
   if (!changes.length) return `Show ${first.category} in the first ${deepest} steps, regardless of clicks.`;
@@ -176,17 +176,17 @@ function box(svg, branch, x, y, width, height, paint) {
 }
 const ending = branch => branch.committed ? ", always" : branch.children && branch.children.length ? "" : " …";
 function across(svg, first, levels, paint) {
-  const row = 54, high = 44, leaves = branch => branch.children && branch.children.length ? branch.children.reduce((n, then) => n + leaves(then), 0) : 1;
+  const row = 54, high = 44, leaves = branch => branch.children && branch.children.length ? branch.children.reduce((n, child) => n + leaves(child), 0) : 1;
   const width = resize(svg, leaves(first) * row + 2), step = Math.min((width + 93) / levels, 340), wide = step - 96;
   const place = (branch, level, top) => {
     const x = level * step + 1, y = top + leaves(branch) * row / 2 - high / 2 + 1;
     let next = top;
-    for (const then of branch.children || []) {
-      const [tx, ty] = place(then, level + 1, next);
-      next += leaves(then) * row;
+    for (const child of branch.children || []) {
+      const [tx, ty] = place(child, level + 1, next);
+      next += leaves(child) * row;
       put(svg, "path", {d: `M${x + wide},${y + high / 2} C${x + wide + 30},${y + high / 2} ${tx - 60},${ty} ${tx - 2},${ty}`, fill: "none", stroke: "var(--soft)",
-        "stroke-width": Math.max(1, 6 * then.share).toFixed(1), opacity: .6, "stroke-dasharray": then.after === "click" ? "none" : "5 4"});
-      put(svg, "text", {x: tx - 5, y: ty + (then === branch.children[0] ? -7 : 17), "text-anchor": "end"}, AFTER[then.after]);
+        "stroke-width": Math.max(1, 6 * child.share).toFixed(1), opacity: .6, "stroke-dasharray": child.after === "click" ? "none" : "5 4"});
+      put(svg, "text", {x: tx - 5, y: ty + (child === branch.children[0] ? -7 : 17), "text-anchor": "end"}, AFTER[child.after]);
     }
     const group = box(svg, branch, x, y, wide, high, paint(branch));
     put(group, "text", {x: x + 12, y: y + 17, class: "strong"}, cut(branch.category, Math.floor((wide - 14) / 7.5)));
@@ -196,7 +196,7 @@ function across(svg, first, levels, paint) {
   place(first, 0, 0);
 }
 function indented(svg, first, levels, paint) {
-  const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.children || []).forEach(then => walk(then, level + 1, at)); };
+  const rows = [], walk = (branch, level, parent) => { const at = rows.push({branch, level, parent}) - 1; (branch.children || []).forEach(child => walk(child, level + 1, at)); };
   walk(first, 0, -1);
   const row = 50, high = 42, indent = 16, width = resize(svg, rows.length * row);
   rows.forEach(({branch, level, parent}, i) => {
