@@ -87,8 +87,8 @@ def test_results_are_stored_in_the_current_folder_by_default(tmp_path, monkeypat
     [
         (["learn", "blog"], "Expected either LEARNER or --load FILE"),
         (["learn", "blog", "oracle", "--load", "a.json"], "Expected either LEARNER or --load FILE"),
-        (["learn", "blog", "magic"], "There is no learner 'magic'"),
-        (["learn", "blog", "bayes:types"], "'types' in 'bayes:types' is no option"),
+        (["learn", "blog", "magic"], "Unknown learner 'magic'"),
+        (["learn", "blog", "bayes:types"], "'types' in 'bayes:types' is not an option"),
         (["learn", "blog", "oracle", "--users", "0"], "--users is 0"),
         (["learn", "blog", "oracle", "--runs", "0"], "--runs is 0"),
         (["learn", "blog", "oracle", "--seed", "-1"], "--seed is -1"),

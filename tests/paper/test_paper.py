@@ -99,14 +99,14 @@ def test_page_shows_every_claim():
     assert "Shown &lt;so&gt;." in page
     assert "http" not in page
     assert paper_table(findings).row_count == len(CLAIMS)
-    assert summary(findings, True).startswith("41 claims: 41 holds. Quick check in 4 s")
+    assert summary(findings, True).startswith("41 claims: 41 hold. Quick check in 4 s")
     assert json.loads(json.dumps(paper_values(findings)))[0]["key"] == "protocol"
 
 
 def test_command_writes_a_page_and_prints_its_path(tmp_path, monkeypatch):
     monkeypatch.setattr("departing.paper.claims.CLAIMS", CLAIMS[:4])
     printed = output("paper", "--quick", "-o", tmp_path / "report.html")
-    assert "4 claims: 3 holds, 1 refuted" in printed
+    assert "4 claims: 3 hold, 1 refuted" in printed
     assert "report.html" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert json_output("paper", "--quick", "-o", tmp_path / "report.html")["claims"][3]["verdict"] == REFUTED

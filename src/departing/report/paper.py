@@ -3,7 +3,7 @@
 import html
 
 from departing import __version__
-from departing.paper.claim import VERDICTS, Claim, Finding, Findings
+from departing.paper.claim import HOLDS, VERDICTS, Claim, Finding, Findings
 from departing.paper.claims import EXTENSIONS, NOT_COMPUTABLE
 from departing.report.page import figure, page, table
 
@@ -42,6 +42,7 @@ def summary(findings: Findings, quick: bool) -> str:
     """Number of claims by verdict, and the duration."""
     verdicts = [finding.verdict for _, finding in findings]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
+    counts = counts.replace(HOLDS, "hold", 1)
     seconds = sum(finding.seconds for _, finding in findings)
     scale = "Quick check" if quick else "Full check"
     return f"{len(findings)} claims: {counts}. {scale} in {seconds:.0f} s with departing {__version__}."
