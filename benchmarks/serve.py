@@ -218,13 +218,13 @@ def big_store(path: Path) -> tuple[float, float]:
     return seconds, memory
 
 
-def _pids(words: str) -> Iterator[int]:
+def _pids(text: str) -> Iterator[int]:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             command = (place / "cmdline").read_bytes()
         except OSError:
             continue
-        if words.encode() in command and b"trainer" not in command:
+        if text.encode() in command and b"trainer" not in command:
             yield int(place.name)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from departing.service.api.messages import ProblemCode
 from departing.service.user import RejectionCode
-from helpers.servers import serving
+from helpers.servers import request, serving
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
 START = ("--learn", "--categories", "news,sports,music", "--types", "3", "--inactive-after", "14 days")
@@ -60,9 +60,11 @@ def test_the_javascript_example_runs(tmp_path):
     assert (past["event"], past["category"], past["clicked"]) == (shown["event"], shown["category"], True)
 
 
-def test_the_page_lists_every_call(tmp_path):
+def test_the_page_lists_every_call_and_shows_a_problem(tmp_path):
     with serving(tmp_path, *START) as server, server.client() as client:
         document = client.call("GET", "/openapi.json")
+        problem = request(server, "/v1/users/bob")[1].decode()
+    assert problem in PAGE
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     for method, path in routes:
         assert f"`{method} {path.replace('{user}', 'USER')}`" in PAGE
