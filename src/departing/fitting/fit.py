@@ -402,6 +402,7 @@ def _initial_points(
     k, m = likelihood.n_categories, likelihood.n_types
     points = []
     for _ in range(1 if m == 1 else n_init):
+        # Spread over (0, 1) but rarely at its ends, where EM is slow; departures after a click are rarer than others.
         click, depart, last = rng.beta(2, 2, (3, k, m))
         points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * last))
     if fewer is not None:
@@ -415,7 +416,7 @@ def _split_type(parameters: Parameters, x: int, rng: np.random.Generator) -> Par
     prior[x] /= 2
     parts = []
     for part in (parameters.click, parameters.depart, parameters.depart_on_click):
-        shift = rng.normal(0.0, 0.5, len(part))
+        shift = rng.normal(0.0, 0.5, len(part))  # large enough to leave the saddle point of two equal types
         wider = np.concatenate([part, _shift_logit(part[:, [x]], shift[:, None])], axis=1)
         wider[:, x] = _shift_logit(part[:, x], -shift)
         parts.append(wider)

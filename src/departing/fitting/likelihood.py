@@ -102,7 +102,7 @@ class MixtureLikelihood:
         return Parameters(prior, responses[:k], all_depart, all_last)
 
     def to_logits(self, parameters: Parameters) -> Floats:
-        """Logits `[d]` of parameters."""
+        """Logits `[d]` of parameters, clipped to finite values."""
         prob = np.clip(self.responses(parameters), 1e-6, 1 - 1e-6)
         prior = np.clip(parameters.prior, 1e-9, None)
         return np.concatenate([np.log(prob / (1 - prob)).reshape(-1), np.log(prior[:-1] / prior[-1])])

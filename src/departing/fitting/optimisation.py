@@ -12,8 +12,13 @@ from departing.model.instance import Floats
 SAMPLE_USERS = 5_000
 MAX_FINALISTS = 4
 EM_ITERATIONS = 30
-# Newton's method stops at 1e-6 nats, so maxima closer than this differ by rounding or by the order of types only.
-SAME_MAXIMUM = 0.05  # nats
+# Newton's method stops when the quadratic model promises less than this many nats: far below any difference that
+# matters for an estimate. In a subspace the end point is only the centre of a proposal, so a looser limit suffices.
+CONVERGED, CONVERGED_IN_SUBSPACE = 1e-6, 1e-2
+SAME_MAXIMUM = 0.05  # nats; far above CONVERGED, so closer maxima differ by the order of types only
+# Levenberg-Marquardt damping: divided by 5 after a step that increases the value, multiplied by 6 after one that does
+# not, at most 12 times, that is by 2e9. The factors trade the number of steps against that of evaluations.
+DAMPING_DECREASE, DAMPING_INCREASE, MAX_ATTEMPTS = 5, 6, 12
 
 
 @dataclass(frozen=True)
@@ -94,17 +99,18 @@ def newton_maximise(
     values, gradients, information = likelihood.derivatives(logits, pseudocount)
     damping = np.ones(len(logits))
     active = np.ones(len(logits), bool)
+    limit = CONVERGED if basis is None else CONVERGED_IN_SUBSPACE
     for _ in range(iterations):
         rows = np.flatnonzero(active)
         if not len(rows):
             break
         curvature, directions, slope = _eigenbasis(gradients[rows], information[rows], basis)
         decrement = (slope**2 / np.maximum(np.abs(curvature), 1e-3)).sum(axis=1)
-        converged = (decrement < (1e-6 if basis is None else 1e-2)) & ((curvature[:, 0] > 0) | (basis is not None))
+        converged = (decrement < limit) & ((curvature[:, 0] > 0) | (basis is not None))
         active[rows[converged]] = False
         rows, curvature, directions, slope = (part[~converged] for part in (rows, curvature, directions, slope))
         pending = np.arange(len(rows))
-        for _ in range(12):
+        for _ in range(MAX_ATTEMPTS):
             if not len(pending):
                 break
             at = rows[pending]
@@ -113,8 +119,8 @@ def newton_maximise(
             candidate_values = likelihood.log_posterior(candidates, pseudocount)
             better = candidate_values > values[at]
             logits[at[better]], values[at[better]] = candidates[better], candidate_values[better]
-            damping[at[better]] = np.maximum(damping[at[better]] / 5, 1e-9)
-            damping[at[~better]] = np.maximum(damping[at[~better]], 1e-3) * 6
+            damping[at[better]] = np.maximum(damping[at[better]] / DAMPING_DECREASE, 1e-9)
+            damping[at[~better]] = np.maximum(damping[at[~better]], 1e-3) * DAMPING_INCREASE
             pending = pending[~better]
         active[rows[pending]] = False  # no step improves the value within rounding
         moved = np.setdiff1d(rows, rows[pending])
