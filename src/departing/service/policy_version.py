@@ -28,6 +28,7 @@ class PolicyVersion:
     ) -> None:
         self.number, self.created, self.policy = number, created, policy
         self.n_categories, self.details = n_categories, details
+        self.uniform = bool(details.get("uniform"))  # whether all categories have equal probability
         self._choices: dict[bytes, int] = {}
         self._instance: Instance | None = None
 
@@ -47,11 +48,6 @@ class PolicyVersion:
     def from_instance(self) -> bool:
         """Whether it was planned for a given instance rather than a learned one."""
         return bool(self.details.get("source") == INSTANCE)
-
-    @property
-    def uniform(self) -> bool:
-        """Whether it shows all categories with equal probability."""
-        return bool(self.details.get("uniform"))
 
     @property
     def instance(self) -> Instance | None:

@@ -26,7 +26,7 @@ class StoreError(Exception):
     code = "store_unavailable"
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """A recommendation as it was made; the fields are the columns of the table."""
 
     event: int
@@ -40,7 +40,7 @@ class Decision(msgspec.Struct, frozen=True):
     shadow: int = 0  # 1 where the caller decided
 
 
-class Prefetch(msgspec.Struct, frozen=True):
+class Prefetch(msgspec.Struct, frozen=True, gc=False):
     """The records that a call will read, so that a store can load them for many calls at once."""
 
     users: tuple[str, ...] = ()
@@ -83,9 +83,12 @@ class Cache:
         for event, key in tx.forgotten_keys:
             self.decisions.pop(event, None)
             self.keys.pop(key, None)
-        self.decisions.update(tx.decisions)
-        self.keys.update(tx.keys)
-        self.feedback.update(tx.recorded)
+        for event, decision in tx.decisions.items():
+            self.decisions[event] = decision
+            if decision.key is not None:
+                self.keys[decision.key] = event
+        for event, feedback in tx.recorded.items():
+            self.feedback[event] = feedback
 
 
 class Transaction:
@@ -95,20 +98,19 @@ class Transaction:
     any exception, the transaction is dropped and nothing of it remains in memory or on disk.
     """
 
+    released_names: tuple[str, ...] = ()
+    forgotten_keys: tuple[tuple[int, str], ...] = ()
+
     def __init__(self, store: "Store") -> None:
         self._store, self._cache, self.shared = store, store.cache, store.shared
         self.rows, self.new_event = store.rows, store.new_event
         self.new_user_number, self.next_user_number = store.new_user_number, store.next_user_number
         self._users: dict[int, User] = {}
         self._numbers: dict[str, int | None] = {}  # by name; None for names given up
-        self._unsaved: dict[int, User] = {}
         self._writes: list[Write] = []
         self._undo: list[Callable[[], None]] = []
         self.saved: dict[int, User] = {}
-        self.released_names: list[str] = []
-        self.forgotten_keys: list[tuple[int, str]] = []
         self.decisions: dict[int, Decision] = {}
-        self.keys: dict[str, int] = {}
         self.recorded: dict[int, RecordedFeedback] = {}
         self.counters: dict[str, int] = {}
         self.active_change = 0
@@ -152,10 +154,12 @@ class Transaction:
 
     def decision_by_key(self, key: str) -> Decision | None:
         """Return the decision with an event ID that the client chose."""
-        for keys in (self.keys, self._cache.keys):
-            if key in keys:
-                event = keys[key]
-                return None if event is None else self.decision(event)
+        for decision in self.decisions.values():
+            if decision.key == key:
+                return decision
+        if key in self._cache.keys:
+            event = self._cache.keys[key]
+            return None if event is None else self.decision(event)
         return _decision(self.rows(queries.DECISION_BY_KEY, key))
 
     def feedback(self, event: int) -> RecordedFeedback | None:
@@ -200,11 +204,11 @@ class Transaction:
 
     def save_user(self, user: User) -> None:
         """Write the user's state as it is at the end of the call."""
-        self._unsaved[user.number] = user
+        self.saved[user.number] = user
 
     def rename_user(self, user: User, name: str) -> None:
         """Give a user another name, so that the old one is free."""
-        self.released_names.append(user.name)
+        self.released_names += (user.name,)
         self._numbers[user.name], self._numbers[name] = None, user.number
         user.name = name
         self.save_user(user)
@@ -212,8 +216,6 @@ class Transaction:
     def record_decision(self, user: User, decision: Decision) -> None:
         """Write a decision together with the user's state."""
         self.decisions[decision.event] = decision
-        if decision.key is not None:
-            self.keys[decision.key] = decision.event
         self._writes.append((queries.ADD_DECISION, msgspec.structs.astuple(decision)))
         self.save_user(user)
 
@@ -232,7 +234,7 @@ class Transaction:
 
     def forget_keys(self, user: User) -> None:
         """Delete the event IDs that a client chose for the events of a user."""
-        self.forgotten_keys += self.rows(queries.KEYS_OF_USER, user.number)
+        self.forgotten_keys += tuple((event, key) for event, key in self.rows(queries.KEYS_OF_USER, user.number))
         self.write(queries.FORGET_KEYS, user.number)
 
     def write(self, query: str, *values: Any) -> None:
@@ -255,10 +257,9 @@ class Transaction:
             self._undo.pop()()
 
     def take_writes(self) -> list[Write]:
-        """Return the writes since the last time, users as they are now."""
-        writes, unsaved, self._writes, self._unsaved = self._writes, self._unsaved, [], {}
-        writes += [user_write(user, self._store.missing_feedback) for user in unsaved.values()]
-        self.saved.update(unsaved)
+        """Return the writes since the last time, and those of all saved users as they are now."""
+        writes, self._writes = self._writes, []
+        writes += [user_write(user, self._store.missing_feedback) for user in self.saved.values()]
         return writes
 
 

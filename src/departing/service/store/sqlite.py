@@ -30,6 +30,7 @@ from departing.service.user import User
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
+CACHED_CHECK = 100  # transactions between checks of that limit
 COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
 RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
 
@@ -78,6 +79,13 @@ class SqliteStore(Store):
         """Run a call as one unit; with `durable`, everything is on disk when this returns."""
         if self.failure is not None:
             raise StoreError(self.failure)
+        result = self._run(call)
+        if durable:
+            await self._writer.flushed()
+        return result
+
+    def _run(self, call: Callable[[Transaction], T]) -> T:
+        """Run a call, and drop it or commit it to memory; the writer commits it to disk."""
         tx = Transaction(self)
         try:
             result = call(tx)
@@ -86,8 +94,6 @@ class SqliteStore(Store):
             tx.rollback()
             raise
         self._commit(tx, writes)
-        if durable:
-            await self._writer.flushed()
         return result
 
     def _commit(self, tx: Transaction, writes: list[Write]) -> None:
@@ -104,9 +110,10 @@ class SqliteStore(Store):
             self._departed.pop(user.number, None)
             if user.departed:
                 self._departed[user.number] = position, user
-        for records in (cache.decisions, cache.keys, cache.feedback):
-            while len(records) > MAX_CACHED:
-                records.popitem(last=False)
+        if position % CACHED_CHECK == 0:
+            for records in (cache.decisions, cache.keys, cache.feedback):
+                while len(records) > MAX_CACHED:
+                    records.popitem(last=False)
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk."""
