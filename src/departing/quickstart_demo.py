@@ -17,18 +17,19 @@ from departing.learning.lattice import LatticeUCB
 from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.instance import Instance
+from departing.model.progress import Progress
 from departing.offpolicy.gains import PolicyGains, policy_gains
 from departing.planning.plan import compile_in_background, plan
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Threshold
-from departing.simulation.run import Run, UsersProgress
+from departing.simulation.run import Run
 from departing.simulation.sample_log import sample_log
 from departing.simulation.simulate import simulate
 from departing.studies.results import Curves
 
-PARTS = 5  # calls of `progress`
+PARTS = 5
 CONFIDENCE = 0.95
 MAX_SWITCH = 40  # steps; the value of the paper's example peaks at 6
 # The sizes keep the whole demonstration under about a minute; 20 resamples are the fewest for a 95% interval.
@@ -81,19 +82,19 @@ class QuickstartDemo:
     blog: BlogDemo
 
 
-def run_demo(progress: UsersProgress) -> QuickstartDemo:
+def run_demo(progress: Progress) -> QuickstartDemo:
     """Compute the demonstration; `progress` is called after each of its parts."""
     with compile_in_background():  # the planner, which the last two parts need
         log, model, check = _read_and_fit(magazine())
-        progress(1)
-        example = _blog_values()
-        progress(1)
-        blog_demo = BlogDemo(*example, _timed_runs(example[0], example[2]))
-        progress(1)
+        progress(1, PARTS)
+        instance, values, best = _blog_values()
+        progress(2, PARTS)
+        blog_demo = BlogDemo(instance, values, best, _timed_runs(instance, best))
+        progress(3, PARTS)
     regret = _learn()
-    progress(1)
+    progress(4, PARTS)
     log_demo = _plan_from_log(magazine(), log, model, check)
-    progress(1)
+    progress(5, PARTS)
     return QuickstartDemo(log_demo, regret, blog_demo)
 
 

@@ -14,12 +14,12 @@ def quickstart(
 ) -> None:
     """Demonstrate fitting, planning and online learning on a self-contained HTML page."""
     from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
-    from departing.quickstart_demo import PARTS, run_demo
+    from departing.quickstart_demo import run_demo
     from departing.report.quickstart import write_page
 
     check_files(output, suffixes=(".html", ".htm"))
-    with progress("computing", as_json, PARTS) as bar:
-        demo = run_demo(bar.advance)
+    with progress("computing", as_json) as bar:
+        demo = run_demo(bar.update)
     write_page(demo, output)
     if as_json:
         print_json(quickstart_values(demo), output=output)
