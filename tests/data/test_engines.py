@@ -295,7 +295,7 @@ def test_mixed_values_of_python_are_read_alike(spark):
 
 def test_partitions_are_merged(spark, tmp_path):
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8]], [[0.2, 0.7], [0.4, 0.6]])
-    dp.sample_log(site, users=3000, seed=1, days=40, gap=1.0).save(tmp_path / "events.parquet")
+    dp.sample_log(site, users=3000, seed=1, days=40, step_days=1.0).save(tmp_path / "events.parquet")
     reading = {"inactive_after": "14 days"}
     log = dp.read_log(tmp_path / "events.parquet", **reading)
     frame = spark.read.parquet(str(tmp_path / "events.parquet"))

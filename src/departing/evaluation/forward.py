@@ -48,7 +48,7 @@ class Truncation:
             stop = np.ones(len(errors), bool)
         else:
             stop = _negligible(errors, total, self.previous, self.gap / 2, lost)
-        self.previous, self.expanded = total, self.expanded + len(errors) - int(stop.sum())
+        self.previous, self.expanded = total, self.expanded + int(np.count_nonzero(~stop))
         return stop
 
 

@@ -1,6 +1,5 @@
 """Levels of users under a rule that depends on the last outcome of a user."""
 
-from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -25,21 +24,18 @@ class LastOutcomeLevel(Level):
         clicked: Booleans,
     ) -> None:
         super().__init__(instance, cast(Policy, policy), step, counts, weights)  # only `categories` asks it
-        self._policy, self._clicked = policy, clicked
+        self._rule, self._clicked = policy, clicked
 
-    @cached_property
-    def categories(self) -> Integers:
-        """Category recommended in each row, `[n]`."""
-        return self._policy.recommend_after(self._clicked)
+    def _recommend(self) -> Integers:
+        return self._rule.recommend_after(self._clicked)
 
-    @cached_property
-    def next(self) -> "LastOutcomeLevel":
-        """Level after one more step: the users who clicked, then those who stayed, each with distinct counts."""
+    def _move(self) -> "LastOutcomeLevel":
+        """Users who clicked, then those who stayed, each with distinct counts."""
         assert self.flows is not None
         parts = [_after(self.counts, self.categories, self.flows[:, outcome], outcome) for outcome in (CLICK, STAY)]
         counts, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
         clicked = np.arange(len(counts)) < len(parts[CLICK][0])
-        return LastOutcomeLevel(self.instance, self._policy, self.step + 1, counts, weights, clicked)
+        return LastOutcomeLevel(self.instance, self._rule, self.step + 1, counts, weights, clicked)
 
     def keep(self, rows: Booleans) -> None:
         """Drop all other rows."""

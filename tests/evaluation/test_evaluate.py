@@ -1,0 +1,69 @@
+"""Evaluations: bounds, distribution and presentation."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import departing as dp
+from departing.evaluation.continuation import continuation_values
+from departing.model.examples import blog, magazine
+
+
+class Opaque:
+    """A policy that is followed through the count graph although it is a schedule."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def recommend(self, counts):
+        return self.policy.recommend(counts)
+
+
+def test_a_schedule_has_the_same_distribution_in_closed_form_and_by_the_count_graph():
+    instance, policy = dp.random_instance("uniform", 2, 2, seed=4, depart=0.6), dp.Walk([0, 1, 1], then=0)
+    closed = dp.evaluate(instance, policy, gap=1e-7).distribution
+    graph = dp.evaluate(instance, Opaque(policy), gap=1e-7).distribution
+    n = min(len(closed.returns), len(graph.returns))
+    assert closed.returns[:n] == pytest.approx(graph.returns[:n], abs=1e-6)
+    n = min(len(closed.survival), len(graph.survival))
+    assert closed.survival_by_type[:n] == pytest.approx(graph.survival_by_type[:n], abs=1e-6)
+    assert closed.remaining <= 1e-7
+    assert graph.remaining <= 1e-7
+
+
+def test_the_distribution_has_the_value_as_its_mean():
+    instance = dp.random_instance("uniform", 2, 2, seed=4, depart=0.6)
+    value = dp.evaluate(instance, dp.Greedy(instance), gap=1e-8)
+    returns = value.distribution.returns
+    assert np.arange(len(returns)) @ returns == pytest.approx(value.value, abs=1e-5)
+
+
+def test_continuation_values_start_with_the_value_of_the_policy():
+    instance = magazine()
+    policy = dp.Greedy(instance)
+    levels = continuation_values(instance, policy, 10, 1e-7, 10**6).levels
+    value = dp.evaluate(instance, policy)
+    assert float(instance.prior @ levels[0].values[0]) == pytest.approx(value.value, abs=1e-6)
+    assert sum(level.gained for level in levels) == pytest.approx(value.value, abs=1e-6)
+
+
+def test_category_names_are_accepted():
+    instance = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"])
+    assert dp.evaluate(instance, dp.Fixed("sports")).value == dp.evaluate(instance, dp.Fixed(1)).value
+
+
+def test_a_summary_names_every_type():
+    value = dp.evaluate(magazine(), dp.Fixed(0))
+    assert value.describe() == f"A user clicks {value.value:.6g} times on average."
+    assert all(name in value.summary() for name in magazine().types)
+    rough = dp.evaluate(magazine(), dp.Greedy(magazine()), gap=1.0)
+    assert "±" in rough.describe()
+
+
+def test_a_plot_is_a_figure_and_is_written_on_request(tmp_path):
+    value = dp.evaluate(blog(), dp.Threshold(first=1, steps=6, then=0))
+    figure = value.plot(tmp_path / "value.svg")
+    assert isinstance(figure, Figure)
+    assert [axes.get_xlabel() for axes in figure.axes] == ["clicks of a user", "steps"]
+    assert (tmp_path / "value.svg").read_text().startswith("<?xml")
+    assert isinstance(value.plot(), Figure)
