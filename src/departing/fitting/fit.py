@@ -358,9 +358,10 @@ def _candidate_types(types: int | Iterable[int], histories: Histories) -> list[i
     given = list(types) if isinstance(types, Iterable) else [types]
     candidates = sorted({check_int("types", m, 1, MAX_TYPES) for m in given})
     if not candidates:
-        raise InputError("types is empty; expected a number of types, or several to choose from.")
+        raise InputError("types is empty; expected a number of types, or several to choose from.", "types")
     if candidates[-1] > distinct:
-        raise InputError(f"types is {candidates[-1]}; expected at most {distinct}, the number of distinct histories.")
+        message = f"types is {candidates[-1]}; expected at most {distinct}, the number of distinct histories."
+        raise InputError(message, "types")
     return candidates
 
 

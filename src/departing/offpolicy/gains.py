@@ -1,6 +1,6 @@
 """Gains of the optimal policy of a fit over simple policies and over the policy that produced the log."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.fit import Fit
 from departing.model.instance import Floats, Instance
+from departing.model.progress import Progress
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
@@ -39,11 +40,7 @@ class PolicyGains:
 
 
 def policy_gains(
-    fit: Fit,
-    log_value: float | None,
-    resamples: int,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    fit: Fit, log_value: float | None, resamples: int, seed: int = 0, progress: Progress | None = None
 ) -> PolicyGains:
     """Compare the optimal policy of `fit` with greedy, the best fixed policy and the `log_value` of the log.
 
