@@ -21,6 +21,7 @@ from departing.policy.protocol import Policy, recommended
 NO_REQUEST = -1  # in `_pending`: the user has no recommendation without an outcome
 MAX_CATEGORIES = 2**20  # a sanity limit: counts of one user take 32 bytes per category
 MIN_EPSILON = 1e-6  # of `epsilon`: keeps horizons of the order of ln(users) / epsilon finite
+ONE_HOT = np.eye(4, dtype=np.int64)  # outcome code to one user per outcome
 OUTCOME_NAMES = ("click", "stay", "depart", "click_and_depart")
 # Option of a learner in studies and on the command line: its accepted words, or a check of (field, value).
 Option = tuple[str, ...] | Callable[[str, Any], object]
@@ -169,7 +170,7 @@ class LearnerBase(ABC):
         observed = _check_codes("outcomes", outcomes, len(ids), 4, OUTCOME_NAMES)
         rows = self._rows(ids)
         self._check_pending(ids, rows, shown)
-        self.learn(self._counts[rows], shown, np.eye(4, dtype=np.int64)[observed])
+        self.learn(self._counts[rows], shown, ONE_HOT[observed])
         self._counts[rows, shown, observed] += 1
         self._pending[rows] = NO_REQUEST
         self._after_outcome(rows, observed)
@@ -191,11 +192,11 @@ class LearnerBase(ABC):
                 raise InputError(f"user {user!r} was recommended category {pending}, not {category}.")
 
     def _rows(self, ids: list[int | str]) -> Integers:
-        missing = next((user for user in ids if user not in self._slots), None)
-        if missing is not None:
-            if self._has_departed(missing):
-                raise InputError(f"user {missing!r} has departed; no further outcome is expected.")
-            raise InputError(f"user {missing!r} is unknown; call recommend for a user before observe.")
+        for user in ids:
+            if user not in self._slots:
+                if self._has_departed(user):
+                    raise InputError(f"user {user!r} has departed; no further outcome is expected.")
+                raise InputError(f"user {user!r} is unknown; call recommend for a user before observe.")
         return np.array([self._slots[user] for user in ids], np.int64)
 
     def _admit(self, ids: list[int | str], versions: Integers) -> None:
@@ -317,19 +318,23 @@ def _check_ids(users: UserIds) -> list[int | str]:
 
 def _check_codes(field: str, values: npt.ArrayLike, n: int, size: int, names: Sequence[str]) -> Integers:
     """Return `values[n]` as indices below `size`, from indices or `names[size]`."""
-    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    expected = f"expected integers from 0 to {size - 1}" + (f" or names ({listed})" if names else "")
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise InputError(f"{field} is {values!r:.80}; {expected}, one per user.") from error
+        raise InputError(f"{field} is {values!r:.80}; {_expected(size, names)}, one per user.") from error
     if n == 0 and array.size == 0:
         return np.zeros(0, np.int64)
     if array.shape != (n,):
         raise InputError(f"{field} has the shape {array.shape}; expected ({n},), one value per user.")
     if array.dtype.kind == "U" and names:
         array = np.array([names.index(name) if name in names else -1 for name in array.tolist()])
-    valid = (array >= 0) & (array < size) if array.dtype.kind in "iu" else np.zeros(n, bool)
-    if not valid.all():
-        raise InputError(f"{field} contains {np.asarray(values).tolist()[int(valid.argmin())]!r:.40}; {expected}.")
+    wrong = ((array < 0) | (array >= size)).nonzero()[0] if array.dtype.kind in "iu" else np.arange(n)
+    if len(wrong):
+        value = np.asarray(values).tolist()[wrong[0]]
+        raise InputError(f"{field} contains {value!r:.40}; {_expected(size, names)}.")
     return array.astype(np.int64)
+
+
+def _expected(size: int, names: Sequence[str]) -> str:
+    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"expected integers from 0 to {size - 1}" + (f" or names ({listed})" if names else "")
