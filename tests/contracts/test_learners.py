@@ -313,6 +313,7 @@ def test_a_second_run_continues(name, options):
         assert dp.simulate(CASES[name][1], learner, users=50, seed=seed, **options).users == 50
 
 
+@pytest.mark.slow
 def test_engines_agree_in_distribution(name):
     clicks = {"auto": [], "step": []}
     runs, bound = (8, 5.5) if name.startswith("bayes") else (25, 4.5)  # fewer runs, heavier tails
@@ -344,7 +345,7 @@ def test_categories_and_outcomes_are_accepted_by_name(name):
         assert shown.tolist() == by_index.recommend(users).tolist()
         by_name.observe(users, [names[int(shown[0])]], [outcome])
         by_index.observe(users, shown, [step])
+    assert by_name.state()["counts"].tolist() == by_index.state()["counts"].tolist()
     with pytest.raises(InputError, match=r"categories contains 'opera'; expected integers .* or names \(news, sport"):
         by_name.recommend(["new"])
         by_name.observe(["new"], ["opera"], [0])
-    assert by_name.state()["counts"].tolist() == by_index.state()["counts"].tolist()

@@ -264,6 +264,7 @@ class TestBlocks:
             kind(0)
 
 
+@pytest.mark.slow
 def test_learning_beats_uniform_choice():
     instance = dp.Instance([1.0], [[0.6], [0.3]], depart=0.8)
     regret = [

@@ -35,6 +35,7 @@ def evidence_of(instance, users, types=None, policy=None, seed=1, steps=10):
     return MixtureLikelihood.from_counts(histories.counts, histories.multiplicity, types or instance.n_types)
 
 
+@pytest.mark.slow
 def test_samples_spread_as_the_posterior():
     """With one type and one category the posterior is known: Beta(yes + PSEUDO_COUNT, no + PSEUDO_COUNT)."""
     instance = dp.Instance([1.0], [[0.6]], 1.0)
@@ -192,7 +193,13 @@ def test_the_positive_part_of_normal_variables():
 
 @pytest.mark.parametrize(
     ("explore", "seed", "bound"),
-    [("voi", 0, 0.5), ("voi", 1, 0.5), ("voi", 2, 0.5), ("thompson", 1, 1.0), ("none", 1, 1.5)],
+    [
+        ("voi", 0, 0.5),
+        pytest.param("voi", 1, 0.5, marks=pytest.mark.slow),
+        pytest.param("voi", 2, 0.5, marks=pytest.mark.slow),
+        ("thompson", 1, 1.0),
+        ("none", 1, 1.5),
+    ],
 )
 def test_every_exploration_rule_has_bounded_regret(explore, seed, bound):
     instance = hard()
@@ -201,12 +208,14 @@ def test_every_exploration_rule_has_bounded_regret(explore, seed, bound):
     assert 0 <= run.regret[-1] < bound * loss * 20000
 
 
+@pytest.mark.slow
 def test_it_learns_with_one_type_too_many_and_unsure_departure():
     run = dp.simulate(UNSURE, Bayes(3, 2, seed=4, users=30000), users=30000, seed=4)
     worst = dp.plan(UNSURE).value - float((UNSURE.prior @ UNSURE.fixed_values.T).min())
     assert run.regret[-1] < 0.1 * worst * 30000
 
 
+@pytest.mark.slow
 def test_the_cost_of_inference_does_not_grow_with_users():
     learner = Bayes(2, 2, seed=0)
     dp.simulate(UNSURE, learner, users=10**6, seed=0)

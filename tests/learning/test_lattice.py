@@ -29,6 +29,7 @@ def true_probabilities(instance, nodes):
     return click, probabilities[..., DEPART] / (1 - click), probabilities[..., CLICK_DEPART] / click
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "allowed"), [("practical", 0.07), ("proved", 0.0)])
 def test_the_intervals_cover_the_true_probabilities(scale, allowed):
     missed = asked = 0
