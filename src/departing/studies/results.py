@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from departing.formatting import finite_or_none, format_clicks, format_percent
+from departing.formatting import finite_or_none, format_clicks
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, write_document
 from departing.model.instance import Floats
@@ -226,11 +226,8 @@ class StudyResults:
         """Return an overview: for every group and learner, its mean final regret."""
         lines = [f"{self.study.title}: {len(self.runs)} of {len(self.study.jobs)} runs finished"]
         for row in self.statistics():
-            share = format_percent(row["share_of_fixed_loss"])
             regret = f"mean regret {format_clicks(row['mean'])} clicks in {row['runs']} runs"
-            lines.append(
-                f"{row['group']}, {row['learner']}: {regret} ({share} of the loss of the best fixed category)"
-            )
+            lines.append(f"{row['group']}, {row['learner']}: {regret}")
         return "\n".join(lines)
 
     def plot(self, group: str | None = None, path: str | os.PathLike[str] | None = None) -> "Figure":
