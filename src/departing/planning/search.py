@@ -1,5 +1,6 @@
 """General planner: heuristic search of the count graph, for any instance."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -273,20 +274,27 @@ class Search:
 _BY_EXPANDED = {"child", "reward", "q_upper", "backed_up", "point"}
 
 
-def _allocate(letters: dict[str, int], **fields: str) -> dict[str, Any]:
-    """Arrays by data type, given as "name shape" with a letter for each axis."""
-    arrays = {}
-    for dtype, names in fields.items():
-        for name, shape in (field.split(" ") for field in names.split(", ")):
-            arrays[name] = np.zeros([letters[axis] for axis in shape], dtype)
-    return arrays
+@cache
+def _fields(names: str) -> list[list[str]]:
+    return [field.split(" ") for field in names.split(", ")]
+
+
+def _allocate(letters: dict[str, int], **names: str) -> dict[str, Any]:
+    """Uninitialised arrays by data type, given as "name shape" with a letter for each axis."""
+    return {
+        name: np.empty([letters[axis] for axis in shape], dtype)
+        for dtype, fields in names.items()
+        for name, shape in _fields(fields)
+    }
 
 
 def _nodes(n: int, expanded: int, n_types: int, n_categories: int) -> kernels.Nodes:
     letters = {"N": n, "E": expanded, "M": n_types, "K": n_categories, "2": 2}
     floats = "weights NM, mass N, upper N, lower N, multiplier NM, slack N, paths N, reward EK, q_upper EK"
     ints = "depth N, expanded N, vector N, vector_column N, n_cover N, cover NM, child EK2, point E"
-    return kernels.Nodes(**_allocate(letters, float64=floats, int32=ints, uint64="key N", int64="backed_up EK"))
+    nodes = kernels.Nodes(**_allocate(letters, float64=floats, int32=ints, uint64="key N", int64="backed_up EK"))
+    nodes.paths[:] = 0
+    return nodes
 
 
 def _points(n: int, n_types: int, n_categories: int) -> BeliefPoints:
@@ -300,7 +308,7 @@ def _vectors(n: int, n_types: int) -> AlphaVectors:
     ints = "category A, successor A2, replaced_by A, node A, column_vector A"
     arrays = _allocate(letters, float64="value AM, columns MA, zeros A", int32=ints, int8="form A")
     vectors = AlphaVectors(**arrays)
-    vectors.replaced_by[:] = vectors.node[:] = -1
+    vectors.replaced_by[:], vectors.node[:], vectors.zeros[:] = -1, -1, 0
     return vectors
 
 
@@ -318,7 +326,9 @@ def _lp(n_types: int, n_points: int, n_vectors: int) -> LPWorkspace:
     floats = "inverse MM, price M, level M, direction M, cost M, multiplier M, row M, buffer F, found_cost R"
     ints = "basis M, support M, chosen M, found_column R, shortlist S, pool B, pool_stamp P"
     arrays = _allocate(letters, float64=f"{floats}, pool_columns MB, pool_values B", int64=ints)
-    return LPWorkspace(**arrays)
+    lp = LPWorkspace(**arrays)
+    lp.pool_stamp[:] = 0
+    return lp
 
 
 def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:

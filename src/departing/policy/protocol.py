@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,13 +42,11 @@ class Policy(Protocol):
 
 def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
     """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices."""
-    if not isinstance(policy, Policy):
+    if not callable(getattr(policy, "recommend", None)):  # several times faster than isinstance with a protocol
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
     check_category_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
     resolve = getattr(policy, "resolve", None)
-    resolved = resolve(names) if names and resolve is not None else policy
-    assert isinstance(resolved, Policy)
-    return resolved
+    return cast(Policy, resolve(names) if names and resolve is not None else policy)
 
 
 def recommended(policy: Policy, counts: Integers, mask: Mask | None = None) -> Integers:

@@ -64,9 +64,12 @@ class Schedule(SerializablePolicy, ABC):
         def index(value: Any) -> Any:
             return [index(each) for each in value] if isinstance(value, list) else resolve_category(value, categories)
 
-        given = self.to_dict()
-        fields = {name: index(value) for name, value in given.items()}
-        resolved = copy(self) if fields == given else type(self)(**fields)
+        if self.category_names == tuple(categories):
+            return self
+        if isinstance(self.then, str) or any(isinstance(a, str) for a, _ in self.given_phases):
+            resolved = type(self)(**{name: index(value) for name, value in self.to_dict().items()})
+        else:
+            resolved = copy(self)
         object.__setattr__(resolved, "category_names", tuple(categories))
         return resolved
 

@@ -33,7 +33,8 @@ def best_vector(weights, vectors, n, start, lp):
         lp.support[x] = x
     value = vector_value(vectors, start, weights)
     limit = -value * (1 + 1e-12)  # a scan rounds differently; ties stay with `start`
-    scan(vectors.columns, vectors.zeros, n, weights, len(weights), limit, lp)
+    found = (lp.buffer, lp.found_column, lp.found_cost)
+    scan(vectors.columns, vectors.zeros, n, weights, lp.support, len(weights), limit, *found)
     best = -1
     for r in range(RANGES):
         if lp.found_column[r] >= 0 and (best < 0 or lp.found_cost[r] < lp.found_cost[best]):

@@ -63,6 +63,10 @@ class LPWorkspace(NamedTuple):
     row: np.ndarray  # [M]
 
 
+# The functions below are called millions of times. They get the arrays they need rather than a whole workspace,
+# because a named tuple is passed by value, field by field.
+
+
 @inlined
 def _reduced_costs(columns, values, start, stop, price, support, n_support, limit, buffer):
     """`value - price · column - limit` of a range of columns, four types at a time for vector instructions."""
@@ -86,80 +90,77 @@ def _reduced_costs(columns, values, start, stop, price, support, n_support, limi
 
 
 @fast_math
-def scan(columns, values, n, price, n_support, limit, lp):
+def scan(columns, values, n, price, support, n_support, limit, buffer, found_column, found_cost):
     """Find the column with the least `value - price · column` in each range, if that is below `limit`.
 
     A sum of the parts below the limit, which vector instructions compute, shows which ranges have such a column.
     """
-    buffer = lp.buffer
     width = max((n + RANGES - 1) // RANGES, MIN_RANGE)
     for r in range(RANGES):
         start, stop = min(n, r * width), min(n, (r + 1) * width)
         size = stop - start
-        _reduced_costs(columns, values, start, stop, price, lp.support, n_support, limit, buffer)
+        _reduced_costs(columns, values, start, stop, price, support, n_support, limit, buffer)
         below = 0.0
         for i in range(size):
             below += min(buffer[i], 0.0)
-        lp.found_column[r], lp.found_cost[r] = -1, np.inf
+        found_column[r], found_cost[r] = -1, np.inf
         if below < 0:
             least, where = buffer[0], 0
             for i in range(1, size):
                 if buffer[i] < least:
                     least, where = buffer[i], i
-            lp.found_column[r], lp.found_cost[r] = start + where, least + limit
+            found_column[r], found_cost[r] = start + where, least + limit
 
 
 @fast_math
-def _make_shortlist(lp, n, n_support, tolerance):
+def _make_shortlist(columns, values, n, price, support, n_support, tolerance, buffer, shortlist):
     """Short-list columns of the pool with reduced costs below `-tolerance` and near the least; count them."""
-    buffer = lp.buffer
-    _reduced_costs(lp.pool_columns, lp.pool_values, 0, n, lp.price, lp.support, n_support, 0.0, buffer)
+    _reduced_costs(columns, values, 0, n, price, support, n_support, 0.0, buffer)
     least = 0.0
     for i in range(n):
         least = min(least, buffer[i])
     limit = min(-tolerance, NEAR_BEST * least)
     count = 0
     for i in range(n):
-        if buffer[i] < limit and count < len(lp.shortlist):
-            lp.shortlist[count] = i
+        if buffer[i] < limit and count < len(shortlist):
+            shortlist[count] = i
             count += 1
     return count
 
 
 @inner
-def _cheapest(lp, count, n_support, tolerance):
+def _cheapest(columns, values, shortlist, count, price, support, n_support, tolerance):
     """Place in the pool of the short-listed column of least reduced cost, and that cost; -1 if above `-tolerance`."""
     best, least = -1, -tolerance
     for i in range(count):
-        j = lp.shortlist[i]
-        cost = lp.pool_values[j]
+        j = shortlist[i]
+        cost = values[j]
         for k in range(n_support):
-            cost -= lp.price[lp.support[k]] * lp.pool_columns[lp.support[k], j]
+            cost -= price[support[k]] * columns[support[k], j]
         if cost < least:
             best, least = j, cost
     return best, least
 
 
 @inner
-def _leaving_row(lp, point, n_support):
-    """Row that leaves the basis when `point` enters, by the ratio test, or -1; `lp.direction` is set."""
+def _leaving_row(inverse, point, support, n_support, level, direction):
+    """Row that leaves the basis when `point` enters, by the ratio test, or -1; `direction` is set."""
     step, leaving = np.inf, -1
     for i in range(n_support):
         s = 0.0
         for k in range(n_support):
-            s += lp.inverse[i, k] * point[lp.support[k]]
-        lp.direction[i] = s
+            s += inverse[i, k] * point[support[k]]
+        direction[i] = s
         if s > MIN_PIVOT:
-            t = lp.level[i] / s
-            if t < step or (t == step and s > lp.direction[leaving]):
+            t = level[i] / s
+            if t < step or (t == step and s > direction[leaving]):
                 step, leaving = t, i
     return leaving
 
 
 @inner
-def _pivot(lp, leaving, n_support):
+def _pivot(inverse, leaving, n_support, level, direction):
     """Update the inverse of the basis and the levels for the row `leaving`."""
-    inverse, level, direction = lp.inverse, lp.level, lp.direction
     scale = 1.0 / direction[leaving]
     step = level[leaving] * scale
     for k in range(n_support):
@@ -176,23 +177,26 @@ def _pivot(lp, leaving, n_support):
 @inlined
 def _pivot_from_pool(points, lp, n_support, n_pool, tolerance, max_pivots):
     """Let points of the pool enter the basis until none has a reduced cost below `-tolerance`."""
+    columns, values, shortlist, price, support = lp.pool_columns, lp.pool_values, lp.shortlist, lp.price, lp.support
     count = 0
     for _ in range(max_pivots):
-        j, reduced = _cheapest(lp, count, n_support, tolerance)
+        j, reduced = _cheapest(columns, values, shortlist, count, price, support, n_support, tolerance)
         if j < 0:
-            count = _make_shortlist(lp, n_pool, n_support, tolerance)
-            j, reduced = _cheapest(lp, count, n_support, tolerance)
+            count = _make_shortlist(
+                columns, values, n_pool, price, support, n_support, tolerance, lp.buffer, shortlist
+            )
+            j, reduced = _cheapest(columns, values, shortlist, count, price, support, n_support, tolerance)
         if j < 0:
             break
         p = lp.pool[j]
-        leaving = _leaving_row(lp, points.belief[p], n_support)
+        leaving = _leaving_row(lp.inverse, points.belief[p], support, n_support, lp.level, lp.direction)
         if leaving < 0:
             break
-        _pivot(lp, leaving, n_support)
+        _pivot(lp.inverse, leaving, n_support, lp.level, lp.direction)
         lp.basis[leaving] = p
         lp.cost[leaving] = points.value[p]
         for k in range(n_support):
-            lp.price[lp.support[k]] += reduced * lp.inverse[leaving, k]
+            price[support[k]] += reduced * lp.inverse[leaving, k]
 
 
 @inlined
@@ -203,7 +207,8 @@ def _scan_points(points, n_columns, lp, n_support, n_pool, tolerance):
         for i in range(n_support):
             s += lp.cost[i] * lp.inverse[i, k]
         lp.price[lp.support[k]] = s
-    scan(points.columns, points.column_value, n_columns, lp.price, n_support, -tolerance, lp)
+    found = (lp.buffer, lp.found_column, lp.found_cost)
+    scan(points.columns, points.column_value, n_columns, lp.price, lp.support, n_support, -tolerance, *found)
     for r in range(RANGES):
         if lp.found_column[r] >= 0 and n_pool < len(lp.pool):
             lp.pool[n_pool] = points.column_point[lp.found_column[r]]
