@@ -1,4 +1,4 @@
-"""Timing and the table of results."""
+"""Timing, and the table of results."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,22 +12,22 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: what was measured, how much it is, and the limit it must keep."""
+    """One measurement: its name, the value and the limit it must satisfy."""
 
-    what: str
-    figure: float
+    name: str
+    value: float
     unit: str
     limit: float
     at_least: bool = True
     note: str = ""
 
     @property
-    def kept(self) -> bool:
-        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
+    def passed(self) -> bool:
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
 
 
 def cpu_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[float]:
-    """The median CPU time of each of `works`, taken in turns after one warm-up."""
+    """Median CPU time of each of `works`, run alternately after one warm-up."""
     for work in works:
         work()
     times: list[list[float]] = [[] for _ in works]
@@ -40,7 +40,7 @@ def cpu_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[fl
 
 
 def wall_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[float]:
-    """As `cpu_seconds`, by the clock on the wall and with the least instead of the median: for threads."""
+    """Smallest wall-clock time of each of `works`, run alternately: for threads."""
     best = [float("inf")] * len(works)
     for _ in range(repeats):
         for i, work in enumerate(works):
@@ -53,7 +53,7 @@ def wall_seconds(*works: Callable[[], object], repeats: int = REPEATS) -> list[f
 def table(title: str, rows: Sequence[Row]) -> Table:
     shown = Table(title=title, title_justify="left")
     for name, justify in (
-        ("what", "left"),
+        ("benchmark", "left"),
         ("measured", "right"),
         ("limit", "right"),
         ("", "left"),
@@ -62,6 +62,6 @@ def table(title: str, rows: Sequence[Row]) -> Table:
         shown.add_column(name, justify=justify)  # type: ignore[arg-type]
     for row in rows:
         sign = "≥" if row.at_least else "≤"
-        mark = "[green]kept" if row.kept else "[red]missed"
-        shown.add_row(row.what, f"{row.figure:.3g} {row.unit}", f"{sign} {row.limit:g}", mark, row.note)
+        mark = "[green]passed" if row.passed else "[red]failed"
+        shown.add_row(row.name, f"{row.value:.3g} {row.unit}", f"{sign} {row.limit:g}", mark, row.note)
     return shown

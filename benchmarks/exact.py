@@ -6,16 +6,16 @@ from departing.model.examples import blog
 
 
 def rows():
-    found = []
-    for words, policy in (
+    rows = []
+    for name, policy in (
         ("always sports", dp.Fixed(1)),
         ("sports × 6, then economics", dp.Threshold(first=1, steps=6, then=0)),
         ("greedy", dp.Greedy(blog())),
     ):
         (seconds,) = cpu_seconds(lambda p=policy: dp.evaluate(blog(), p, gap=1e-12))
         gap = dp.evaluate(blog(), policy, gap=1e-12).gap
-        what = f"evaluate to 1e-12, the paper's example, {words}"
-        found.append(Row(what, seconds * 1e3, "ms", 5, at_least=False, note=f"gap {gap:.1e}"))
+        what = f"evaluate to 1e-12, the paper's example, {name}"
+        rows.append(Row(what, seconds * 1e3, "ms", 5, at_least=False, note=f"gap {gap:.1e}"))
     for family in ("uniform", "specialists"):
         for seed in range(5):
             instance = dp.random_instance(family, 3, 3, seed=seed, depart=0.3)
@@ -23,5 +23,5 @@ def rows():
             (seconds,) = cpu_seconds(lambda i=instance, g=greedy: dp.evaluate(i, g, gap=1e-6), repeats=3)
             gap = dp.evaluate(instance, greedy, gap=1e-6).gap
             what = f"evaluate greedy to 1e-6, K=M=3, depart 0.3, {family} {seed}"
-            found.append(Row(what, seconds, "s", 1, at_least=False, note=f"gap {gap:.1e}"))
-    return found
+            rows.append(Row(what, seconds, "s", 1, at_least=False, note=f"gap {gap:.1e}"))
+    return rows

@@ -16,7 +16,7 @@ WALK, THEN = [0, 1, 1, 0, 1, 0], 1
 
 
 def greedy_table(instance, entries):
-    """What greedy does on the first levels of counts, most likely counts first, as a Table."""
+    """Table of the greedy categories on the first levels of counts, most likely counts first."""
     counts, categories = [], []
     for level in traverse(first_level(instance, dp.Greedy(instance), instance.prior)):
         likely = np.argsort(-level.weights.sum(axis=1))[:entries]
@@ -35,7 +35,7 @@ def users_for(instance, policy, steps):
 
 
 def rows():
-    found = []
+    rows = []
     state = stream(np.uint64(1), np.uint64(0))
     for types, categories in ((2, 2), (5, 10)):
         for depart in (1.0, 0.5, 0.1):
@@ -62,7 +62,7 @@ def rows():
             rate, table_rate = totals["walk"] / walked, totals["table"] / tabled
             where = f"K={categories} M={types} depart={depart:g}"
             speed = f"{rate / 1e6:.0f} M steps/s; draws {base / 1e6:.0f} M/s"
-            found += [
+            rows += [
                 Row(f"lanes / draws, {where}", rate / base, "", 0.35, note=speed),
                 Row(
                     f"lanes / draws with a Table, {where}",
@@ -80,8 +80,8 @@ def rows():
                 ),
                 Row(f"lanes / Gymnasium, {where}", rate * loop / 30_000, "×", 1000, note=f"{30 / loop:.0f} k"),
             ]
-    found.append(two_threads())
-    return found
+    rows.append(two_threads())
+    return rows
 
 
 def two_threads():

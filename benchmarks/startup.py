@@ -1,4 +1,4 @@
-"""Importing, the first commands, and the size of what is installed."""
+"""Start-up time, first commands, and installed size."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ MAIN = ("-m", "departing")
 
 
 def _cpu(*command, repeats=7, cache=None):
-    """The median CPU time of a command and the time on the wall of the first."""
+    """Median CPU time of a command, and the wall-clock time of its first run."""
     environment = dict(os.environ) | ({"NUMBA_CACHE_DIR": cache} if cache else {})
     seconds, wall = [], None
     with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,7 @@ def _cpu(*command, repeats=7, cache=None):
 
 
 def _installed():
-    """Bytes on disk of a fresh environment with the package and its dependencies, less pip itself."""
+    """Bytes on disk of a fresh environment with the package and its dependencies, without pip."""
     root = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -61,8 +61,8 @@ def rows():
             note=f"Python alone {bare:.2g} s; first instance {used:.2g} s",
         ),
         Row("departing --help", helped, "s", 0.6, at_least=False),
-        Row("quickstart, cold caches", cold, "s", 60, at_least=False, note=f"{cold_wall:.1f} s on the wall"),
-        Row("quickstart, warm caches", warm, "s", 10, at_least=False, note=f"{warm_wall:.1f} s on the wall"),
+        Row("quickstart, cold caches", cold, "s", 60, at_least=False, note=f"{cold_wall:.1f} s wall-clock time"),
+        Row("quickstart, warm caches", warm, "s", 10, at_least=False, note=f"{warm_wall:.1f} s wall-clock time"),
         Row(
             "installed size", _installed() / 1e6, "MB", 600, at_least=False, note="with all dependencies, without pip"
         ),

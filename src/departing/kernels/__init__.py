@@ -1,1 +1,1 @@
-"""Every compiled function: bare arrays in, bare arrays out; imports nothing else of the package."""
+"""Compiled functions, grouped by the package they serve: arrays in, arrays out; no imports from the package."""
