@@ -27,7 +27,7 @@ def test_types_are_built_printed_and_saved(release, tmp_path):
     assert result.depart.tolist() == [[0.5, 0.5], [0.4, 0.4]]
     again = json_output("movielens", zipped(release, tmp_path / "ml.zip"), *options)
     assert dp.Instance(**again["instance"]) == result
-    assert again["users"] + sum(again["dropped"].values()) == 30
+    assert again["users"] + sum(again["excluded"].values()) == 30
     assert sum(again["best_genre_shares"].values()) == pytest.approx(1)
     assert (
         json_output("movielens", release, *options, "--click", "paper")["instance"]["click"]

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import departing as dp
-from departing.data.clusters import _settle, clusters
-from departing.data.movielens import DominantGenreWarning, MovieLens, _half
+from departing.data.clusters import _lloyd, kmeans
+from departing.data.movielens import DominantGenreWarning, MovieLens, _first_half
 from departing.model.instance import CLICK, DEPART, STAY
 from helpers.commands import check_block
 from helpers.releases import draw, write, zipped
@@ -32,7 +32,7 @@ def release(tmp_path_factory):
 
 
 def slow_means(ratings, genres, genre, chance):
-    """The mean chance of every user in a genre, with exact fractions."""
+    """Mean click probability of every user in a genre, in exact fractions."""
     by_user = defaultdict(list)
     for user, film, stars in ratings:
         if genre in genres[film]:
@@ -42,7 +42,7 @@ def slow_means(ratings, genres, genre, chance):
 
 @pytest.mark.parametrize("form", ["latest", "1m", "100k"])
 @pytest.mark.parametrize("half_stars", [True, False])
-def test_all_formats_tell_the_same_as_folder_and_as_zip(tmp_path, form, half_stars):
+def test_every_release_format_gives_the_same_ratings_as_folder_and_as_zip(tmp_path, form, half_stars):
     ratings, genres = draw(2, half_stars=half_stars)
     folder = write(tmp_path / form, ratings, genres, form)
     expected = MovieLens.read(write(tmp_path / "other", ratings, genres, "latest")).replay(THREE).instance
@@ -72,7 +72,7 @@ def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, 
     everyone = {user for user, _, _ in ratings}
     kept = sorted(user for user in everyone if all(user in one for one in means))
     assert made.instance.types == tuple(f"user {user}" for user in kept)
-    assert (made.users, made.lacking, made.thin) == (len(kept), len(everyone) - len(kept), 0)
+    assert (made.users, made.missing_genre, made.too_few_ratings) == (len(kept), len(everyone) - len(kept), 0)
     expected = [[float(one[user]) for user in kept] for one in means]
     np.testing.assert_allclose(made.instance.click, expected, rtol=1e-14)
     np.testing.assert_allclose(made.instance.prior, 1 / len(kept))
@@ -107,21 +107,21 @@ def test_replay_is_drawing_a_user_a_film_and_a_click(release):
         assert np.square(z).sum() < len(z) + 4 * np.sqrt(2 * len(z))
 
 
-def test_types_are_found_on_one_half_and_measured_on_the_other(release):
+def test_types_are_clustered_on_one_half_and_measured_on_the_other(release):
     folder, ratings, genres = release
     read = MovieLens.read(folder)
     mine = [row for row in ratings if set(genres[row[1]]) & set(THREE)]
     numbers = sorted({user for user, _, _ in ratings})
     indices = np.array([numbers.index(user) for user, _, _ in mine], np.int32)
-    first = _half(indices, len(numbers), np.random.default_rng(3))
+    first = _first_half(indices, len(numbers), np.random.default_rng(3))
     halves = [[row for row, flag in zip(mine, first, strict=True) if flag == side] for side in (True, False)]
     found, measured = (
         [slow_means(half, genres, genre, lambda stars: (2 * stars - 0.5) / 10) for genre in THREE] for half in halves
     )
     kept = [user for user in numbers if all(user in one for one in found + measured)]
     one = read.semi_synthetic(THREE, 1, seed=3)
-    assert (one.users, one.lacking) == (len(kept), read.replay(THREE).lacking)
-    assert one.users + one.lacking + one.thin == len(numbers)
+    assert (one.users, one.missing_genre) == (len(kept), read.replay(THREE).missing_genre)
+    assert one.users + one.missing_genre + one.too_few_ratings == len(numbers)
     expected = np.array([[by_user[user] for user in kept] for by_user in measured])
     np.testing.assert_allclose(one.instance.click[:, 0], expected.mean(axis=1))
     many = read.semi_synthetic(THREE, len(kept), seed=3).instance  # nothing is merged
@@ -151,7 +151,7 @@ def test_halves_are_of_equal_size_for_every_user():
     often = np.bincount(users, minlength=60)
     times = np.zeros(len(users))
     for seed in range(400):
-        first = _half(users, 60, np.random.default_rng(seed))
+        first = _first_half(users, 60, np.random.default_rng(seed))
         assert (np.bincount(users[first], minlength=60) == often // 2).all()
         times += first
     share = (often // 2 / np.maximum(often, 1))[users]
@@ -159,7 +159,7 @@ def test_halves_are_of_equal_size_for_every_user():
     assert np.abs(z[share > 0]).max() < 5
 
 
-def test_generous_and_harsh_raters_are_told_apart_whatever_the_seed(tmp_path):
+def test_generous_and_harsh_raters_are_separated_for_every_seed(tmp_path):
     rng = np.random.default_rng(6)
     genres = {f: [THREE[f % 3]] for f in range(1, 61)}
     level = {u: 4.5 if u <= 30 else 3.0 if u <= 80 else 1.5 for u in range(1, 101)}  # 30, 50 and 20 of them
@@ -174,7 +174,7 @@ def test_generous_and_harsh_raters_are_told_apart_whatever_the_seed(tmp_path):
         assert made.instance.prior == pytest.approx([0.3, 0.5, 0.2])
         assert (np.diff(made.instance.click, axis=1) < -0.1).all()
         assert made.dominant == "Drama"
-        assert "planning trivial" in made.dominance
+        assert "planning gains nothing" in made.dominance
     again = read.semi_synthetic(THREE, 3, seed=4)
     assert again.instance == made.instance
     with pytest.warns(DominantGenreWarning, match="Drama is best for every type"):
@@ -187,7 +187,7 @@ def test_generous_and_harsh_raters_are_told_apart_whatever_the_seed(tmp_path):
     assert read.semi_synthetic(THREE, 2, depart=[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]).instance.depart[2, 1] == 0.6
 
 
-def test_no_warning_where_there_is_something_to_plan(tmp_path):
+def test_there_is_no_warning_without_a_dominant_genre(tmp_path):
     genres = {f: [THREE[f % 2]] for f in range(1, 21)}
     ratings = [(u, f, 4.5 if f % 2 == u % 2 else 2.0) for u in range(1, 21) for f in genres]
     with warnings.catch_warnings():
@@ -197,7 +197,7 @@ def test_no_warning_where_there_is_something_to_plan(tmp_path):
     assert found.prior == pytest.approx([0.5, 0.5])
 
 
-def test_the_most_rated_genres_are_taken_unless_told(release):
+def test_the_default_genres_are_the_most_rated(release):
     folder, ratings, genres = release
     read = MovieLens.read(folder)
     often = {g: sum(g in genres[film] for _, film, _ in ratings) for g in THREE}
@@ -211,7 +211,7 @@ def test_the_most_rated_genres_are_taken_unless_told(release):
     assert repr(read) == f"<MovieLens of {len(ratings)} ratings by 30 users>"
 
 
-def test_any_name_of_a_folder_will_do_and_what_cannot_be_read_is_told(release, tmp_path):
+def test_a_folder_may_have_any_name_and_an_unreadable_file_raises_an_error(release, tmp_path):
     strange = tmp_path / "ml [25m]* ? 'é'"
     shutil.copytree(release[0], strange)
     assert len(MovieLens.read(strange)) == len(release[1])
@@ -221,7 +221,7 @@ def test_any_name_of_a_folder_will_do_and_what_cannot_be_read_is_told(release, t
         MovieLens.read(strange)
 
 
-def test_learners_and_environments_take_a_replay(release):
+def test_learners_and_environments_accept_a_replay(release):
     gymnasium = pytest.importorskip("gymnasium")
     import departing.simulation.gym  # noqa: F401
 
@@ -250,31 +250,51 @@ def changed(folder, target, file, change):
     ("file", "change", "words"),
     [
         ("ratings.csv", lambda text: text + b"7,4", "ratings.csv in .* cannot be read: .*Line: "),
-        ("ratings.csv", lambda text: text + b"7,4,,964982703\n", "has 1 ratings that are not half stars .* number "),
-        ("ratings.csv", lambda text: text + b",4,3.0,964982703\n", "has 1 ratings that are not half stars"),
-        ("ratings.csv", lambda text: text + b"7,4,3.7,964982703\n", "not half stars from 0.5 to 5"),
-        ("ratings.csv", lambda text: text + b"7,4,5.5,964982703\n", "not half stars from 0.5 to 5"),
+        ("ratings.csv", lambda text: text + b"7,4,,964982703\n", "has 1 invalid ratings, the first in row "),
+        ("ratings.csv", lambda text: text + b",4,3.0,964982703\n", "has 1 invalid ratings"),
+        (
+            "ratings.csv",
+            lambda text: text + b"7,4,3.7,964982703\n",
+            "half stars from 0.5 to 5",
+        ),
+        (
+            "ratings.csv",
+            lambda text: text + b"7,4,5.5,964982703\n",
+            "half stars from 0.5 to 5",
+        ),
         ("ratings.csv", lambda text: text + b"7,4,good,964982703\n", "cannot be read"),
         ("ratings.csv", lambda text: text + b"7,999,3.0,964982703\n", "rates film 999, which movies.csv does"),
         ("ratings.csv", lambda text: text.split(b"\n")[0] + b"\n", "holds no ratings"),
-        ("ratings.csv", lambda text: b"", "begins with ''; expected 'userId,movieId,rating,timestamp'"),
-        ("ratings.csv", lambda text: text.replace(b"userId", b"user"), "begins with 'user,movieId"),
+        ("ratings.csv", lambda text: b"", "starts with ''; expected 'userId,movieId,rating,timestamp'"),
+        ("ratings.csv", lambda text: text.replace(b"userId", b"user"), "starts with 'user,movieId"),
         ("movies.csv", lambda text: b"movieId,title,genres\n", "movies.csv in .* holds no films"),
         ("movies.csv", lambda text: b"id,title\n1,x\n", "movies.csv in .* its first line is 'id,title'"),
-        ("movies.csv", lambda text: text + b"x,y,Drama\n", "movies.csv in .* is not as in a MovieLens release"),
-        ("ratings.csv", lambda text: text + b"-7,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
-        ("ratings.csv", lambda text: text + b"2000000000,4,3.0,964982703\n", "not half stars from 0.5 to 5"),
-        ("movies.csv", lambda text: text + b"99999999999,y,Drama\n", "whose number is not from 0 to 100000000"),
-        ("movies.csv", lambda text: text + b"5\n", "movies.csv in .* is not as in a MovieLens release"),
+        (
+            "movies.csv",
+            lambda text: text + b"x,y,Drama\n",
+            "movies.csv in .* is not in the format of",
+        ),
+        (
+            "ratings.csv",
+            lambda text: text + b"-7,4,3.0,964982703\n",
+            "half stars from 0.5 to 5",
+        ),
+        (
+            "ratings.csv",
+            lambda text: text + b"2000000000,4,3.0,964982703\n",
+            "half stars from 0.5 to 5",
+        ),
+        ("movies.csv", lambda text: text + b"99999999999,y,Drama\n", "film ID that is not from 0 to 100000000"),
+        ("movies.csv", lambda text: text + b"5\n", "movies.csv in .* is not in the format of"),
     ],
 )
-def test_a_damaged_release_is_told_in_one_sentence(release, tmp_path, file, change, words):
+def test_a_damaged_release_raises_an_error_of_one_sentence(release, tmp_path, file, change, words):
     with pytest.raises(dp.InputError, match=words) as told:
         MovieLens.read(changed(release[0], tmp_path / "ml", file, change))
     assert "\n" not in str(told.value)
 
 
-def test_what_is_not_a_release_is_refused(release, tmp_path):
+def test_a_path_that_is_no_release_raises_an_error(release, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.zip").write_text("no zip")
     good = zipped(release[0], tmp_path / "good.zip")
@@ -289,8 +309,8 @@ def test_what_is_not_a_release_is_refused(release, tmp_path):
         "nowhere": "There is no file or folder '.*nowhere'",
         "empty": "is not a MovieLens release; expected ratings.csv and movies.csv .latest, 20M, 25M, 32M., or ",
         "other.zip": "is not a MovieLens release; expected ",
-        "text.zip": "is neither a folder nor a zip; expected ",
-        "cut.zip": "is neither a folder nor a zip; expected ",
+        "text.zip": "is neither a folder nor a zip file; expected ",
+        "cut.zip": "is neither a folder nor a zip file; expected ",
         "bent.zip": "The zip '.*bent.zip' cannot be unpacked: ",
     }.items():
         with pytest.raises(dp.InputError, match=words) as told:
@@ -299,7 +319,7 @@ def test_what_is_not_a_release_is_refused(release, tmp_path):
     assert not [name for name in os.listdir(tmp_path) if name.startswith("tmp")]
 
 
-def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
+def test_an_invalid_argument_raises_an_error_of_one_sentence(release, tmp_path):
     read = MovieLens.read(release[0])
     for choices, words in (
         ({"genres": ["Drama", "comedi"]}, "There is no genre 'comedi'; did you mean 'Comedy'"),
@@ -310,9 +330,9 @@ def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
         ({"genres": ["Drama", "Drama"]}, "genres has 'Drama' twice"),
         ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"types": 2.5}, "types is 2.5; expected an integer ≥ 1"),
-        ({"types": 31}, "types is 31; .* users have enough ratings for both halves"),
+        ({"types": 31}, "types is 31; expected at most .* users have enough ratings for both halves"),
         ({"seed": -1}, "seed is -1"),
-        ({"click": "start"}, "click is 'start'; allowed are stars, paper"),
+        ({"click": "start"}, "click is 'start'; expected one of stars, paper"),
         ({"depart": 1.5}, "depart is 1.5|depart.* is 1.5"),
         ({"depart": [0.5, 0.5]}, "depart has shape"),
         ({"depart": [[0.5], [0.5, 0.2]]}, "depart is"),
@@ -325,15 +345,15 @@ def test_wrong_choices_are_told_in_one_sentence(release, tmp_path):
     for make in (alone.semi_synthetic, alone.replay):
         with pytest.raises(dp.InputError, match="No user has a rating in each of the genres Comedy, Drama; choose"):
             make(["Comedy", "Drama"])
-    with pytest.raises(dp.InputError, match="types is 3; 0 users have enough ratings for both halves"):
+    with pytest.raises(dp.InputError, match="types is 3; expected at most 0: 0 users have enough"):
         alone.semi_synthetic(["Comedy"])
 
 
-def test_clusters_are_as_good_as_the_best_of_all_partitions():
+def test_kmeans_finds_the_best_of_all_partitions():
     rng = np.random.default_rng(7)
     for _ in range(10):
         points = rng.random((3, 2))[[0, 0, 0, 1, 1, 1, 2, 2]] + rng.normal(0, 0.15, (8, 2))
-        labels = clusters(points, 3, rng)
+        labels = kmeans(points, 3, rng)
         assert set(labels) == {0, 1, 2}
 
         def spread(split, points=points):
@@ -343,21 +363,21 @@ def test_clusters_are_as_good_as_the_best_of_all_partitions():
         assert spread(labels) == pytest.approx(min(map(spread, product(range(3), repeat=8))))
 
 
-def test_clusters_are_never_empty():
+def test_no_cluster_is_empty():
     points = np.repeat([[0.0], [1.0], [1.0 + 1e-9], [5.0]], [50, 1, 1, 3], axis=0)
     for n in range(1, 5):
-        assert set(clusters(points, n, np.random.default_rng(n))) == set(range(n))
-    labels, _ = _settle(points, np.array([[0.0], [1.0], [100.0], [-100.0]]))  # two centres that no point is near
+        assert set(kmeans(points, n, np.random.default_rng(n))) == set(range(n))
+    labels, _ = _lloyd(points, np.array([[0.0], [1.0], [100.0], [-100.0]]))  # two centres that no point is near
     assert set(labels) == {0, 1, 2, 3}
 
 
 @real
-def test_on_the_small_release_raters_differ_in_level_and_drama_is_best_for_all():
+def test_drama_is_dominant_in_the_small_release():
     read = MovieLens.read(SMALL)
     assert (len(read), len(read.ids), read.genres[0].name) == (100836, 610, "Drama")
     made = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
-    assert made.users + made.lacking + made.thin == 610
-    assert made.lacking == 3
+    assert made.users + made.missing_genre + made.too_few_ratings == 610
+    assert made.missing_genre == 3
     assert made.dominant == "Drama"
     assert (np.diff(made.instance.click, axis=1) < 0).all()
     replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)
@@ -366,7 +386,7 @@ def test_on_the_small_release_raters_differ_in_level_and_drama_is_best_for_all()
 
 
 @real
-def test_the_commands_of_the_page_print_what_it_shows(tmp_path, monkeypatch):
+def test_the_commands_of_the_page_print_the_output_shown(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "howto" / "movielens.md").read_text(encoding="utf-8")
     (tmp_path / "ml-latest-small").symlink_to(SMALL.resolve())
     monkeypatch.chdir(tmp_path)

@@ -1,31 +1,36 @@
-"""MovieLens: ratings of films, and the paper's scheme that makes instances of them (appendix on experiments).
+"""Instances from MovieLens ratings by the paper's scheme (appendix on experiments).
 
-Genres are categories. A film of several genres counts for each of them. A user shown a genre is suggested a random
-film of it among those the user has rated, with replacement, and clicks with a chance that comes from the rating.
-Ratings do not tell when people leave, so the chances of departing are the caller's.
+Genres are categories; a film of several genres counts for each of them. A user who is shown a genre is recommended a
+random film of it among those the user has rated, with replacement, and clicks with a probability derived from the
+rating. Ratings carry no information about departures, so departure probabilities are an argument.
 """
 
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from departing.data.clusters import clusters
-from departing.data.movielens_files import AnyPath, Flags, Grades, Indices, read_films, read_ratings, release
+from departing.data.clusters import kmeans
+from departing.data.movielens_files import AnyPath, Flags, HalfStars, Indices, open_release, read_films, read_ratings
 from departing.data.sources import suggest
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_int, check_seed
 
-MOST_RATED = 3  # genres, unless the caller names some
-CLICKS = ("stars", "paper")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEFAULT_GENRES = 3  # the most rated ones; the paper's experiments have three categories
+CLICK_RULES = ("stars", "paper")
 
 
 class DominantGenreWarning(UserWarning):
-    """One genre is best for every type: showing it always is optimal, and planning trivial."""
+    """One genre is best for every type: always showing it is optimal, and there is nothing to plan."""
 
 
 def movielens(
@@ -37,19 +42,38 @@ def movielens(
     seed: int = 0,
     click: str = "stars",
 ) -> Instance:
-    """The semi-synthetic instance of a MovieLens release, a folder or a zip; see `MovieLens.semi_synthetic`.
+    """Build a semi-synthetic instance from a MovieLens release.
 
-    Warns by a `DominantGenreWarning` where one genre is best for every type.
+    Parameters
+    ----------
+    path : path
+        Folder or zip file of a release.
+    genres, types, depart, seed, click
+        See `MovieLens.semi_synthetic`.
+
+    Returns
+    -------
+    Instance
+        K genres and M types of users.
+
+    Warns
+    -----
+    DominantGenreWarning
+        If one genre is best for every type.
+
+    Examples
+    --------
+    >>> cinema = movielens("ml-latest-small", ["Children", "Horror"], types=3, depart=0.5)  # doctest: +SKIP
     """
-    made = MovieLens.read(path).semi_synthetic(genres, types, depart=depart, seed=seed, click=click)
-    if made.dominant is not None:
-        warnings.warn(made.dominance, DominantGenreWarning, stacklevel=2)
-    return made.instance
+    data = MovieLens.read(path).semi_synthetic(genres, types, depart=depart, seed=seed, click=click)
+    if data.dominant is not None:
+        warnings.warn(data.dominance, DominantGenreWarning, stacklevel=2)
+    return data.instance
 
 
 @dataclass(frozen=True)
 class Genre:
-    """A genre: how many films it has, how many ratings these have, and the mean of them in stars."""
+    """A genre: the number of its films, the number of their ratings, and the mean rating in stars."""
 
     name: str
     films: int
@@ -59,30 +83,41 @@ class Genre:
 
 @dataclass(frozen=True)
 class SemiSynthetic:
-    """An instance made of ratings, and who had to be left out.
+    """An instance built from ratings.
 
-    Of the users of the release, `lacking` have no rating in some of the genres, and `thin` have too few for one in
-    each half; the other `users` are those the instance tells of.
+    Attributes
+    ----------
+    instance : Instance
+        Genres as categories; clusters of users, or the users of a replay, as types.
+    users : int
+        Number of users that the instance is built from.
+    missing_genre : int
+        Number of users excluded because they rated no film of some genre.
+    too_few_ratings : int
+        Number of users excluded because they have too few ratings for both halves.
+    is_replay : bool
+        Whether every user is a type.
     """
 
     instance: Instance
     users: int
-    lacking: int
-    thin: int
+    missing_genre: int
+    too_few_ratings: int
+    is_replay: bool
 
     @cached_property
     def dominant(self) -> str | None:
-        """The genre that is best for every type, if there is one: showing it always is then optimal."""
+        """The genre that is best for every type, if there is one."""
         values = self.instance.fixed_values
         best = np.flatnonzero((values >= values.max(axis=0)).all(axis=1))
         return self.instance.categories[best[0]] if len(best) else None
 
     @property
     def dominance(self) -> str:
-        """A sentence about the dominant genre."""
+        """Sentence about the dominant genre."""
         if self.dominant is None:
-            return "No genre is best for every type, so there is something to plan."
-        return f"{self.dominant} is best for every type: showing it always is optimal, and planning trivial."
+            return "No genre is best for every type, so planning can gain."
+        return f"{self.dominant} is best for every type: always showing it is optimal, and planning gains nothing."
 
     @property
     def best_genre_shares(self) -> dict[str, float]:
@@ -91,52 +126,78 @@ class SemiSynthetic:
         shares = np.bincount(best, weights=self.instance.prior, minlength=self.instance.n_categories)
         return dict(zip(self.instance.categories, shares.tolist(), strict=True))
 
-    @property
-    def dropped(self) -> str:
-        """A sentence about the users."""
-        thin = f", {self.thin} more have too few for both halves" if self.thin else ""
-        return f"{self.users} users; {self.lacking} were left out who lack a rating in some genre{thin}."
+    def describe(self) -> str:
+        """Sentence about the users included and excluded."""
+        few = f", {self.too_few_ratings} with too few ratings for both halves" if self.too_few_ratings else ""
+        return f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre{few}."
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot click probabilities by type, or of a replay by user.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write as well (.svg, .png or .pdf).
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.data.plot import draw_replay, draw_types
+
+        return (draw_replay if self.is_replay else draw_types)(self, path)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MovieLens:
-    """The ratings of a release, as columns: `users[R]` and `films[R]` by index, and `grades[R]` in half stars.
+    """Ratings of a MovieLens release as columns.
 
-    `ids[N]` are the numbers of the users in the release, `member[F, G]` tells which genres every film has.
+    Attributes
+    ----------
+    names : tuple of str
+        Names of the G genres.
+    ids : int array [N]
+        IDs of the users in the release.
+    users, films : int array [R]
+        Index of the user and of the film of every rating.
+    half_stars : int array [R]
+        Ratings in half stars, 1 to 10.
+    has_genre : bool array [F, G]
+        Whether a film has a genre.
     """
 
     names: tuple[str, ...]
     ids: Indices
     users: Indices
     films: Indices
-    grades: Grades
-    member: Flags
+    half_stars: HalfStars
+    has_genre: Flags
 
     @classmethod
     def read(cls, path: AnyPath) -> "MovieLens":
-        """The ratings of a release: a folder, or the zip as it is published."""
+        """Read a release: a folder, or the zip file as it is published."""
         try:
-            with release(path) as (layout, folder):
-                names, film_ids, member = read_films(layout, folder, path)
-                users, films, grades = read_ratings(layout, folder, path)
+            with open_release(path) as (layout, folder):
+                names, film_ids, has_genre = read_films(layout, folder, path)
+                users, films, half_stars = read_ratings(layout, folder, path)
         except OSError as error:
             raise InputError(f"Cannot read {str(path)!r}: {error.strerror or error}.") from error
-        places = np.full(max(film_ids.max(), films.max()) + 1, -1, np.int32)
-        places[film_ids] = np.arange(len(film_ids))
-        films_at = places[films]
-        unknown = films_at < 0
+        index_of_film = np.full(max(film_ids.max(), films.max()) + 1, -1, np.int32)
+        index_of_film[film_ids] = np.arange(len(film_ids))
+        film_indices = index_of_film[films]
+        unknown = film_indices < 0
         if unknown.any():
             raise InputError(
                 f"{layout.files[0]} in {str(path)!r} rates film {films[unknown.argmax()]}, "
-                f"which {layout.files[1]} does not have."
+                f"which {layout.files[1]} does not contain."
             )
-        here = np.zeros(users.max() + 1, bool)
-        here[users] = True
-        ids, order = np.flatnonzero(here).astype(np.int32), (here.cumsum(dtype=np.int32) - 1)
-        return cls(names, ids, order[users], films_at, grades, member)
+        is_user = np.zeros(users.max() + 1, bool)
+        is_user[users] = True
+        ids, index_of_user = np.flatnonzero(is_user).astype(np.int32), is_user.cumsum(dtype=np.int32) - 1
+        return cls(names, ids, index_of_user[users], film_indices, half_stars, has_genre)
 
     def __len__(self) -> int:
-        return len(self.grades)
+        return len(self.half_stars)
 
     def __repr__(self) -> str:
         return f"<MovieLens of {len(self)} ratings by {len(self.ids)} users>"
@@ -144,23 +205,23 @@ class MovieLens:
     @cached_property
     def genres(self) -> tuple[Genre, ...]:
         """All genres, the most rated first."""
-        often = np.bincount(self.films, minlength=len(self.member)) @ self.member
-        sums = np.bincount(self.films, weights=self.grades, minlength=len(self.member)) @ self.member
-        films = self.member.sum(axis=0)
-        order = sorted(range(len(self.names)), key=lambda g: (-often[g], self.names[g]))
-        return tuple(
-            Genre(self.names[g], int(films[g]), int(often[g]), float(sums[g] / max(often[g], 1)) / 2) for g in order
-        )
+        films, n = self.has_genre.sum(axis=0), len(self.has_genre)
+        ratings = np.bincount(self.films, minlength=n) @ self.has_genre
+        sums = np.bincount(self.films, weights=self.half_stars, minlength=n) @ self.has_genre
+        means = sums / np.maximum(ratings, 1) / 2
+        genres = map(Genre, self.names, films.tolist(), ratings.tolist(), means.tolist())
+        return tuple(sorted(genres, key=lambda genre: (-genre.ratings, genre.name)))
 
     @cached_property
-    def chances(self) -> Floats:
-        """The normalised rating of every grade from none to ten half stars: the middle of its share of 0 to 1.
+    def normalised_ratings(self) -> Floats:
+        """Normalised rating r by half stars, `[11]`: the midpoint of the rating's share of the interval from 0 to 1.
 
-        Of ten grades 5 stars are 0.95 and half a star is 0.05; of five (a release without half stars) 5 stars are 0.9
-        and one star is 0.1. So a chance is never 0 or 1: somebody sure to click would stay for ever.
+        With ten possible ratings, 5 stars are 0.95 and half a star is 0.05; with five (a release without half stars),
+        5 stars are 0.9 and one star is 0.1. So no click probability is 0 or 1; a user certain to click would never
+        depart.
         """
-        whole = not (self.grades % 2).any()
-        return (np.arange(11) - (1.0 if whole else 0.5)) / 10
+        is_whole = not (self.half_stars % 2).any()
+        return (np.arange(11) - (1.0 if is_whole else 0.5)) / 10
 
     def semi_synthetic(
         self,
@@ -171,75 +232,104 @@ class MovieLens:
         seed: int = 0,
         click: str = "stars",
     ) -> SemiSynthetic:
-        """An instance with `types` types of users, found on one half of each user's ratings, measured on the other.
+        """Build an instance whose types are clusters of users.
 
-        The ratings of every user are split at random. On one half users are brought together (k-means) by their mean
-        normalised ratings of the `genres` (the three most rated unless told); on the other a type's chance of a click
-        is the mean over its users of each one's mean. So what made a user look like a type does not count twice. The
-        prior is the share of users. Types are in the order of their mean chance, the most generous first.
+        The ratings of every user are split at random. Types are clusters (k-means) of the users' mean normalised
+        ratings by genre in one half; a type's click probability is the mean over its users of their means in the
+        other half. Selection and measurement are thus independent. The prior is the share of users. Types are sorted
+        by their mean click probability, the largest first. Users without a rating of some genre are excluded, as in
+        the paper, and so are users without one in both halves.
 
-        Left out are users who lack a rating in some genre, as in the paper, or in one of the halves. `depart` is a
-        chance, one for every genre `[K]`, or `[K, M]`. `click` is `stars`, the normalised rating r, or `paper`, what
-        the paper writes: 1 − r, so that the films users like are those they do not click.
+        Parameters
+        ----------
+        genres : list of str, optional
+            The K genres. Default: the three most rated.
+        types : int
+            Number M of types.
+        depart : float or array [K] or [K, M]
+            Departure probabilities after a no-click.
+        seed : int
+            Seed of the split and of the clustering.
+        click : {"stars", "paper"}
+            Click probability of a rating: the normalised rating r, or 1 − r as written in the paper, by which users
+            do not click the films they like.
+
+        Returns
+        -------
+        SemiSynthetic
+            The instance, and the numbers of users included and excluded.
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid, or no user rated films of every genre.
         """
         chosen, types, rng = self._chosen(genres), check_int("types", types), np.random.default_rng(check_seed(seed))
-        table = self._click_table(click)
-        some: Flags = np.asarray(self.member[:, chosen].any(axis=1))[self.films]
-        users, films, grades = self.users[some], self.films[some], self.grades[some]
-        first = _half(users, len(self.ids), rng)
-        found, rated = self._means(chosen, users[first], films[first], grades[first], table)
-        measured, rated_again = self._means(chosen, users[~first], films[~first], grades[~first], table)
-        full: Flags = np.asarray((rated | rated_again).all(axis=0))
+        probabilities = self._click_probabilities(click)
+        selected: Flags = np.asarray(self.has_genre[:, chosen].any(axis=1))[self.films]
+        columns = [column[selected] for column in (self.users, self.films, self.half_stars)]
+        first = _first_half(columns[0], len(self.ids), rng)
+        clustered, rated = self._means(chosen, *(column[first] for column in columns), probabilities)
+        measured, rated_again = self._means(chosen, *(column[~first] for column in columns), probabilities)
+        complete: Flags = np.asarray((rated | rated_again).all(axis=0))
         kept = (rated & rated_again).all(axis=0)
-        self._check_any(full, chosen)
-        n, thin = int(kept.sum()), int(full.sum() - kept.sum())
-        points, answers = found[:, kept].T, measured[:, kept]
+        self._check_any(complete, chosen)
+        n, points = int(kept.sum()), clustered[:, kept].T
         distinct = len(np.unique(points, axis=0))
         if types > distinct:
             raise InputError(
-                f"types is {types}; {n} users have enough ratings for both halves, {distinct} of them different, "
-                "and every type needs one."
+                f"types is {types}; expected at most {distinct}: {n} users have enough ratings for both halves, "
+                f"{distinct} of them with distinct means."
             )
-        labels = clusters(points, types, rng)
+        labels = kmeans(points, types, rng)
         sizes = np.bincount(labels, minlength=types)
-        means = np.stack([np.bincount(labels, weights=row, minlength=types) for row in answers]) / sizes
+        means = np.stack([np.bincount(labels, row, types) for row in measured[:, kept]]) / sizes
         order = np.lexsort([*means[::-1], -means.mean(axis=0)])
+        categories = [self.names[g] for g in chosen]
         instance = Instance(
-            (sizes / n)[order],
-            means[:, order],
-            _departures(depart, means.shape),
-            categories=[self.names[g] for g in chosen],
+            (sizes / n)[order], means[:, order], _departures(depart, means.shape), categories=categories
         )
-        return SemiSynthetic(instance, n, len(self.ids) - int(full.sum()), thin)
+        return SemiSynthetic(instance, n, len(self.ids) - int(complete.sum()), int(complete.sum()) - n, False)
 
     def replay(
         self, genres: Sequence[str] | None = None, *, depart: npt.ArrayLike = 1.0, click: str = "stars"
     ) -> SemiSynthetic:
-        """The environment that draws a real user, and for every recommendation a random film of the genre.
+        """Build the instance in which every user is a type: a user is drawn, then a film for every recommendation.
 
-        It is an instance in which every user is a type of its own: films are drawn with replacement, so whatever was
-        drawn before, the chance of a click is the user's mean over the rated films of the genre. All that takes an
-        instance takes it: `simulate`, learners, Gymnasium. `depart` is a chance, one for every genre `[K]`, or one
-        for every genre and user; see `semi_synthetic` for the rest.
+        Films are drawn with replacement, so the click probability is always the user's mean over the rated films of
+        the genre, whatever was drawn before.
+
+        Parameters
+        ----------
+        genres, click
+            See `semi_synthetic`.
+        depart : float or array [K] or [K, N]
+            Departure probabilities after a no-click.
+
+        Returns
+        -------
+        SemiSynthetic
+            The instance with N types, named "user 17" by user ID, and the number of users excluded.
         """
         chosen = self._chosen(genres)
-        means, rated = self._means(chosen, self.users, self.films, self.grades, self._click_table(click))
-        full: Flags = np.asarray(rated.all(axis=0))
-        self._check_any(full, chosen)
-        n = int(full.sum())
+        probabilities = self._click_probabilities(click)
+        means, rated = self._means(chosen, self.users, self.films, self.half_stars, probabilities)
+        complete: Flags = np.asarray(rated.all(axis=0))
+        self._check_any(complete, chosen)
+        n = int(complete.sum())
         instance = Instance(
             np.full(n, 1 / n),
-            means[:, full],
+            means[:, complete],
             _departures(depart, (len(chosen), n)),
             categories=[self.names[g] for g in chosen],
-            types=[f"user {user}" for user in self.ids[full].tolist()],
+            types=[f"user {user}" for user in self.ids[complete].tolist()],
         )
-        return SemiSynthetic(instance, n, len(self.ids) - n, 0)
+        return SemiSynthetic(instance, n, len(self.ids) - n, 0, True)
 
     def _chosen(self, genres: Sequence[str] | None) -> list[int]:
-        """The indices of `genres`, or of the most rated."""
+        """Indices of `genres`, or of the most rated ones."""
         if genres is None:
-            return [self.names.index(genre.name) for genre in self.genres[:MOST_RATED]]
+            return [self.names.index(genre.name) for genre in self.genres[:DEFAULT_GENRES]]
         if isinstance(genres, str) or not isinstance(genres, Sequence) or not len(genres):
             raise InputError(
                 f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].", "genres"
@@ -248,50 +338,49 @@ class MovieLens:
             if name not in self.names:
                 raise InputError(f"There is no genre {name!r:.40}; {suggest(str(name), self.names)}")
             if name in genres[:i]:
-                raise InputError(f"genres has {name!r} twice; genres must differ.", "genres")
+                raise InputError(f"genres has {name!r} twice; expected distinct genres.", "genres")
         return [self.names.index(name) for name in genres]
 
-    def _click_table(self, click: str) -> Floats:
-        """The chance of a click for every grade."""
-        if click not in CLICKS:
-            raise InputError(f"click is {click!r:.40}; allowed are {', '.join(CLICKS)}.", "click")
-        return self.chances if click == "stars" else 1 - self.chances
+    def _click_probabilities(self, click: str) -> Floats:
+        """Click probability by half stars, `[11]`."""
+        if click not in CLICK_RULES:
+            raise InputError(f"click is {click!r:.40}; expected one of {', '.join(CLICK_RULES)}.", "click")
+        return self.normalised_ratings if click == "stars" else 1 - self.normalised_ratings
 
     def _means(
-        self, chosen: list[int], users: Indices, films: Indices, grades: Grades, table: Floats
+        self, chosen: list[int], users: Indices, films: Indices, half_stars: HalfStars, probabilities: Floats
     ) -> tuple[Floats, Flags]:
-        """The mean chance of every user in every chosen genre, `[K, N]`, and whether there is any rating."""
+        """Mean click probability by chosen genre and user over these ratings, `[K, N]`, and whether there are any."""
         n, k = len(self.ids), len(chosen)
         means, rated = np.zeros((k, n)), np.zeros((k, n), bool)
         for a, g in enumerate(chosen):
-            rows = self.member[films, g]
-            mine = users[rows]
-            often = np.bincount(mine, minlength=n)
-            sums = np.bincount(mine, weights=table[grades[rows]], minlength=n)
-            rated[a] = often > 0
-            np.divide(sums, often, out=means[a], where=rated[a])
+            rows = self.has_genre[films, g]
+            ratings = np.bincount(users[rows], minlength=n)
+            sums = np.bincount(users[rows], weights=probabilities[half_stars[rows]], minlength=n)
+            rated[a] = ratings > 0
+            np.divide(sums, ratings, out=means[a], where=rated[a])
         return means, rated
 
-    def _check_any(self, full: Flags, chosen: list[int]) -> None:
-        if not full.any():
+    def _check_any(self, complete: Flags, chosen: list[int]) -> None:
+        if not complete.any():
             names = ", ".join(self.names[g] for g in chosen)
             raise InputError(f"No user has a rating in each of the genres {names}; choose others, or fewer.")
 
 
-def _half(users: Indices, n: int, rng: np.random.Generator) -> Flags:
-    """Whether a rating falls into the first half of its user's, drawn at random; an odd one falls into the second."""
-    order = np.argsort(users + rng.random(len(users), np.float32))  # by user, then at random: the sums are exact
-    often = np.bincount(users, minlength=n)
-    rank = np.arange(len(users)) - np.repeat(often.cumsum() - often, often)
+def _first_half(users: Indices, n: int, rng: np.random.Generator) -> Flags:
+    """Whether a rating falls into the first half of its user's ratings, at random; an odd one is in the second."""
+    order = np.argsort(users + rng.random(len(users), np.float32))  # by user, then at random
+    ratings = np.bincount(users, minlength=n)
+    rank = np.arange(len(users)) - np.repeat(ratings.cumsum() - ratings, ratings)
     first = np.empty(len(users), bool)
-    first[order] = rank < np.repeat(often // 2, often)
+    first[order] = rank < np.repeat(ratings // 2, ratings)
     return first
 
 
 def _departures(depart: npt.ArrayLike, shape: tuple[int, ...]) -> npt.ArrayLike:
-    """`depart`, with one chance for every genre made one for every genre and type."""
+    """`depart`, with one probability per genre repeated for every type."""
     try:
         given = np.asarray(depart)
-    except ValueError:  # rows of different lengths: the instance tells
+    except ValueError:  # rows of different lengths: Instance raises the error
         return depart
     return np.broadcast_to(given[:, None], shape) if given.shape == shape[:1] else depart

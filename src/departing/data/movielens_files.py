@@ -1,4 +1,4 @@
-"""The files of a MovieLens release, in the formats in which they are published, as bare columns."""
+"""Files of a MovieLens release, in the formats in which they are published."""
 
 import csv
 import glob
@@ -18,16 +18,16 @@ import numpy.typing as npt
 from departing.model.errors import InputError
 
 NO_GENRE = "(no genres listed)"
-LARGEST = 10**8  # number of a user or a film
+MAX_ID = 10**8  # of a user or a film; bounds the index arrays, published IDs are below 300,000
 AnyPath = str | os.PathLike[str]
 Indices = npt.NDArray[np.int32]
-Grades = npt.NDArray[np.int8]
+HalfStars = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a release lays its files out: which they are, and what stands between the columns of the ratings."""
+    """Files of a release, and the delimiter and header of its ratings."""
 
     releases: str
     files: tuple[str, ...]  # ratings first, films second
@@ -43,8 +43,8 @@ LAYOUTS = (
 
 
 @contextmanager
-def release(path: AnyPath) -> Iterator[tuple[Layout, Path]]:
-    """How a release is laid out, and a folder that has its files: those of a zip are unpacked for a while."""
+def open_release(path: AnyPath) -> Iterator[tuple[Layout, Path]]:
+    """The layout of a release and a folder with its files, temporary if they come from a zip file."""
     place = Path(path)
     if place.is_dir():
         yield _layout({name: name for name in os.listdir(place)}, path), place
@@ -52,7 +52,7 @@ def release(path: AnyPath) -> Iterator[tuple[Layout, Path]]:
     if not place.exists():
         raise InputError(f"There is no file or folder {str(path)!r}.")
     if not zipfile.is_zipfile(place):
-        raise InputError(f"{str(path)!r} is neither a folder nor a zip; {_expected()}")
+        raise InputError(f"{str(path)!r} is neither a folder nor a zip file; {_expected()}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(place) as archive:
@@ -80,16 +80,16 @@ def _expected() -> str:
 
 
 def read_films(layout: Layout, folder: Path, path: AnyPath) -> tuple[tuple[str, ...], Indices, Flags]:
-    """The genres, the numbers of the films in order, and which genres each has."""
+    """Names of the G genres, sorted IDs of the F films, and whether each film has each genre, `[F, G]`."""
     file = layout.files[1]
     try:
         genres_of = _film_genres(layout, folder)
     except (ValueError, IndexError, csv.Error) as error:
-        raise InputError(f"{file} in {str(path)!r} is not as in a MovieLens release: {error}.") from error
+        raise InputError(f"{file} in {str(path)!r} is not in the format of a MovieLens release: {error}.") from error
     if not genres_of:
         raise InputError(f"{file} in {str(path)!r} holds no films.")
-    if not 0 <= min(genres_of) <= max(genres_of) <= LARGEST:
-        raise InputError(f"{file} in {str(path)!r} has a film whose number is not from 0 to {LARGEST}.")
+    if not 0 <= min(genres_of) <= max(genres_of) <= MAX_ID:
+        raise InputError(f"{file} in {str(path)!r} contains a film ID that is not from 0 to {MAX_ID}.")
     names = sorted({name for has in genres_of.values() for name in has} - {NO_GENRE, ""})
     ids = np.array(sorted(genres_of), np.int32)
     member = np.array([[name in genres_of[film] for name in names] for film in ids.tolist()], bool)
@@ -97,7 +97,7 @@ def read_films(layout: Layout, folder: Path, path: AnyPath) -> tuple[tuple[str, 
 
 
 def _film_genres(layout: Layout, folder: Path) -> dict[int, list[str]]:
-    """The genres of every film, by its number. Titles, which alone are not ASCII, are not looked at."""
+    """Genres of every film by its ID. Only titles, which are not used, contain characters beyond ASCII."""
     with open(folder / layout.files[1], encoding="utf-8-sig", errors="replace", newline="") as file:
         if layout.delimiter == ",":
             rows = csv.reader(file)
@@ -113,14 +113,14 @@ def _film_genres(layout: Layout, folder: Path) -> dict[int, list[str]]:
 
 
 def _genre_names(folder: Path) -> list[str]:
-    """The genres of 100K in the order of their columns."""
+    """Genres of 100K in the order of their columns."""
     lines = (folder / "u.genre").read_text(encoding="latin-1").splitlines()
     pairs = [line.rsplit("|", 1) for line in lines if line.strip()]
     return [name for name, _ in sorted(pairs, key=lambda pair: int(pair[1]))]
 
 
-def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, Indices, Grades]:
-    """Users, films and half stars of all ratings, read by DuckDB into bare columns."""
+def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, Indices, HalfStars]:
+    """User IDs, film IDs and half stars of all ratings."""
     import duckdb
 
     file = layout.files[0]
@@ -128,30 +128,32 @@ def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, 
     if layout.header:
         with open(folder / file, encoding="utf-8-sig", errors="replace") as opened:
             if (header := opened.readline(200).strip()) != layout.header:
-                raise InputError(f"{where} begins with {header!r:.60}; expected {layout.header!r}.")
+                raise InputError(f"{where} starts with {header!r:.60}; expected {layout.header!r}.")
     source = "read_csv(?, delim = ?, header = ?, quote = '', escape = '', comment = '', auto_detect = false, "
     source += "columns = {'user_id': 'INTEGER', 'film': 'INTEGER', 'rating': 'FLOAT', 'at': 'BIGINT'})"
-    right = f"user_id BETWEEN 0 AND {LARGEST} AND film BETWEEN 0 AND {LARGEST} AND rating BETWEEN 0.5 AND 5"
-    grade = f"CASE WHEN {right} AND 2 * rating = round(2 * rating) THEN 2 * rating ELSE 0 END::TINYINT AS grade"
-    query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {grade} FROM {source}"
+    is_valid = f"user_id BETWEEN 0 AND {MAX_ID} AND film BETWEEN 0 AND {MAX_ID} AND rating BETWEEN 0.5 AND 5"
+    half_stars = (
+        f"CASE WHEN {is_valid} AND 2 * rating = round(2 * rating) THEN 2 * rating ELSE 0 END::TINYINT AS half_stars"
+    )
+    query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {half_stars} FROM {source}"
     with duckdb.connect() as connection:
-        connection.execute("SET enable_progress_bar = false")  # it would go to stdout
+        connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout
         try:
-            name = glob.escape(str(folder / file))  # DuckDB takes a name for a pattern
-            read = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
+            name = glob.escape(str(folder / file))  # DuckDB reads a file name as a glob pattern
+            columns = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
         except duckdb.Error as error:
             raise InputError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
-        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
+        except RuntimeError as error:  # raised by DuckDB on Ctrl-C
             if "interrupted" in str(error).lower():
                 raise KeyboardInterrupt from error
             raise
-    grades: Grades = read["grade"]
-    if not len(grades):
+    ratings: HalfStars = columns["half_stars"]
+    if not len(ratings):
         raise InputError(f"{where} holds no ratings.")
-    wrong = grades == 0
+    wrong = ratings == 0
     if wrong.any():
         raise InputError(
-            f"{where} has {int(wrong.sum())} ratings that are not half stars from 0.5 to 5 of a film by a user, "
-            f"the first of them number {int(wrong.argmax()) + 1}."
+            f"{where} has {int(wrong.sum())} invalid ratings, the first in row {int(wrong.argmax()) + 1}; expected "
+            "user and film IDs, and half stars from 0.5 to 5."
         )
-    return read["user_id"], read["film"], grades
+    return columns["user_id"], columns["film"], ratings

@@ -1,7 +1,7 @@
-"""A real log in the box: which assessments students handed in, and after which they gave up.
+"""Bundled dataset: assessments submitted by students of the Open University until they withdrew.
 
-Made of the Open University Learning Analytics dataset (CC BY 4.0) by scripts/make_oulad.py; OULAD-LICENCE.txt, which
-lies beside the file, says whose it is and what was changed.
+Derived from the Open University Learning Analytics dataset (CC BY 4.0) by scripts/make_oulad.py; OULAD-LICENCE.txt
+beside the file states the authors and the changes.
 """
 
 from departing.data.log import Log, read_log
@@ -9,12 +9,22 @@ from departing.data.sources import OULAD
 
 
 def oulad(category: str = "category") -> Log:
-    """The log of 27,851 students of the Open University: a step for every assessment that was due to one.
+    """Read the bundled log of 27,851 students of the Open University.
 
-    A user is a student in one presentation of a module. A click is an assessment handed in, a departure is to
-    unregister before the next one is due. The column `category` says how the assessment is marked, by a tutor (TMA)
-    or by the computer (CMA); the column `module` can be had instead.
+    A user is a student in one presentation of a module, a step an assessment, a click its submission. A student
+    departs by unregistering before the next assessment is due.
 
+    Parameters
+    ----------
+    category : {"category", "module"}
+        Column of the categories: how an assessment is marked, by a tutor (TMA) or by computer (CMA), or the module.
+
+    Returns
+    -------
+    Log
+
+    Examples
+    --------
     >>> oulad()
     <Log of 27,851 users, 22,521 of them censored, with 217,223 events in 2 categories, 493 distinct counts>
     """

@@ -26,10 +26,10 @@ def genre_table(ratings: MovieLens, data: SemiSynthetic) -> RichTable:
 def movielens_notes(data: SemiSynthetic, replay: bool) -> list[str]:
     """Sentences about excluded users, the types or best genres, and dominance."""
     if not replay:
-        return [data.dropped, *_type_descriptions(data), data.dominance]
+        return [data.describe(), *_type_descriptions(data), data.dominance]
     shares = sorted(data.best_genre_shares.items(), key=lambda item: -item[1])
     best = ", ".join(f"{name} for {format_percent(share)}" for name, share in shares)
-    return [data.dropped, f"Every user is a type. Best genre: {best} of users."]
+    return [data.describe(), f"Every user is a type. Best genre: {best} of users."]
 
 
 def _type_descriptions(data: SemiSynthetic) -> list[str]:
@@ -52,7 +52,7 @@ def movielens_values(ratings: MovieLens, data: SemiSynthetic, replay: bool) -> d
         "ratings": len(ratings),
         "genres": [vars(genre) for genre in ratings.genres],
         "users": data.users,
-        "dropped": {"lacking": data.lacking, "thin": data.thin},
+        "excluded": {"missing_genre": data.missing_genre, "too_few_ratings": data.too_few_ratings},
         "dominant": data.dominant,
         "best_genre_shares": data.best_genre_shares,
     } | ({} if replay else {"instance": data.instance.to_dict()})
