@@ -267,10 +267,10 @@ class MovieLens:
         chosen, types, rng = self._chosen(genres), check_int("types", types), np.random.default_rng(check_seed(seed))
         probabilities = self._click_probabilities(click)
         selected: Flags = np.asarray(self.has_genre[:, chosen].any(axis=1))[self.films]
-        columns = [column[selected] for column in (self.users, self.films, self.half_stars)]
-        first = _first_half(columns[0], len(self.ids), rng)
-        clustered, rated = self._means(chosen, *(column[first] for column in columns), probabilities)
-        measured, rated_again = self._means(chosen, *(column[~first] for column in columns), probabilities)
+        users, films, half_stars = self.users[selected], self.films[selected], self.half_stars[selected]
+        first = _first_half(users, len(self.ids), rng)
+        clustered, rated = self._means(chosen, users[first], films[first], half_stars[first], probabilities)
+        measured, rated_again = self._means(chosen, users[~first], films[~first], half_stars[~first], probabilities)
         complete: Flags = np.asarray((rated | rated_again).all(axis=0))
         kept = (rated & rated_again).all(axis=0)
         self._check_any(complete, chosen)
