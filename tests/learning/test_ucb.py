@@ -150,10 +150,10 @@ class TestPolicies:
             "users is missing; expected the (approximate) total number of users.",
         ),
         (lambda: UCBHybrid(TWO, users=0, tau=1), "users is 0; expected an integer ≥ 1."),
-        (lambda: UCBHybrid([], users=9, tau=1), "policies is empty; expected at least one policy."),
+        (lambda: UCBHybrid([], users=9, tau=1), "policies is []; expected a list of at least one policy."),
         (
             lambda: UCBHybrid(dp.Fixed(0), users=9, tau=1),
-            "policies is Fixed(category=0); expected a list of policies.",
+            "policies is Fixed(category=0); expected a list of at least one policy.",
         ),
         (lambda: UCBHybrid([1], users=9, tau=1), "policy is 1; expected an object with a method recommend(counts)."),
         (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from departing.learning.files import decode_state, read_state, write_state
+from departing.learning.files import decode_state, read_learner, write_state
 from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
@@ -276,7 +276,9 @@ class LearnerBase(ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a learner of this kind from the file written by `save`."""
-        state = read_state(path, cls.kind)
+        kind, state = read_learner(path)
+        if kind != cls.kind:
+            raise InputError(f"{str(path)!r} contains a learner of kind {kind!r}; expected {cls.kind!r}.")
         try:
             return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

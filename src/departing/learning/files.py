@@ -21,18 +21,11 @@ def write_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) 
         part.write_text(text, encoding="utf-8")
 
 
-def read_state(path: str | os.PathLike[str], kind: str) -> Any:
-    """Read the encoded state of a learner of this kind from the file written by `write_state`."""
+def read_learner(path: str | os.PathLike[str]) -> tuple[str, Any]:
+    """Read the kind and the encoded state of a learner from the file written by `write_state`."""
     check_suffix(path, (".json",))
     document = read_document(path, "learner")
-    if document.get("kind") != kind:
-        raise InputError(f"{str(path)!r} contains a learner of kind {document.get('kind')!r}; expected {kind!r}.")
-    return document.get("state")
-
-
-def kind_of(path: str | os.PathLike[str]) -> str:
-    """Return the kind of the learner in a file."""
-    return str(read_document(path, "learner").get("kind"))
+    return str(document.get("kind")), document.get("state")
 
 
 def encode_state(value: Any) -> Any:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from departing.learning.base import LearnerBase
-from departing.learning.files import kind_of
+from departing.learning.files import read_learner
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 from departing.model.instance import Instance
@@ -137,4 +137,4 @@ def load_learner(path: str | os.PathLike[str]) -> LearnerBase:
     InputError
         If the file is not a saved learner.
     """
-    return learner_class(kind_of(path), repr(str(path))).load(path)
+    return learner_class(read_learner(path)[0], repr(str(path))).load(path)

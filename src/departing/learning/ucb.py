@@ -80,7 +80,10 @@ class UCBHybrid(LearnerBase):
         *,
         categories: int | Sequence[str] | None = None,
     ) -> None:
-        self.policies = _check_policies(policies)
+        if not isinstance(policies, Sequence) or not policies:
+            raise InputError(f"policies is {policies!r:.80}; expected a list of at least one policy.")
+        names = categories if isinstance(categories, Sequence) else ()
+        self.policies = tuple(resolve_policy(policy, names) for policy in policies)
         needed = _needed_categories(self.policies, categories)
         super().__init__(needed if categories is None else categories)
         if needed > self.n_categories:
@@ -200,16 +203,6 @@ def proved_tau(epsilon: float) -> float:
     31.373
     """
     return -8 * e / log1p(-check_fraction("epsilon", epsilon))
-
-
-def _check_policies(policies: Sequence[Policy]) -> tuple[Policy, ...]:
-    if not isinstance(policies, Sequence):
-        raise InputError(f"policies is {policies!r:.80}; expected a list of policies.")
-    if not policies:
-        raise InputError("policies is empty; expected at least one policy.")
-    for policy in policies:
-        resolve_policy(policy)
-    return tuple(policies)
 
 
 def _needed_categories(policies: Sequence[Policy], categories: int | Sequence[str] | None) -> int:
