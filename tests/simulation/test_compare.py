@@ -38,7 +38,7 @@ def test_steps_can_be_limited_and_progress_followed():
         assert abs(mean - magazine().click[a] @ magazine().prior) < 0.01
 
 
-def test_wrong_arguments_get_one_clear_sentence():
+def test_invalid_arguments_raise_clear_errors():
     with pytest.raises(dp.InputError, match="users is 0"):
         dp.compare(blog(), dp.Fixed(0), dp.Fixed(1), users=0)
     with pytest.raises(dp.InputError, match="policy is None"):

@@ -11,7 +11,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_the_log_is_the_run(tmp_path, ending):
+def test_the_event_log_contains_every_step_of_the_run(tmp_path, ending):
     path = tmp_path / f"events.{ending}"
     run = dp.simulate(magazine(), dp.Greedy(magazine()), users=3000, seed=1, log=path, max_steps=6)
     rows = read(path)
@@ -42,7 +42,7 @@ def test_each_user_departs_last_and_truncated_users_never(tmp_path):
         assert departed[-1] or len(departed) == 3
 
 
-def test_names_may_hold_anything(tmp_path):
+def test_category_names_may_contain_any_character(tmp_path):
     names = ['it\'s, "odd"', "Ελλάδα 🎬"]
     instance = dp.Instance([1.0], [[0.5], [0.5]], categories=names)
     for ending in ("csv", "parquet"):
@@ -59,7 +59,7 @@ def test_a_million_events_pass_through_in_chunks(tmp_path):
     assert run.steps > 2**20
 
 
-def test_an_interrupted_run_leaves_nothing_under_the_final_name(tmp_path):
+def test_an_interrupted_run_leaves_no_file(tmp_path):
     def stop(users):
         raise KeyboardInterrupt
 
@@ -68,7 +68,7 @@ def test_an_interrupted_run_leaves_nothing_under_the_final_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_paths_that_cannot_be_written(tmp_path):
+def test_unwritable_paths_raise_clear_errors(tmp_path):
     for path, sentence in ((tmp_path / "no" / "a.csv", "Cannot write"), (tmp_path / "a.xlsx", "allowed endings are")):
         with pytest.raises(dp.InputError, match=sentence):
             dp.simulate(blog(), dp.Fixed(1), users=50, log=path)

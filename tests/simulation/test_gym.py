@@ -38,7 +38,7 @@ def test_an_episode_ends_by_departing_or_by_the_limit_never_by_both():
     assert ends == {(True, False), (False, True)}
 
 
-def test_the_type_is_told_only_on_request():
+def test_the_type_is_revealed_only_on_request():
     env = gymnasium.make(ID, instance=magazine(), reveal_type=True)
     types = [env.reset(seed=seed)[1]["type"] for seed in range(3000)]
     np.testing.assert_allclose(np.bincount(types) / 3000, magazine().prior, atol=4 * np.sqrt(0.25 / 3000))
@@ -52,14 +52,14 @@ def test_an_instance_may_be_a_path(tmp_path):
 
 
 @pytest.mark.parametrize("action", [2, -1, 0.5, "a"])
-def test_wrong_actions_get_one_clear_sentence(action):
+def test_invalid_actions_raise_clear_errors(action):
     env = gymnasium.make(ID, instance=blog()).unwrapped
     env.reset(seed=0)
     with pytest.raises(dp.InputError, match="expected integers from 0 to 1"):
         env.step(action)
 
 
-def test_many_users_at_once_bring_the_exact_value():
+def test_many_parallel_users_reach_the_exact_value():
     envs = gymnasium.make_vec(ID, num_envs=500, vectorization_mode="vector_entry_point", instance=magazine())
     policy = dp.Greedy(magazine())
     counts, info = envs.reset(seed=1)
@@ -81,7 +81,7 @@ def test_many_users_at_once_bring_the_exact_value():
     assert abs(np.mean(returns) - value) < 5 * np.std(returns) / np.sqrt(len(returns)) + 0.15
 
 
-def test_the_vector_environment_keeps_its_promises():
+def test_the_vector_environment_conforms_to_its_interface():
     envs = gymnasium.make_vec(
         ID, num_envs=4, vectorization_mode="vector_entry_point", instance=blog(), max_steps=2, reveal_type=True
     )

@@ -1,4 +1,4 @@
-"""Learners in simulations: blocks, single steps, late answers, and regret."""
+"""Learners in simulations: blocks, single steps, delayed outcomes, and regret."""
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ def test_a_frozen_learner_is_its_policy():
         assert run.realised_regret[-1] == pytest.approx(3000 * dp.plan(blog()).value - run.clicks)
 
 
-def test_engines_agree_on_what_users_do():
-    """The mean of clicks in blocks, steps and with late answers, by z-score."""
+def test_engines_agree_on_the_outcomes_of_users():
+    """The mean of clicks in blocks, steps and with delayed outcomes, by z-score."""
     runs = [
         dp.simulate(UNSURE, dp.Frozen(dp.Greedy(UNSURE), 2), users=20000, seed=3, **options)
         for options in ({}, {"engine": "step", "open_users": 500}, {"delay": 1000})
@@ -43,7 +43,7 @@ def test_the_oracle_has_no_regret():
     assert np.abs(run.regret).max() < 1
 
 
-def test_realised_regret_is_expected_regret_but_for_luck():
+def test_realised_regret_differs_from_expected_regret_by_noise_only():
     run = dp.simulate(hard(), Uniform(2, seed=0), users=10**5, seed=1)
     assert abs(run.realised_regret[-1] - run.regret[-1]) < 5 * run.stderr * run.users
 
@@ -56,7 +56,7 @@ def test_a_run_under_a_policy_has_regret_too():
 
 
 class Own:
-    """A learner of somebody else: two methods, nothing more."""
+    """Third-party learner with the two required methods only."""
 
     def __init__(self):
         self.told = 0
@@ -78,7 +78,7 @@ def test_anything_with_the_two_methods_is_a_learner():
 
 
 class Slow(Own):
-    """Notes when it is told of users, in users who have come by then."""
+    """Learner that records after how many arrivals it observes each user."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class Slow(Own):
         self.waits += [len(self.come) - self.asked.pop(user) for user in users.tolist()]
 
 
-def test_late_answers_come_when_so_many_more_users_have():
+def test_delayed_outcomes_are_observed_after_the_delay():
     slow = Slow()
     dp.simulate(blog(), slow, users=2000, delay=100, open_users=10)
     waits = np.array(slow.waits)
@@ -101,14 +101,16 @@ def test_late_answers_come_when_so_many_more_users_have():
     assert waits.max() < 100 + 2 * 10
 
 
-def test_late_answers_hardly_hurt():
+@pytest.mark.slow
+def test_delayed_outcomes_hardly_increase_regret():
     alone = dp.simulate(hard(), dp.Bayes(2, 2, seed=2), users=20000, seed=2).regret[-1]
     many = dp.simulate(hard(), dp.Bayes(2, 2, seed=2), users=20000, seed=2, open_users=200).regret[-1]
     loss = dp.plan(hard()).value - max(dp.evaluate(hard(), dp.Fixed(a)).value for a in (0, 1))
     assert many < alone + 0.3 * loss * 20000
 
 
-def test_a_learner_goes_on_from_what_it_knows():
+@pytest.mark.slow
+def test_a_learner_continues_from_its_state():
     first, second = 0.0, 0.0
     for seed in (1, 2, 3):
         learner = dp.Bayes(2, 2, seed=seed)
@@ -127,7 +129,7 @@ def test_checkpoints_split_users():
     assert sum(n for _, n in split_by_interval(0, 1000, marks)) == 1000
 
 
-def test_slopes():
+def test_slopes_of_known_curves():
     users = np.array([1, 10, 100, 1000, 10000])
     one = slope(users, 3 * users**0.5, 10, 10000)
     assert one.value == pytest.approx(0.5)
@@ -139,7 +141,7 @@ def test_slopes():
         slope(users, users, 20, 30)
 
 
-def test_wrong_arguments_are_told():
+def test_invalid_arguments_of_learner_runs_raise_clear_errors():
     learner = dp.Frozen(dp.Fixed(0), 2)
     for options, words in (
         ({"engine": "lanes"}, "engine is 'lanes'; accepted for a learner: auto"),

@@ -10,7 +10,7 @@ SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], [[0.4, 0.6], [0.5, 0.9]
 SHARES = np.array([0.7, 0.3])
 
 
-def test_users_do_what_the_instance_says():
+def test_outcomes_have_the_frequencies_of_the_instance():
     """Shown categories at random for ever, a user of a type clicks as often as clicks over leaves come to."""
     log = dp.sample_log(SITE, users=50_000, seed=1, shares=SHARES, days=1e5)
     clicks, leave = SHARES @ SITE.click, SHARES @ SITE.departure_probabilities
@@ -39,7 +39,7 @@ def test_a_log_that_ends_leaves_users_censored():
     assert longer.histories.multiplicity[longer.histories.censored].sum() < 100
 
 
-def test_a_seed_fixes_the_log_and_it_is_read_again(tmp_path):
+def test_equal_seeds_give_equal_logs_that_can_be_read(tmp_path):
     for name in ("a.parquet", "b.csv"):
         dp.sample_log(SITE, users=300, seed=3).save(tmp_path / name)
     dp.sample_log(SITE, users=300, seed=3).save(tmp_path / "c.parquet")
@@ -63,12 +63,12 @@ def test_a_seed_fixes_the_log_and_it_is_read_again(tmp_path):
         ({"seed": -1}, "seed is -1"),
     ],
 )
-def test_bad_input_gets_one_clear_sentence(change, sentence):
+def test_invalid_input_raises_clear_errors(change, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         dp.sample_log(**({"instance": SITE, "users": 10} | change))
 
 
-def test_other_endings_are_refused(tmp_path):
+def test_other_file_suffixes_are_rejected(tmp_path):
     with pytest.raises(dp.InputError, match="allowed endings"):
         dp.sample_log(SITE, users=10).save(tmp_path / "log.txt")
     assert list(tmp_path.iterdir()) == []

@@ -59,7 +59,7 @@ def test_any_number_of_users_may_be_open_at_once(engine, open_users):
     assert run.histories.users == 4000
 
 
-def test_at_most_so_many_are_open_at_once(tmp_path):
+def test_open_users_are_at_most_the_requested_number(tmp_path):
     dp.simulate(blog(), dp.Fixed(0), users=200, seed=1, open_users=5, log=tmp_path / "log.csv")
     rows = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()[1:]]
     times = np.array([int(row[1]) for row in rows])
@@ -82,7 +82,8 @@ def test_truncated_and_terminated_never_mix(engine, policy):
     assert 0 < run.truncated == seen.multiplicity[seen.censored].sum() < 5000
 
 
-def test_auto_pushes_crowds_until_the_graph_is_too_large(monkeypatch):
+@pytest.mark.slow
+def test_auto_uses_the_aggregate_engine_until_the_graph_is_too_large(monkeypatch):
     monkeypatch.setattr("departing.simulation.simulate.AUTO_MEMORY", 2**25)
     assert dp.simulate(blog(), dp.Greedy(blog()), users=1000).engine == "aggregate"
     instance = dp.random_instance("sticky", types=6, categories=6, seed=1)
@@ -94,8 +95,8 @@ def test_auto_pushes_crowds_until_the_graph_is_too_large(monkeypatch):
     assert exact.lower - 4 * run.stderr < run.mean < exact.upper + 4 * run.stderr
 
 
-def test_users_who_leave_the_graph_are_played_to_the_end(monkeypatch):
-    """With a tiny graph nearly all users come to an exit and are finished by the reference loop."""
+def test_users_at_exits_of_the_automaton_are_played_to_the_end(monkeypatch):
+    """With a tiny automaton nearly all users come to an exit and are finished by the reference engine."""
     exact = {p: dp.evaluate(magazine(), p, gap=1e-6).value for p in (dp.Greedy(magazine()), dp.Fixed(2))}
     monkeypatch.setattr(automaton, "MAX_NODES", 3)
     monkeypatch.setattr(lanes, "EXIT_BATCH", 1000)
@@ -118,7 +119,7 @@ def test_very_long_stays_are_counted():
     assert run.clicks == run.histories.clicks @ run.histories.multiplicity
 
 
-def test_tiny_chances_of_leaving_are_right():
+def test_tiny_departure_probabilities_are_accurate():
     instance = dp.Instance([1.0], [[0.5]], depart=1e-5)
     run = dp.simulate(instance, dp.Fixed(0), users=2000, seed=3, engine="lanes")
     assert abs(run.mean - 1e5) < 4 * run.stderr
@@ -175,14 +176,14 @@ def test_progress_adds_up_to_the_users(engine, max_steps):
         ({"instance": dp.Instance([1.0], [[0.5]], 1e-12)}, "stays 2e\\+12 steps on average .*set `max_steps`"),
     ],
 )
-def test_wrong_arguments_get_one_clear_sentence(arguments, sentence):
+def test_invalid_arguments_raise_clear_errors(arguments, sentence):
     with pytest.raises(dp.InputError, match=sentence):
         dp.simulate(**({"instance": blog(), "policy": dp.Fixed(0), "users": 10} | arguments))
     with pytest.raises(dp.InputError, match="confidence is 1"):
         dp.simulate(blog(), dp.Fixed(0), users=10).interval(1)
 
 
-def test_practically_endless_stays_can_be_cut_short():
+def test_practically_endless_visits_can_be_truncated():
     instance = dp.Instance([1.0], [[0.5]], 1e-12)
     for engine in ENGINES:
         run = dp.simulate(instance, dp.Fixed(0), users=100, max_steps=50, engine=engine)
@@ -190,7 +191,7 @@ def test_practically_endless_stays_can_be_cut_short():
         assert run.steps == 5000
 
 
-def test_too_many_counts_for_the_aggregate_engine_are_told(monkeypatch):
+def test_too_many_counts_for_the_aggregate_engine_raise_an_error(monkeypatch):
     monkeypatch.setattr("departing.simulation.simulate.MAX_MEMORY", 2**16)
     with pytest.raises(
         dp.InputError, match="have more than 682 distinct counts; use fewer users, or the engine lanes"
@@ -202,15 +203,15 @@ def test_too_many_counts_for_the_aggregate_engine_are_told(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_huge_crowds_hold_no_impossible_users(seed):
-    """The remainder of a multinomial must not go to a rare cell: chance 0.3**50, and a type that does not exist."""
+def test_huge_populations_contain_no_impossible_users(seed):
+    """The remainder of a multinomial must not go to a rare cell: probability 0.3**50, and a type that does not exist."""
     fast = dp.Instance([1.0, 0.0], [[0.3, 0.9999]])
     assert dp.simulate(fast, dp.Fixed(0), users=10**15, seed=seed).returns.max() < 50
     third = dp.Instance([1 / 3, 1 / 3, 1 / 3, 0.0], [[0.0, 0.0, 0.0, 0.9]])
     assert dp.simulate(third, dp.Fixed(0), users=10**15, seed=seed).clicks == 0
 
 
-def test_a_policy_cannot_change_what_happened():
+def test_a_policy_cannot_modify_the_counts_of_users():
     class Meddler:
         def recommend(self, counts):
             counts[...] = 0
@@ -221,7 +222,7 @@ def test_a_policy_cannot_change_what_happened():
             dp.simulate(blog(), Meddler(), users=100, engine=engine)
 
 
-def test_a_policy_may_answer_with_an_array_of_its_own():
+def test_a_policy_may_return_an_array_that_it_keeps():
     class Lender:
         kept = np.zeros(10**6, np.int64)
 
@@ -239,13 +240,14 @@ def test_a_policy_may_answer_with_an_array_of_its_own():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_runs_travel_between_processes(engine):
+def test_runs_can_be_pickled(engine):
     run = dp.simulate(magazine(), dp.Greedy(magazine()), users=2000, seed=1, engine=engine)
     again = pickle.loads(pickle.dumps(run))
     assert same(run, again)
 
 
-def test_large_instances_have_small_graphs():
+@pytest.mark.slow
+def test_large_instances_have_small_automata():
     wide = dp.random_instance("uniform", types=2000, categories=2, seed=1)
     run = dp.simulate(wide, dp.Greedy(wide), users=500, seed=1, engine="lanes")
     tall = dp.random_instance("uniform", types=2, categories=1000, seed=1)
@@ -254,7 +256,7 @@ def test_large_instances_have_small_graphs():
     assert automaton.max_nodes(wide) * 2000 < 2**23
 
 
-def test_auto_does_not_push_crowds_where_single_steps_are_cheaper():
+def test_auto_avoids_the_aggregate_engine_where_single_steps_are_cheaper():
     """One user who stays for a million steps is one lane, not a million levels."""
     patient = dp.Instance([0.5, 0.5], [[0.5, 0.4], [0.5, 0.5]], depart=1e-5)
     assert dp.simulate(patient, dp.Fixed(0), users=1, seed=1).engine == "lanes"
@@ -262,7 +264,7 @@ def test_auto_does_not_push_crowds_where_single_steps_are_cheaper():
     assert dp.simulate(magazine(), dp.Walk([0, 1], then=2), users=10**9).engine == "aggregate"
 
 
-def test_crowds_by_type_are_not_made_of_very_many_types():
+def test_auto_avoids_the_aggregate_engine_with_very_many_types():
     rng = np.random.default_rng(0)
     many = dp.Instance(np.full(20_000, 1 / 20_000), rng.uniform(0.1, 0.9, (2, 20_000)), 0.5)
     one = dp.simulate(many, dp.Fixed(0), users=2000, seed=1)
