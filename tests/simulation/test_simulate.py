@@ -204,7 +204,7 @@ def test_too_many_counts_for_the_aggregate_engine_raise_an_error(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_huge_populations_contain_no_impossible_users(seed):
-    """The remainder of a multinomial must not go to a rare cell: probability 0.3**50, and a type that does not exist."""
+    """The remainder of a multinomial must not go to a rare cell: probability 0.3**50, a type of prior 0."""
     fast = dp.Instance([1.0, 0.0], [[0.3, 0.9999]])
     assert dp.simulate(fast, dp.Fixed(0), users=10**15, seed=seed).returns.max() < 50
     third = dp.Instance([1 / 3, 1 / 3, 1 / 3, 0.0], [[0.0, 0.0, 0.0, 0.9]])
