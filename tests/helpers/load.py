@@ -1,4 +1,4 @@
-"""Users who ask and answer over many connections, whatever happens to the server, and what must be true then."""
+"""Load on a server over many connections, through all failures, and checks of the store afterwards."""
 
 import http.client
 import json
@@ -22,30 +22,30 @@ LONG = os.environ.get("DEPARTING_LONG", "") not in ("", "0")
 def wait_until(true, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.05)
 
 
 def kind(address):
-    """Which kind of store is at an address."""
+    """The kind of store at an address."""
     return "postgres" if is_postgres(address) else "sqlite"
 
 
-def ask(port, method, path, body=None):
-    """The status and the document of an answer, over a connection of its own."""
+def request(port, method, path, body=None):
+    """Send a request over a new connection; return status and document."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, None if body is None else json.dumps(body).encode())
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
 
 
 class Load:
-    """Threads that ask for and answer as users they share; each tries again until it is heard, or told to stop."""
+    """Threads that send requests for the same users; each retries until it gets a response or is stopped."""
 
     def __init__(self, server, threads=8, users=40, keyed=True, departing=0.1, seed=None):
         self.server, self.users, self.keyed, self.departing = server, users, keyed, departing
-        self.acknowledged, self.given = {}, []  # what was taken, and the names of events, in the order of answers
-        self.statuses, self.sentences, self.lost, self.wrong = Counter(), set(), 0, []
+        self.acknowledged, self.events = {}, []  # accepted feedback by event, and event IDs in order
+        self.statuses, self.messages, self.lost, self.unexpected = Counter(), set(), 0, []
         self._stop = threading.Event()
         rng = random.Random(seed)
         self._threads = [threading.Thread(target=self._drive, args=(rng.random(),)) for _ in range(threads)]
@@ -59,14 +59,14 @@ class Load:
         self.stop()
 
     def stop(self):
-        """Stop asking; nobody is left waiting."""
+        """Stop all threads."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
-        assert not self.wrong, self.wrong[:3]
+        assert not self.unexpected, self.unexpected[:3]
 
     def more(self, n=50, seconds=60.0):
-        """Go on until so many more were taken."""
+        """Continue until `n` more rows of feedback are accepted."""
         enough = len(self.acknowledged) + n
         wait_until(lambda: len(self.acknowledged) >= enough, seconds)
 
@@ -77,37 +77,37 @@ class Load:
             while not self._stop.is_set():
                 self._visit(connection, rng)
                 if rng.random() < 0.05:
-                    connection.close()  # the next may be to another worker
+                    connection.close()  # the next connection may reach another worker
 
     def _visit(self, connection, rng):
         body = {"user": f"user {rng.randrange(self.users)}"} | ({"event": uuid4().hex} if self.keyed else {})
-        shown = self._heard(connection, "/v1/recommend", body)
+        shown = self._send(connection, "/v1/recommend", body)
         if shown is None:
             return
-        self.given.append(shown["event"])
+        self.events.append(shown["event"])
         departed = True if rng.random() < self.departing else rng.choice([None, False])
-        answer = {"event": shown["event"], "clicked": rng.random() < 0.5, "departed": departed}
-        told = self._heard(connection, "/v1/feedback", answer)
-        if told is not None and told["accepted"]:
-            self.acknowledged[shown["event"]] = (answer["clicked"], departed)
+        body = {"event": shown["event"], "clicked": rng.random() < 0.5, "departed": departed}
+        feedback = self._send(connection, "/v1/feedback", body)
+        if feedback is not None and feedback["accepted"]:
+            self.acknowledged[shown["event"]] = (body["clicked"], departed)
 
-    def _heard(self, connection, path, body):
-        """The answer, after as many tries as it takes; without ids of their own asks are not repeated."""
+    def _send(self, connection, path, body):
+        """The response, after as many attempts as it takes; requests without an event ID are not repeated."""
         while not self._stop.is_set():
             try:
                 connection.request("POST", path, json.dumps(body).encode())
-                answer = connection.getresponse()
-                text = answer.read()
+                response = connection.getresponse()
+                text = response.read()
             except (OSError, http.client.HTTPException):
                 connection.close()
                 self.lost += 1
             else:
-                self.statuses[answer.status] += 1
-                if answer.status == 200:
+                self.statuses[response.status] += 1
+                if response.status == 200:
                     return json.loads(text)
-                self.sentences.add(json.loads(text)["detail"])
-                if answer.status != 503:
-                    self.wrong.append((answer.status, text))
+                self.messages.add(json.loads(text)["detail"])
+                if response.status != 503:
+                    self.unexpected.append((response.status, text))
                     return None
             if not self.keyed:
                 return None
@@ -116,44 +116,44 @@ class Load:
 
 
 def check(address, acknowledged):
-    """All that was acknowledged is there, and what is kept of users is what their decisions and feedback tell."""
+    """Check that acknowledged feedback is stored, and that users' counts follow from decisions and feedback."""
     with closing(connect(address)) as database:
         query = "SELECT key, event, clicked, feedback.departed FROM decisions LEFT JOIN feedback USING (event)"
-        stored = {key or f"e-{event}": told for key, event, *told in database.rows(query)}
+        stored = {key or f"e-{event}": feedback for key, event, *feedback in database.rows(query)}
         names = database.rows("SELECT name FROM categories")
-        ((twice,),) = database.rows("SELECT count(*) - count(DISTINCT name) FROM users")
+        ((duplicates,),) = database.rows("SELECT count(*) - count(DISTINCT name) FROM users")
         steps = database.rows(
             "SELECT count(*) FROM users u WHERE steps <> (SELECT count(*) FROM decisions d WHERE d.number = u.number)"
         )
         counts, users = histogram(database, len(names))
         counted = dict(database.rows("SELECT name, sum(value) FROM counters GROUP BY name"))
-        ((told, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
-        ((gone,),) = database.rows("SELECT count(*) FROM departures")
-        ((came,),) = database.rows("SELECT count(*) FROM users")
-    exact = {"new_users": came, "recommendations": len(stored), "clicks": clicked, "departures": gone}
+        ((feedback, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
+        ((departures,),) = database.rows("SELECT count(*) FROM departures")
+        ((new_users,),) = database.rows("SELECT count(*) FROM users")
+    exact = {"new_users": new_users, "recommendations": len(stored), "clicks": clicked, "departures": departures}
     assert {name: int(counted.get(name, 0)) for name in exact} == exact
-    assert counted.get("feedback", 0) >= told
-    lost = [event for event, told in acknowledged.items() if event not in stored or not _agree(told, stored[event])]
-    assert not lost, f"{len(lost)} of {len(acknowledged)} were lost"
-    assert (twice, steps) == (0, [(0,)])
-    found, kept = recount(address)
-    assert found == kept
-    known = Counter(tuple(row) for row in found.values() if any(row))
+    assert counted.get("feedback", 0) >= feedback
+    lost = [event for event, row in acknowledged.items() if event not in stored or not _agree(row, stored[event])]
+    assert not lost, f"{len(lost)} of {len(acknowledged)} rows of feedback were lost"
+    assert (duplicates, steps) == (0, [(0,)])
+    recomputed, stored_counts = recount(address)
+    assert recomputed == stored_counts
+    known = Counter(tuple(row) for row in recomputed.values() if any(row))
     assert known == {tuple(row.reshape(-1).tolist()): n for row, n in zip(counts, users.tolist(), strict=True)}
 
 
-def _agree(told, stored):
-    """Whether what is stored is what was told; a no-click after the user was gone is no news, and not stored."""
+def _agree(feedback, stored):
+    """Whether stored feedback is the acknowledged one; a no-click after a departure is accepted but not stored."""
     if stored[0] is None:
-        return not told[0]
-    return told[0] == bool(stored[0]) and (told[1] is None or told[1] == stored[1])
+        return not feedback[0]
+    return feedback[0] == bool(stored[0]) and (feedback[1] is None or feedback[1] == stored[1])
 
 
 def recount(address):
-    """Settled counts of all users by the decisions and feedback alone, a slow twin of what is kept of users."""
+    """Settled counts of all users, recomputed from decisions and feedback, and the stored ones."""
     with closing(connect(address)) as database:
         names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
-        gone = {user for (user,) in database.rows("SELECT number FROM departures")}
+        departed_users = {user for (user,) in database.rows("SELECT number FROM departures")}
         steps = {}
         query = (
             "SELECT number, category, clicked, departed "
@@ -161,19 +161,19 @@ def recount(address):
         )
         for user, category, clicked, departed in database.rows(query):
             steps.setdefault(user, []).append((category, clicked, departed))
-        kept = {
+        stored = {
             number: msgspec.msgpack.decode(blob) for number, blob in database.rows("SELECT number, counts FROM users")
         }
-    found = {}
-    for user, done in steps.items():
+    recomputed = {}
+    for user, visit in steps.items():
         counts = np.zeros((len(names), 4), int)
-        for i, (category, clicked, departed) in enumerate(done):
-            last = i == len(done) - 1
-            if clicked is None and user not in gone and last:
+        for i, (category, clicked, departed) in enumerate(visit):
+            last = i == len(visit) - 1
+            if clicked is None and user not in departed_users and last:
                 continue  # still open
             if not last or departed == 0:
                 counts[category, 0 if clicked else 1] += 1
-            elif user in gone:
+            elif user in departed_users:
                 counts[category, 3 if clicked else 2] += 1
-        found[user] = counts.reshape(-1).tolist()
-    return found, {user: (list(row) + [0] * 4 * len(names))[: 4 * len(names)] for user, row in kept.items()}
+        recomputed[user] = counts.reshape(-1).tolist()
+    return recomputed, {user: (list(row) + [0] * 4 * len(names))[: 4 * len(names)] for user, row in stored.items()}

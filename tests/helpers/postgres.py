@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: Debian's, with data and socket in a folder of its own."""
+"""A PostgreSQL server for tests, with data and socket in a temporary folder."""
 
 import getpass
 import glob
@@ -21,14 +21,14 @@ MISSING = "PostgreSQL is not installed (Debian: postgresql)"
 
 
 def binaries():
-    """The folder with the programs of PostgreSQL, None if it is not installed."""
+    """The folder of the PostgreSQL programs, None if it is not installed."""
     found = shutil.which("initdb")
     folders = [Path(found).parent] if found else [Path(path) for path in glob.glob("/usr/lib/postgresql/*/bin")]
     return max(folders, default=None)
 
 
 class Postgres:
-    """A server that can be stopped, killed and started again; not as root, which it refuses."""
+    """A server that can be stopped, killed and restarted; it runs as another user because PostgreSQL refuses root."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="pg"))
@@ -73,8 +73,8 @@ class Postgres:
         return self.address(f"d{self.made}")
 
     def kill(self):
-        """As when the power fails: the server and all of its processes at once."""
-        self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        """Kill the server and all of its processes at once, as a power failure would."""
+        self.process.send_signal(signal.SIGSTOP)  # so that it starts no new ones
         found = children(self.process.pid)
         for pid in (self.process.pid, *found):
             os.kill(pid, signal.SIGKILL)
@@ -91,7 +91,7 @@ class Postgres:
 
 @contextmanager
 def running():
-    """A server for as long as it is needed; without one, what needs it is skipped."""
+    """Run a server; tests that need it are skipped if PostgreSQL is not installed."""
     if binaries() is None:
         pytest.skip(MISSING)
     server = Postgres()

@@ -1,4 +1,4 @@
-"""Real servers for tests: `departing serve` in a process of its own, on a port of its own."""
+"""Servers for tests: `departing serve` as a child process on a free port."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def free_port():
 
 
 def children(pid):
-    """The processes that a process has started and that are there still."""
+    """Running child processes of a process."""
     with suppress(OSError):
         threads = Path(f"/proc/{pid}/task").iterdir()
         return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
@@ -29,20 +29,20 @@ def children(pid):
 
 
 def descendants(pid):
-    """Those, and theirs."""
+    """Children of a process, and their descendants."""
     found = children(pid)
     return found + [one for child in found for one in descendants(child)]
 
 
 def command_of(pid):
-    """How a process was called; nothing if it is gone."""
+    """The command line of a process, empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     return ""
 
 
 class Running:
-    """A server that can be stopped, killed and started again on the same store."""
+    """A server that can be stopped, killed and restarted on the same store."""
 
     def __init__(self, folder, *options, environment=None, store=None):
         self.folder, self.options, self.environment = folder, options, environment or {}
@@ -66,10 +66,10 @@ class Running:
                 if trial.connect_ex(("127.0.0.1", self.port)) == 0:
                     return self
             time.sleep(0.05)
-        raise AssertionError("it does not listen")
+        raise AssertionError("the server does not listen")
 
     def kill(self):
-        """As when the power fails: the server and all of its processes at once."""
+        """Kill the server and all of its processes at once, as a power failure would."""
         for pid in (self.process.pid, *descendants(self.process.pid)):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ class Running:
         assert self.process.wait(20) == 0
 
     def listeners(self):
-        """How many processes listen on the port."""
+        """The number of processes that listen on the port."""
         rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return sum(row[1].endswith(f":{self.port:04X}") and row[3] == "0A" for row in rows)
 

@@ -1,4 +1,4 @@
-"""A real server: what the API promises, through crashes too."""
+"""A real server: behaviour of the HTTP API from end to end."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ def server(tmp_path_factory):
         yield running
 
 
-def test_asking_answering_and_asking_again(server):
+def test_recommend_feedback_and_recommend_again(server):
     with server.client() as client:
         first = client.recommend("ann")
         assert first["category"] in ("news", "sports", "music")
@@ -41,7 +41,7 @@ def test_asking_answering_and_asking_again(server):
         assert client.user("ann")["departed"]
 
 
-def test_the_same_ask_gives_the_same_answer(server):
+def test_a_repeated_request_gets_the_same_response(server):
     body = json.dumps({"user": "bob", "event": "mine-1"}).encode()
     assert request(server, "/v1/recommend", body) == request(server, "/v1/recommend", body)
     other = json.dumps({"user": "eve", "event": "mine-1"}).encode()
@@ -50,26 +50,26 @@ def test_the_same_ask_gives_the_same_answer(server):
     assert b"already used for another user" in text
 
 
-def test_many_threads_answer_one_event_and_one_wins(server):
+def test_of_conflicting_feedback_at_once_one_wins(server):
     with server.client() as client:
         event = client.recommend("carl")["event"]
-    told = []
+    results = []
 
-    def tell(clicked):
+    def send(clicked):
         with server.client() as own:
-            told.append((clicked, own.feedback(event, clicked)["accepted"]))
+            results.append((clicked, own.feedback(event, clicked)["accepted"]))
 
-    threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
+    threads = [threading.Thread(target=send, args=(i % 2 == 0,)) for i in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    won = {clicked for clicked, taken in told if taken}
+    won = {clicked for clicked, taken in results if taken}
     assert len(won) == 1
-    assert sum(taken for _, taken in told) == 8
+    assert sum(taken for _, taken in results) == 8
 
 
-def test_categories_come_and_go_while_it_runs(tmp_path):
+def test_categories_are_added_and_retired_while_serving(tmp_path):
     with serving(tmp_path, "--learn", "--explore", "1", *CATEGORIES) as server, server.client() as client:
         client.call("POST", "/v1/categories", {"name": "golf"})
         assert {client.recommend(f"u{i}")["category"] for i in range(100)} == {"news", "sports", "music", "golf"}
@@ -83,25 +83,25 @@ def test_categories_come_and_go_while_it_runs(tmp_path):
             client.call("POST", "/v1/categories/retire", {"name": "news"})
 
 
-def test_people_are_forgotten_and_their_counts_stay(tmp_path):
+def test_a_forgotten_user_leaves_counts_but_no_name(tmp_path):
     with serving(tmp_path, "--learn", *CATEGORIES) as server, server.client() as client:
         event = client.recommend("secret name")["event"]
         client.feedback(event, True, departed=True)
         for _ in range(3):
-            client.recommend("secret name 2")  # and never an answer
+            client.recommend("secret name 2")  # without feedback
         assert client.forget("secret name")
         assert client.forget("secret name 2")
         with pytest.raises(dp.InputError, match="no such user"):
             client.user("secret name")
         server.stop()
-        found, kept = recount(server.store)
-        assert found == kept
-        assert sum(map(sum, kept.values())) == 3
+        recomputed, stored = recount(server.store)
+        assert recomputed == stored
+        assert sum(map(sum, stored.values())) == 3
         for file in tmp_path.glob("store*"):
             assert b"secret name" not in file.read_bytes()
 
 
-def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
+def test_the_log_of_a_served_plan_supports_off_policy_evaluation(tmp_path):
     site = magazine()
     site.save(tmp_path / "site.toml")
     with serving(tmp_path, "--instance", tmp_path / "site.toml", "--explore", "0.3", "--seed", "1") as server:
@@ -114,12 +114,13 @@ def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
             assert explained["expected_remaining_clicks"] == pytest.approx(dp.plan(site).value, abs=1e-4)
             for i in range(150):
                 visit(client, site, f"user {i}", rng)
-        for form in ("jsonl", "parquet"):
-            status, text = request(server, f"/v1/log?format={form}")
+        for log_format in ("jsonl", "parquet"):
+            status, text = request(server, f"/v1/log?format={log_format}")
             assert status == 200
-            (tmp_path / f"log.{form}").write_bytes(text)
+            (tmp_path / f"log.{log_format}").write_bytes(text)
         logs = [
-            dp.read_log(tmp_path / f"log.{form}", categories=list(site.categories)) for form in ("jsonl", "parquet")
+            dp.read_log(tmp_path / f"log.{log_format}", categories=list(site.categories))
+            for log_format in ("jsonl", "parquet")
         ]
         assert (logs[0].counts == logs[1].counts).all()
         assert logs[0].users == 150
@@ -133,18 +134,18 @@ def test_a_plan_is_served_and_the_log_can_be_read_and_valued(tmp_path):
 
 
 def visit(client, site, name, rng):
-    """A user of the instance from the first step to the last."""
-    kind = rng.choice(site.n_types, p=site.prior)
+    """Simulate a user of the instance from the first step to the departure."""
+    user_type = rng.choice(site.n_types, p=site.prior)
     while True:
         shown = client.recommend(name)
-        chances = site.outcome_probabilities[site.category_index(shown["category"]), :, kind]
-        outcome = rng.choice(4, p=chances / chances.sum())
+        probabilities = site.outcome_probabilities[site.category_index(shown["category"]), :, user_type]
+        outcome = rng.choice(4, p=probabilities / probabilities.sum())
         client.feedback(shown["event"], outcome in (0, 3), departed=bool(outcome >= 2))
         if outcome >= 2:
             return
 
 
-def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
+def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
     with (
         serving(tmp_path, "--learn", "--inactive-after", "3 seconds", *CATEGORIES) as server,
         server.client() as client,
@@ -154,7 +155,7 @@ def test_silence_is_a_departure_after_the_span_and_not_before(tmp_path):
         server.start()
         assert not client.user("ann")["departed"]
         wait_until(lambda: client.user("ann")["departed"])
-        client.recommend("ann")  # a new life
+        client.recommend("ann")  # the user returns
         assert not client.user("ann")["departed"]
         assert b"departing_returned_users_total 1" in request(server, "/metrics")[1]
 

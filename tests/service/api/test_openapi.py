@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from departing.service.api.messages import ProblemCode
-from helpers.load import LONG, ask
+from helpers.load import LONG, request
 from helpers.servers import serving
 
 KEYS = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
@@ -39,7 +39,7 @@ def server(tmp_path_factory):
 
 
 def operations(server):
-    status, document = ask(server.port, "GET", "/openapi.json")
+    status, document = request(server.port, "GET", "/openapi.json")
     assert status == 200
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=server.url)
@@ -75,7 +75,7 @@ def test_invalid_requests_are_rejected_as_documented(server):
 
 
 def test_a_path_accepts_only_the_documented_methods(server):
-    _, document = ask(server.port, "GET", "/openapi.json")
+    _, document = request(server.port, "GET", "/openapi.json")
     for path, methods in document["paths"].items():
         with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
             connection.request("PUT", path.replace("{user}", "ann"), b"{}")
@@ -86,7 +86,7 @@ def test_a_path_accepts_only_the_documented_methods(server):
 
 
 def test_the_document_has_every_message_an_operation_id_and_a_tag(server):
-    _, document = ask(server.port, "GET", "/openapi.json")
+    _, document = request(server.port, "GET", "/openapi.json")
     assert document["openapi"] == "3.1.0"
     text = json.dumps(document)
     for schema in document["components"]["schemas"]:

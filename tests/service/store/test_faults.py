@@ -1,4 +1,4 @@
-"""What is acknowledged is kept, whatever is killed, full, torn or set wrong; DEPARTING_LONG=1 for many times more."""
+"""Acknowledged feedback survives kills, full disks, torn files and clock changes (DEPARTING_LONG=1: more rounds)."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store.connection import connect
 from helpers import postgres as pg
-from helpers.load import LONG, Load, ask, check, kind, wait_until
+from helpers.load import LONG, Load, check, kind, request, wait_until
 from helpers.servers import Running, children, command_of, serving
 
 LEARN = ("--learn", "--types", "1", "--categories", "news,sports,music")
@@ -29,15 +29,15 @@ YEAR = 365 * 86400.0
 
 
 @pytest.fixture
-def own_postgres():
-    """A PostgreSQL that may be killed."""
+def killable_postgres():
+    """A PostgreSQL server that the test may kill."""
     with pg.running() as server:
         yield server
 
 
 @pytest.fixture
 def plan(tmp_path):
-    """The options to serve a plan, without a trainer."""
+    """Options to serve a plan without a trainer."""
     magazine().save(tmp_path / "site.toml")
     return "--instance", tmp_path / "site.toml"
 
@@ -49,29 +49,29 @@ def backup(store, target):
     )
 
 
-def found(server, what):
-    """The processes that a server has started for this."""
-    return [pid for pid in children(server.process.pid) if what in command_of(pid)]
+def processes(server, command):
+    """The child processes of a server whose command contains this text."""
+    return [pid for pid in children(server.process.pid) if command in command_of(pid)]
 
 
 def healthy(server):
-    return ask(server.port, "GET", "/health") == (200, {"ok": True})
+    return request(server.port, "GET", "/health") == (200, {"ok": True})
 
 
-def refuses(server, words):
-    """Whether all calls that need the store are refused with a sentence."""
-    status, told = ask(server.port, "POST", "/v1/recommend", {"user": "somebody"})
+def rejects(server, message):
+    """Whether all calls that need the store are rejected with this message."""
+    status, body = request(server.port, "POST", "/v1/recommend", {"user": "somebody"})
     if status != 503:
         return False
-    assert words in told["detail"]
-    status, told = ask(server.port, "GET", "/health")
-    assert (status, told["ok"]) == (503, False)
-    assert words in told["reason"]
-    assert ask(server.port, "GET", "/ready")[0] == 503
+    assert message in body["detail"]
+    status, body = request(server.port, "GET", "/health")
+    assert (status, body["ok"]) == (503, False)
+    assert message in body["reason"]
+    assert request(server.port, "GET", "/ready")[0] == 503
     return True
 
 
-def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, address):
+def test_no_acknowledged_feedback_is_lost_by_kills(tmp_path, address):
     with serving(tmp_path, *LEARN, store=address) as server, Load(server) as load:
         for _ in range(KILLS):
             load.more(random.randrange(10, 100))
@@ -84,15 +84,15 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path, addre
     print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} feedback acknowledged and all of them kept")
 
 
-def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, postgres):
+def test_a_killed_worker_is_restarted_without_loss(tmp_path, postgres):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
         for kill in range(FEW - 1):
             wait_until(lambda: server.listeners() == 2)
             load.more(200)
-            victim = found(server, " serve ")[kill % 2]
+            victim = processes(server, " serve ")[kill % 2]
             os.kill(victim, signal.SIGKILL)
-            wait_until(lambda victim=victim: victim not in found(server, " serve "))
+            wait_until(lambda victim=victim: victim not in processes(server, " serve "))
             load.more()
         wait_until(lambda: server.listeners() == 2)
         load.more(200)
@@ -103,7 +103,7 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path, 
         assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
 
 
-def test_workers_stop_when_who_started_them_is_killed(tmp_path, postgres):
+def test_workers_stop_when_their_supervisor_is_killed(tmp_path, postgres):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
         wait_until(lambda: server.listeners() == 2)
@@ -119,74 +119,74 @@ def test_workers_stop_when_who_started_them_is_killed(tmp_path, postgres):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_of_contradicting_answers_one_wins(tmp_path, postgres, workers):
+def test_of_conflicting_feedback_one_wins(tmp_path, postgres, workers):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", str(workers), store=address) as server:
         wait_until(lambda: server.listeners() == workers)
         for round_ in range(5):
-            event = ask(server.port, "POST", "/v1/recommend", {"user": f"carl {round_}"})[1]["event"]
-            told, together = [], threading.Barrier(16)
+            event = request(server.port, "POST", "/v1/recommend", {"user": f"carl {round_}"})[1]["event"]
+            results, together = [], threading.Barrier(16)
 
-            def tell(clicked, event=event, told=told, together=together):
+            def send(clicked, event=event, results=results, together=together):
                 together.wait()
-                status, answer = ask(server.port, "POST", "/v1/feedback", {"event": event, "clicked": clicked})
-                told.append((clicked, status, answer["accepted"]))
+                status, body = request(server.port, "POST", "/v1/feedback", {"event": event, "clicked": clicked})
+                results.append((clicked, status, body["accepted"]))
 
-            threads = [threading.Thread(target=tell, args=(i % 2 == 0,)) for i in range(16)]
+            threads = [threading.Thread(target=send, args=(i % 2 == 0,)) for i in range(16)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            assert {status for _, status, _ in told} == {200}
-            assert len({clicked for clicked, _, taken in told if taken}) == 1
-            assert sum(taken for _, _, taken in told) == 8
+            assert {status for _, status, _ in results} == {200}
+            assert len({clicked for clicked, _, taken in results if taken}) == 1
+            assert sum(taken for _, _, taken in results) == 8
         server.stop()
     check(address, {})
 
 
-def test_a_trainer_that_is_killed_is_followed_by_another(tmp_path):
+def test_a_killed_trainer_is_restarted(tmp_path):
     with serving(tmp_path, *LEARN) as server, Load(server, users=1000, departing=0.7) as load:
 
         def published():
-            return len(ask(server.port, "GET", "/v1/policies")[1]["versions"])
+            return len(request(server.port, "GET", "/v1/policies")[1]["versions"])
 
         wait_until(lambda: published() > 1, 60)
-        (victim,) = found(server, "departing.service.workers.trainer")
+        (victim,) = processes(server, "departing.service.workers.trainer")
         os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: victim not in found(server, "departing.service.workers.trainer"))
+        wait_until(lambda: victim not in processes(server, "departing.service.workers.trainer"))
         before = published()
         load.more()
-        wait_until(lambda: found(server, "departing.service.workers.trainer"))
+        wait_until(lambda: processes(server, "departing.service.workers.trainer"))
         wait_until(lambda: published() > before, 60)
         load.stop()
         server.stop()
     check(server.store, load.acknowledged)
 
 
-def test_it_waits_for_a_database_that_was_killed(tmp_path, plan, own_postgres):
-    address = own_postgres.new()
+def test_the_service_recovers_from_a_killed_database(tmp_path, plan, killable_postgres):
+    address = killable_postgres.new()
     with serving(tmp_path, *plan, store=address) as server, Load(server) as load:
         for _ in range(FEW):
             load.more(100)
-            own_postgres.kill()
-            wait_until(lambda: refuses(server, "The store "))
-            own_postgres.start()
+            killable_postgres.kill()
+            wait_until(lambda: rejects(server, "The store "))
+            killable_postgres.start()
             wait_until(lambda: healthy(server))
             load.more()
         load.stop()
         server.stop()
         check(address, load.acknowledged)
     assert load.statuses[503]
-    assert all(sentence.startswith("The store ") and sentence.endswith(".") for sentence in load.sentences)
+    assert all(message.startswith("The store ") and message.endswith(".") for message in load.messages)
 
 
-def test_it_waits_for_room_on_a_full_disk(tmp_path, plan):
+def test_the_service_recovers_from_a_full_disk(tmp_path, plan):
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     with serving(tmp_path, *plan) as server, Load(server) as load:
         for _ in range(FEW):
             load.more(100)
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
-            wait_until(lambda: refuses(server, "The store cannot be written"))
+            wait_until(lambda: rejects(server, "The store cannot be written"))
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
             wait_until(lambda: healthy(server))
             load.more()
@@ -198,7 +198,7 @@ def test_it_waits_for_room_on_a_full_disk(tmp_path, plan):
 
 @pytest.mark.parametrize("damage", ["cut", "scribbled over"])
 @pytest.mark.parametrize("size", [7, 1000, 50_000])
-def test_a_log_with_a_torn_end_loses_the_end_only(tmp_path, plan, damage, size):
+def test_a_torn_write_ahead_log_loses_only_its_end(tmp_path, plan, damage, size):
     with serving(tmp_path, *plan) as server:
         with Load(server, keyed=False) as load:
             load.more(200)
@@ -211,21 +211,21 @@ def test_a_log_with_a_torn_end_loses_the_end_only(tmp_path, plan, damage, size):
         with Load(server, keyed=False) as again:
             again.more(20)
         server.stop()
-    assert len({*load.given, *again.given}) == len(load.given) + len(again.given)
+    assert len({*load.events, *again.events}) == len(load.events) + len(again.events)
     check(server.store, again.acknowledged)
-    kept = dict(list(load.acknowledged.items())[:50])  # which were on disk long before the end
+    kept = dict(list(load.acknowledged.items())[:50])  # on disk long before the end
     check(server.store, kept)
 
 
-def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
-    wall, steady = [1e9], [0.0]
+def test_changes_of_the_system_time_make_no_user_inactive(tmp_path):
+    wall, monotonic = [1e9], [0.0]
 
-    def later(seconds, set_by=0.0):
-        steady[0] += seconds
-        wall[0] += seconds + set_by
+    def later(seconds, adjustment=0.0):
+        monotonic[0] += seconds
+        wall[0] += seconds + adjustment
 
     service = open_service(str(tmp_path / "s.sqlite"), ["news", "sports"], None, Settings(inactive_after=60.0), 1)
-    service.clock = Clock(lambda: wall[0], lambda: steady[0])
+    service.clock = Clock(lambda: wall[0], lambda: monotonic[0])
 
     async def sweep():
         await service.flush()
@@ -233,8 +233,8 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
 
     with closing(service.store):
         event = asyncio.run(service.recommend(m.RecommendRequest("ann"))).event
-        for set_by in (YEAR, 0.0, -2 * YEAR, YEAR):
-            later(10, set_by)
+        for adjustment in (YEAR, 0.0, -2 * YEAR, YEAR):
+            later(10, adjustment)
             assert asyncio.run(sweep()) == 0
             assert not asyncio.run(service.user_state("ann")).departed
         later(10)
@@ -243,12 +243,12 @@ def test_a_clock_that_is_set_makes_nobody_silent(tmp_path):
         later(59)
         assert asyncio.run(sweep()) == 0
         later(2)
-        assert asyncio.run(sweep()) == 2  # who were silent for a minute, by all clocks
+        assert asyncio.run(sweep()) == 2  # inactive for a minute, by any clock
         assert asyncio.run(service.user_state("ann")).departed
     check(tmp_path / "s.sqlite", {event: (True, None)})
 
 
-def test_a_copy_that_is_made_under_load_has_all_that_was_acknowledged_before(tmp_path):
+def test_a_backup_under_load_has_all_feedback_acknowledged_before(tmp_path):
     with serving(tmp_path, *LEARN) as server, Load(server) as load:
         for number in range(FEW):
             load.more(100)
@@ -258,7 +258,7 @@ def test_a_copy_that_is_made_under_load_has_all_that_was_acknowledged_before(tmp
             check(copy, before)
         refused = backup(server.store, copy)
         assert refused.returncode == 2
-        assert "exists; a copy goes to a new file." in refused.stderr
+        assert "exists; expected the name of a new file." in refused.stderr
     (tmp_path / "other").mkdir()
     with serving(tmp_path / "other", *LEARN, store=copy) as again, Load(again) as more:
         more.more()
@@ -268,14 +268,14 @@ def test_a_copy_that_is_made_under_load_has_all_that_was_acknowledged_before(tmp
 
 
 @pytest.mark.parametrize(
-    ("content", "target", "words"),
+    ("content", "target", "message"),
     [
         (b"no database at all, but text", "copy.sqlite", "file is not a database"),
         (b"", "copy.sqlite", "it is empty"),
         (None, "nowhere/copy.sqlite", "Cannot write"),
     ],
 )
-def test_what_cannot_be_copied_is_told_in_one_sentence(tmp_path, content, target, words):
+def test_a_backup_that_fails_is_reported_in_one_sentence(tmp_path, content, target, message):
     store = tmp_path / "store.sqlite"
     if content is None:
         open_service(str(store), ["news", "sports"], None, Settings()).store.close()
@@ -284,14 +284,14 @@ def test_what_cannot_be_copied_is_told_in_one_sentence(tmp_path, content, target
     files = sorted(tmp_path.iterdir())
     made = backup(store, tmp_path / target)
     assert made.returncode == 2
-    assert words in made.stderr
+    assert message in made.stderr
     assert "Traceback" not in made.stderr
     assert sorted(tmp_path.iterdir()) == files
     assert content is None or store.read_bytes() == content
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_lost_when_it_is_stopped(tmp_path, request, workers):
+def test_no_acknowledged_feedback_is_lost_by_stopping(tmp_path, request, workers):
     store = tmp_path / "store.sqlite" if workers == 1 else request.getfixturevalue("postgres").new()
     server = Running(tmp_path, *LEARN, "--workers", str(workers), store=store)
     acknowledged = {}

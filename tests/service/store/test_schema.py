@@ -1,4 +1,4 @@
-"""Stores as earlier releases wrote them: opened, all is known, and nothing is changed if that fails."""
+"""Migration of stores with earlier schemas: complete, or not at all."""
 
 import asyncio
 import json
@@ -12,9 +12,11 @@ import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service.api import messages as m
+from departing.service.dashboard import DashboardReader
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store import queries, schema
+from departing.service.store.connection import connect, is_postgres
 from departing.service.store.training import TrainingStore
 from departing.service.workers.shadow import ShadowReporter
 from departing.service.workers.trainer import Trainer
@@ -41,11 +43,11 @@ CREATE TABLE policies (
 );
 CREATE TABLE allotments (place INTEGER PRIMARY KEY, version INTEGER NOT NULL, users INTEGER NOT NULL);
 """
-# name, version, settled counts, open steps, steps, the latest event, when seen, departed; not who they were before
+# name, version, settled counts, open steps, number of steps, latest event, last seen, departed
 ANN = ("ann", 0, [2, 1, 0, 0, 0, 0, 0, 1], [], 4, 4, 104.0, True)
 BOB = ("bob", 1, [0, 1], [[6, 2, None, None], [7, 2, True, None]], 3, 7, 107.0, False)
 EVE = ("eve", 0, [], [[8, 1, None, None]], 1, 8, 108.0, False)
-DECISIONS = [  # event, key, user, time, category, propensity, version, what we would have shown
+DECISIONS = [  # event, key, user, time, category, propensity, version, the policy's own choice
     *((1, "ann 1", 0, 101.0, 0, 0.9, 0, 0), (2, None, 0, 102.0, 0, 0.9, 0, 0), (3, None, 0, 103.0, 0, 0.1, 0, 2)),
     *((4, None, 0, 104.0, 1, 0.9, 0, 1), (5, None, 1, 105.0, 0, 0.9, 1, 0), (6, None, 1, 106.0, 2, 0.9, 1, 2)),
     *((7, "bob 7", 1, 107.0, 2, 0.9, 1, 2), (8, None, 2, 108.0, 1, None, 0, 2)),
@@ -55,7 +57,7 @@ ANSWERS = [(1, 101.5, 1, None), (2, 102.5, 1, 0), (4, 104.5, 1, 1), (5, 105.5, 0
 
 @pytest.fixture
 def old(tmp_path):
-    """A file of schema 1, with two users who are here and one who departed."""
+    """A file with schema 1, with two active users and one who departed."""
     path, site = tmp_path / "old.sqlite", magazine()
     document = json.dumps(policy_to_dict(dp.Fixed(2)) | {"categories_known": 3})
     about = {"words": "always music", "lower": 1.0, "upper": 9.0, "instance": site.to_dict()}
@@ -66,10 +68,8 @@ def old(tmp_path):
         store.executemany("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", enumerate(site.categories))
         for number, (name, version, counts, *rest) in enumerate((ANN, BOB, EVE)):
             state = msgspec.msgpack.encode([number, name, version, counts, *rest])
-            learned = (
-                [0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0] if name == "bob" else counts
-            )  # with the step without an answer
-            row = (number, name, state, msgspec.msgpack.encode(learned), int(rest[-1]), rest[-2])
+            settled = [0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0] if name == "bob" else counts  # and one missing feedback
+            row = (number, name, state, msgspec.msgpack.encode(settled), int(rest[-1]), rest[-2])
             store.execute("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?)", row)
         store.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", DECISIONS)
         store.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", ANSWERS)
@@ -90,11 +90,11 @@ def run(call):
     return asyncio.run(call)
 
 
-def test_a_store_of_an_earlier_release_is_taken_over(old):
+def test_a_store_with_schema_1_is_migrated(old):
     service = open_service(str(old), [], None, Settings(explore=0.0), seed=1)
     with closing(service.store):
-        found = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
-        assert found == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
+        users = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
+        assert users == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
         assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
         assert service.store.active_users == 2
         ann, bob = run(service.user_state("ann")), run(service.user_state("bob"))
@@ -103,7 +103,7 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
             m.OutcomeCounts(2, 1, 0, 0),
             m.OutcomeCounts(0, 0, 0, 1),
         )
-        assert [past.event for past in bob.history] == ["bob 7", "e-6", "e-5"]
+        assert [event.event for event in bob.history] == ["bob 7", "e-6", "e-5"]
         assert bob.counts["music"] == m.OutcomeCounts(1, 1, 0, 0)
         assert [row.source for row in run(service.policies()).versions] == ["learned", "instance"]
         assert run(service.policy()).version == 1
@@ -112,12 +112,11 @@ def test_a_store_of_an_earlier_release_is_taken_over(old):
         assert Trainer(training, types=3).given_instance() == magazine()
 
 
-def test_it_goes_on_where_it_was(old):
+def test_a_migrated_service_continues_where_it_stopped(old):
     service = open_service(str(old), [], magazine(), Settings(explore=0.0), seed=1)
     with closing(service.store):
-        assert (
-            run(service.recommend(m.RecommendRequest("ann", event="ann 1"))).category == "news"
-        )  # as it was answered then
+        repeated = run(service.recommend(m.RecommendRequest("ann", event="ann 1")))
+        assert repeated.category == "news"
         assert run(service.feedback([m.Feedback("e-6", True), m.Feedback("bob 7", True, True)]))[0].accepted
         assert not run(service.feedback([m.Feedback("e-5", True)]))[0].accepted
         assert run(service.user_state("bob")).departed
@@ -125,24 +124,24 @@ def test_it_goes_on_where_it_was(old):
         assert [row.event for row in shown] == ["e-1000", "e-1001", "e-1002"]
         assert [row.version for row in shown] == [1, 0, 1]
         assert service.store.active_users == 3
-    told = {
+    acknowledged = {
         "ann 1": (True, None),
         "e-2": (True, False),
         "e-4": (True, True),
         "e-6": (True, None),
         "bob 7": (True, True),
     }
-    check(old, told)
+    check(old, acknowledged)
     with closing(open_service(str(old), [], None, Settings(), seed=1).store) as store:
         assert store.rows(queries.SETTING, "schema") == [(str(schema.SCHEMA),)]
 
 
-def test_it_is_unchanged_if_that_fails_in_the_middle(old, monkeypatch):
-    before, seen = dump(old), []
+def test_a_migration_that_fails_leaves_the_file_unchanged(old, monkeypatch):
+    before, states = dump(old), []
 
     def full(state):
-        seen.append(state)
-        if len(seen) == 2:
+        states.append(state)
+        if len(states) == 2:
             raise sqlite3.OperationalError("database or disk is full")
         return 0, 0, 0
 
@@ -153,3 +152,96 @@ def test_it_is_unchanged_if_that_fails_in_the_middle(old, monkeypatch):
     assert dump(old) == before
     open_service(str(old), [], None, Settings()).store.close()
     check(old, {})
+
+
+TABLES_2 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE categories (
+    category {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, added {real} NOT NULL, retired {real}
+);
+CREATE TABLE users (
+    number {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, state {bytes} NOT NULL, counts {bytes} NOT NULL,
+    departed {int} NOT NULL, seen {real} NOT NULL, version {int} NOT NULL DEFAULT 0, clicks {int} NOT NULL DEFAULT 0,
+    steps {int} NOT NULL DEFAULT 0
+);
+CREATE INDEX users_here ON users (seen) WHERE departed = 0;
+CREATE TABLE decisions (
+    event {int} PRIMARY KEY, key TEXT, number {int} NOT NULL, time {real} NOT NULL, category {int} NOT NULL,
+    propensity {real}, version {int} NOT NULL, ours {int} NOT NULL, shadow {int} NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX decisions_key ON decisions (key) WHERE key IS NOT NULL;
+CREATE INDEX decisions_user ON decisions (number);
+CREATE INDEX decisions_shadow ON decisions (event) WHERE shadow = 1;
+CREATE TABLE answers (event {int} PRIMARY KEY, time {real} NOT NULL, clicked {int} NOT NULL, departed {int});
+CREATE TABLE departures (number {int} PRIMARY KEY, time {real} NOT NULL, why TEXT NOT NULL);
+CREATE INDEX departures_time ON departures (time);
+CREATE TABLE policies (version {int} PRIMARY KEY, made {real} NOT NULL, document TEXT NOT NULL, about TEXT NOT NULL);
+CREATE TABLE allotments (place {int} PRIMARY KEY, version {int} NOT NULL, users {int} NOT NULL);
+CREATE TABLE counters (worker TEXT, name TEXT, value {int} NOT NULL, PRIMARY KEY (worker, name));
+INSERT INTO meta VALUES ('schema', '2')
+"""
+SEQUENCES_2 = "; CREATE SEQUENCE events START 9; CREATE SEQUENCE numbers MINVALUE 0 START 3"
+
+
+@pytest.fixture
+def schema_2(address):
+    """A store with schema 2, with two departed users and an active one."""
+    with closing(connect(address)) as database, database.transaction():
+        postgres = is_postgres(address)
+        types = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
+        types = types if postgres else {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
+        for statement in (TABLES_2 + SEQUENCES_2 * postgres).format(**types).split(";"):
+            database.rows(statement)
+        for category, name in enumerate(magazine().categories):
+            database.rows("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", category, name)
+        for number, (name, version, counts, *rest) in enumerate((ANN, BOB, EVE)):
+            departed = name != "eve"
+            state = msgspec.msgpack.encode([number, name, version, counts, [], *rest[1:4], departed])
+            row = (number, name, state, msgspec.msgpack.encode(counts), int(departed), rest[3], version, 3, rest[1])
+            database.rows("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
+        for decision in DECISIONS:
+            database.rows(
+                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *decision, int(decision[0] == 8)
+            )
+        for answer in ANSWERS:
+            database.rows("INSERT INTO answers VALUES (?, ?, ?, ?)", *answer)
+        database.rows("INSERT INTO departures VALUES (0, 104.5, 'told')")
+        database.rows("INSERT INTO departures VALUES (1, 110.0, 'silent')")
+        about = {"words": "always music", "lower": 1.0, "upper": 9.0, "loss": 0.5, "arrived": 3}
+        document = json.dumps(policy_to_dict(dp.Fixed(2)) | {"categories_known": 3})
+        for version, source in enumerate(("the instance", "tried to find out", "the best by now")):
+            details = json.dumps(about | {"source": source, "instance": magazine().to_dict()})
+            database.rows("INSERT INTO policies VALUES (?, 100.0, ?, ?)", version, document, details)
+        database.rows("INSERT INTO allotments VALUES (0, 2, 0)")
+        counters = {"arrived": 3, "answered": 5, "refused_contradiction": 2, "problems_422": 1}
+        for name, value in counters.items():
+            database.rows("INSERT INTO counters VALUES ('one', ?, ?)", name, value)
+        database.rows("INSERT INTO meta VALUES ('learner', '{}')")
+        database.rows("INSERT INTO meta VALUES ('instance', ?)", json.dumps(magazine().to_dict()))
+    return address
+
+
+def test_a_store_with_schema_2_is_migrated(schema_2):
+    service = open_service(schema_2, [], None, Settings(explore=0.0), seed=1)
+    with closing(service.store), closing(TrainingStore(schema_2)) as training:
+        totals = {
+            "new_users": 3,
+            "feedback": 5,
+            "rejected_feedback_conflicting_feedback": 2,
+            "problems_422": 1,
+        }
+        assert run(service.totals()) == totals
+        assert service.store.active_users == 1
+        versions = run(service.policies()).versions
+        assert [row.source for row in versions] == ["learned", "exploration", "instance"]
+        assert {row.description for row in versions} == {"always music"}
+        figures = run(DashboardReader(service).read())
+        assert (figures.learning_curve[0].users, figures.learning_curve[0].expected_regret) == (3, 0.5)
+        with service.store.read() as snapshot:
+            assert snapshot.rows("SELECT cause FROM departures ORDER BY number") == [("reported",), ("inactive",)]
+        assert run(ShadowReporter(service).report()).decisions == 1
+        assert run(service.user_state("ann")).history[0].departed is True
+        assert run(service.recommend(m.RecommendRequest("new"))).version == 2
+        trainer = Trainer(training, types=3)
+        assert trainer.learner is None  # it is rebuilt from the counts
+        assert trainer.given_instance() == magazine()
