@@ -120,9 +120,9 @@ class TestUniform:
         for seed in range(50):
             learner = Uniform(3, seed)
             learner.arrived = 10**5
-            dealt = learner._block()
-            assert sum(n for _, n in dealt) == 1000
-            assert len(dealt) <= 4
+            assigned = learner._block()
+            assert sum(n for _, n in assigned) == 1000
+            assert len(assigned) <= 4
 
 
 class TestThompson:
@@ -155,9 +155,9 @@ class TestThompson:
             return learner._block()
 
         best = after(Thompson(2, seed=9), seen).sample_values(500).argmax(axis=1)
-        dealt = block(500)
+        assigned = block(500)
         for a in range(2):
-            assert sum(n for policy, n in dealt if policy == dp.Fixed(a)) == (best == a).sum()
+            assert sum(n for policy, n in assigned if policy == dp.Fixed(a)) == (best == a).sum()
         large = block(10**9)
         assert sum(n for _, n in large) == 10**9
         first = sum(n for policy, n in large if policy == dp.Fixed(0))

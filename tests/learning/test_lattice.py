@@ -98,10 +98,10 @@ def slow_values(learner):
                 after.append(value(tuple(child)) if went else below)
             least, most, depart, last = (bound[i, a] for bound in bounds)
             clicked, stayed = 1 + (1 - last) * after[0], (1 - depart) * after[1]
-            hopes = [p * clicked + (1 - p) * stayed for p in (least, min(most, go))]
-            hope = min(max(hopes), limit)
-            if hope > best:
-                best, chosen = hope, a
+            values_of_a = [p * clicked + (1 - p) * stayed for p in (least, min(most, go))]
+            optimistic = min(max(values_of_a), limit)
+            if optimistic > best:
+                best, chosen = optimistic, a
         memory[counts] = best, chosen
         return best
 

@@ -31,11 +31,11 @@ MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come if 
 MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled; each costs 2d valuations per mode
 MAX_TRIALS = 3  # different policies that explore in one block; each adds one search over policies
 # Weight of the normal model of an advantage against the samples, in samples, where both spreads agree. Higher values
-# smooth the chance of the samples more, and miss advantages that are not normal.
+# smooth sampling noise more, and miss advantages that are not normal.
 NORMAL_WEIGHT = 60.0
 BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
 # Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
-# posterior: a real advantage is still there in the next block, a chance result is not.
+# posterior: a real advantage is still there in the next block, sampling noise is not.
 BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
 # Discount of the average advantage of earlier blocks, per block, and additionally after a block that explored, which
 # changes the posterior. Higher values average over more blocks and react later.
@@ -52,7 +52,7 @@ class ExplorationBudget:
     """Expected clicks spent on exploration, and the advantages over the greedy policy seen in earlier blocks.
 
     `advantages` has for every schedule a discounted number of samples, and the mean over them of the positive part of
-    its advantage. One block has too few samples to find a rare advantage, or to distinguish it from chance.
+    its advantage. One block has too few samples to find a rare advantage, or to distinguish it from noise.
     """
 
     spent: float = 0.0

@@ -121,7 +121,7 @@ class Posterior:
         if len(rounds) > 1:
             kept, weights = _resample(weights, n, self.rng)
             logits, owner = logits[kept], np.tile(owner, len(rounds))[kept]
-        # Truncated importance sampling: a weight above sqrt(n) times the mean is more often chance than likelihood.
+        # Truncated importance sampling: a weight above sqrt(n) times the mean is usually sampling noise.
         weights = np.minimum(weights, weights.mean() * np.sqrt(n))
         used, owner = np.unique(owner, return_inverse=True)
         instances = [self._sample_sure_departure(likelihood, each) for each in logits]
