@@ -195,6 +195,7 @@ def start():
         process.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_killed_study_resumes_with_equal_results(tmp_path, start):
     definition = study(tmp_path, **SLOW, seeds=20)
     run(definition, tmp_path / "full")
@@ -233,7 +234,8 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, start):
     assert out == ""
 
 
-def test_a_study_runs_on_a_dask_cluster(tmp_path):
+@pytest.mark.slow
+def test_study_runs_on_a_dask_cluster(tmp_path):
     pytest.importorskip("distributed")
     run(study(tmp_path), tmp_path / "full")
     script = textwrap.dedent(
@@ -286,7 +288,8 @@ def test_band_resamples_instances_if_there_are_several():
     assert 1.7 < low[0] < 2 < high[0] < 2.3
 
 
-def test_a_study_runs_on_ray(tmp_path):
+@pytest.mark.slow
+def test_study_runs_on_ray(tmp_path):
     pytest.importorskip("ray")
     run(study(tmp_path), tmp_path / "full")
     arguments = [tmp_path / "trial.toml", "--output", tmp_path / "out", "--jobs", "2", "--backend", "ray", "--json"]
@@ -296,6 +299,7 @@ def test_a_study_runs_on_ray(tmp_path):
     assert_equal_results(tmp_path)
 
 
+@pytest.mark.slow
 def test_killed_workers_are_reported(tmp_path, start):
     study(tmp_path, **SLOW, seeds=1000)
     process = start(tmp_path)
@@ -312,6 +316,7 @@ def test_killed_workers_are_reported(tmp_path, start):
     assert error.splitlines()[-1].startswith("Error: A worker process was killed")
 
 
+@pytest.mark.slow
 def test_missing_scheduler_is_reported(tmp_path):
     pytest.importorskip("distributed")
     study(tmp_path)
