@@ -217,9 +217,9 @@ def test_colours_depend_on_the_index_or_on_the_plotted_categories():
 
 
 def test_shares_are_formatted_as_percentages():
-    assert percent(1.0) == "100 %"
-    assert percent(0.0999) == "10 %"
-    assert percent(0.0) == "< 0.1 %"
+    assert percent(1.0) == "100%"
+    assert percent(0.0999) == "10%"
+    assert percent(0.0) == "< 0.1%"
 
 
 def test_planning_does_not_import_matplotlib():

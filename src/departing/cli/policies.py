@@ -67,7 +67,7 @@ def instance(
 def evaluate(
     file: InstanceArgument,
     policies: Annotated[list[str] | None, Argument(metavar="POLICY", help=POLICIES_HELP)] = None,
-    tolerance: Annotated[float, Option("--gap", help="Gap at which to stop: upper minus lower bound.")] = 1e-9,
+    gap: Annotated[float, Option(help="Gap at which to stop: upper minus lower bound.")] = 1e-9,
     nodes: Annotated[str | None, Option(metavar="N", help=NODES_HELP, show_default="10^7 / categories")] = None,
     distribution: Annotated[bool, Option("--distribution", help="Show distributions of clicks and steps.")] = False,
     as_json: Json = False,
@@ -83,7 +83,7 @@ def evaluate(
     max_nodes = None if nodes is None else parse_int("nodes", nodes)
     with progress("evaluating", as_json):
         rows = [
-            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, tolerance, max_nodes))
+            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, gap, max_nodes))
             for text, policy in zip(texts, parsed, strict=True)
         ]
     if as_json:
@@ -91,7 +91,7 @@ def evaluate(
         return
     console = new_console()
     console.print(EvaluationTable(chosen, rows))
-    for note in gap_notes(rows, tolerance):
+    for note in gap_notes(rows, gap):
         console.print(note, markup=False)
     if distribution:
         for row in rows:

@@ -52,7 +52,7 @@ def _label_interval(axes: Axes, plan: Plan, prior: float) -> None:
     axes.set_yticks([tick for tick in axes.get_yticks() if max(low, 0) <= tick <= high])
     axes.set_ylim(low - 0.12 * (high - low), high + 0.06 * (high - low))
     axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel(f"belief in {_type(plan.instance, 0)}", fontsize=9.5, parse_math=False)
     axes.set_ylabel("expected clicks per user", fontsize=9.5)
     axes.tick_params(labelsize=9)

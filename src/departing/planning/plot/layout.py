@@ -33,11 +33,11 @@ def percent(share: float) -> str:
     """Format a fraction as a percentage.
 
     >>> percent(0.4321), percent(0.0123), percent(0.0041), percent(1e-6)
-    ('43 %', '1.2 %', '0.4 %', '< 0.1 %')
+    ('43%', '1.2%', '0.4%', '< 0.1%')
     """
     if share < TINY_SHARE:
-        return "< 0.1 %"
-    return f"{share:.1%}".replace("%", " %") if share < 0.0995 else f"{share:.0%}".replace("%", " %")
+        return "< 0.1%"
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
 def clicks(value: float) -> str:
