@@ -2,7 +2,7 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,96 +116,109 @@ def simulate(
     if engine not in engines:
         kind = "learner" if learns else "policy"
         raise InputError(f"engine is {engine!r}; accepted for a {kind}: {', '.join(engines)}.", "engine")
-    report = progress or no_progress
+    simulation = _Simulation(instance, users, seed, engine, open_users, progress or no_progress)
     if learns:
         if log is not None or threads is not None or max_steps is not None:
             raise InputError("`log`, `threads` and `max_steps` apply to policies, not to learners; omit them.")
         if not isinstance(policy, Learner):
             raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
-        run = _run_learner(instance, policy, users, seed, engine, open_users, delay, report)
+        run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS))
     else:
         policy = resolve_policy(policy, instance.categories)
         if delay:
             raise InputError(f"delay is {delay!r}; it applies to learners only; omit it.", "delay")
-        run = _run_policy(instance, policy, users, seed, engine, open_users, max_steps, threads, log, report)
+        threads = available_cores() if threads is None else check_int("threads", threads)
+        run = simulation.under_policy(policy, max_steps, threads, log)
     return replace(run, regret_curve=replace(run.regret_curve, known_optimum=known_optimum))
 
 
-def _run_learner(
-    instance: Instance,
-    learner: Learner,
-    users: int,
-    seed: int,
-    engine: str,
-    open_users: int | None,
-    delay: int,
-    progress: UsersProgress,
-) -> Run:
-    from departing.simulation.learning import run_blocks, run_steps
+@dataclass(frozen=True)
+class _Simulation:
+    """Checked arguments of `simulate`, and the choice of the engine."""
 
-    delay = check_int("delay", delay, 0, MAX_USERS)
-    if isinstance(learner, AssignsPolicies):
-        learner.check(instance)
-    rng = np.random.default_rng([seed, 2])
-    stepwise = open_users is not None or delay > 0
-    blocks = isinstance(learner, SupportsBlocks)
-    arms = isinstance(learner, SupportsArms) and learner.open_users == 0
-    if engine == "arms" and (stepwise or not arms):
-        raise InputError(
-            "engine is 'arms'; it applies to UCB-Hybrid without active users, and without `open_users` and `delay`.",
-            "engine",
-        )
-    if isinstance(learner, SupportsArms) and arms and engine in ("auto", "arms") and not stepwise:
-        from departing.simulation.arms import Arms
+    instance: Instance
+    users: int
+    seed: int
+    engine: str
+    open_users: int | None
+    progress: UsersProgress
 
-        return Arms(instance, learner, users, seed).run(progress)
-    if engine == "blocks" and (stepwise or not blocks):
-        raise InputError(
-            "engine is 'blocks'; it applies to learners that keep a policy for many users, without `open_users` and "
-            "`delay`.",
-            "engine",
-        )
-    stepwise |= engine == "step" or (engine == "auto" and instance.n_types > MANY_TYPES)
-    if isinstance(learner, SupportsBlocks) and not stepwise:
-        return run_blocks(instance, learner, users, rng, progress, seed)
-    open_users = open_users or (DELAYED_ARRIVALS if delay else 1)
-    return run_steps(instance, learner, users, rng, open_users, delay, progress, seed)
+    def with_learner(self, learner: Learner, delay: int) -> Run:
+        from departing.simulation.learning import run_blocks, run_steps
 
-
-def _run_policy(
-    instance: Instance,
-    policy: Policy,
-    users: int,
-    seed: int,
-    engine: str,
-    open_users: int | None,
-    max_steps: int | None,
-    threads: int | None,
-    log: str | os.PathLike[str] | None,
-    progress: UsersProgress,
-) -> Run:
-    threads = check_int("threads", threads) if threads is not None else available_cores()
-    if log is not None and engine not in ("auto", "step"):
-        raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
-    if engine == "step" or log is not None:
-        return _run_steps(instance, policy, users, seed, open_users or DEFAULT_OPEN_USERS, max_steps, log, progress)
-    if engine == "aggregate" or (engine == "auto" and instance.n_types <= MANY_TYPES):
-        from departing.simulation.aggregate import aggregate
-
-        max_nodes = (AUTO_MEMORY if engine == "auto" else MAX_MEMORY) // (32 * instance.n_categories)
-        effort = _affordable_effort(instance, policy, users, max_steps) if engine == "auto" else np.inf
-        rng = np.random.default_rng([seed, 1])
-        first = first_level(instance, policy, sample_type_counts(instance, users, rng))
-        histories = aggregate(first, rng, max_steps, max_nodes, effort, progress)
-        if histories is not None:
-            return _policy_run(instance, policy, histories, "aggregate", seed)
-        if engine == "aggregate":
+        if isinstance(learner, AssignsPolicies):
+            learner.check(self.instance)
+        rng = np.random.default_rng([self.seed, 2])
+        stepwise = self.open_users is not None or delay > 0
+        arms = isinstance(learner, SupportsArms) and learner.open_users == 0
+        if self.engine == "arms" and (stepwise or not arms):
             raise InputError(
-                f"These users have more than {max_nodes} distinct counts; use fewer users, or the engine lanes."
+                "engine is 'arms'; it applies to UCB-Hybrid without active users, without `open_users` and `delay`.",
+                "engine",
             )
-    from departing.simulation.lanes import Lanes
+        if isinstance(learner, SupportsArms) and arms and self.engine in ("auto", "arms") and not stepwise:
+            from departing.simulation.arms import Arms
 
-    return Lanes(instance, policy, users, seed, open_users or DEFAULT_LANES, max_steps).run(threads, progress)
+            return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
+        if self.engine == "blocks" and (stepwise or not isinstance(learner, SupportsBlocks)):
+            raise InputError(
+                "engine is 'blocks'; it applies to learners that keep a policy for many users, without `open_users` "
+                "and `delay`.",
+                "engine",
+            )
+        stepwise |= self.engine == "step" or (self.engine == "auto" and self.instance.n_types > MANY_TYPES)
+        if isinstance(learner, SupportsBlocks) and not stepwise:
+            return run_blocks(self.instance, learner, self.users, rng, self.progress, self.seed)
+        open_users = self.open_users or (DELAYED_ARRIVALS if delay else 1)
+        return run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress, self.seed)
+
+    def under_policy(
+        self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None
+    ) -> Run:
+        instance, engine, auto = self.instance, self.engine, self.engine == "auto"
+        if log is not None and engine not in ("auto", "step"):
+            raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
+        if engine == "step" or log is not None:
+            return self._steps(policy, max_steps, log)
+        if engine == "aggregate" or (auto and instance.n_types <= MANY_TYPES):
+            from departing.simulation.aggregate import aggregate
+
+            max_nodes = (AUTO_MEMORY if auto else MAX_MEMORY) // (32 * instance.n_categories)
+            effort = _affordable_effort(instance, policy, self.users, max_steps) if auto else np.inf
+            rng = np.random.default_rng([self.seed, 1])
+            first = first_level(instance, policy, sample_type_counts(instance, self.users, rng))
+            histories = aggregate(first, rng, max_steps, max_nodes, effort, self.progress)
+            if histories is not None:
+                return self._run(policy, histories, "aggregate")
+            if engine == "aggregate":
+                raise InputError(
+                    f"These users have more than {max_nodes} distinct counts; use fewer users, or the engine lanes."
+                )
+        from departing.simulation.lanes import Lanes
+
+        lanes = self.open_users or DEFAULT_LANES
+        return Lanes(instance, policy, self.users, self.seed, lanes, max_steps).run(threads, self.progress)
+
+    def _steps(self, policy: Policy, max_steps: int | None, log: str | os.PathLike[str] | None) -> Run:
+        rng = np.random.default_rng([self.seed, 0])
+        new, finished, started = new_users(self.instance, self.users, rng), FinishedUsers(), False
+
+        def arrive(most: int) -> Users:
+            nonlocal started
+            if started:
+                self.progress(most)
+            started = True
+            return new(most)
+
+        with nullcontext() if log is None else _event_log(log, self.instance) as record:
+            open_users = self.open_users or DEFAULT_OPEN_USERS
+            play(self.instance, policy, arrive, rng, open_users, max_steps, finished, record)
+        return self._run(policy, finished.histories(self.instance.n_categories), "step")
+
+    def _run(self, policy: Policy, histories: Histories, engine: str) -> Run:
+        clicks = exact_total(histories.clicks, histories.multiplicity)
+        curve = RegretCurve.of_policy(self.instance, policy, histories.users, clicks)
+        return run_from_histories(histories, engine, self.seed, curve)
 
 
 def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
@@ -218,37 +231,6 @@ def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps
 def available_cores() -> int:
     """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _run_steps(
-    instance: Instance,
-    policy: Policy,
-    users: int,
-    seed: int,
-    open_users: int,
-    max_steps: int | None,
-    log: str | os.PathLike[str] | None,
-    progress: UsersProgress,
-) -> Run:
-    rng = np.random.default_rng([seed, 0])
-    new, finished, started = new_users(instance, users, rng), FinishedUsers(), False
-
-    def arrive(most: int) -> Users:
-        nonlocal started
-        if started:
-            progress(most)
-        started = True
-        return new(most)
-
-    with nullcontext() if log is None else _event_log(log, instance) as record:
-        play(instance, policy, arrive, rng, open_users, max_steps, finished, record)
-    return _policy_run(instance, policy, finished.histories(instance.n_categories), "step", seed)
-
-
-def _policy_run(instance: Instance, policy: Policy, histories: Histories, engine: str, seed: int) -> Run:
-    clicks = exact_total(histories.clicks, histories.multiplicity)
-    curve = RegretCurve.of_policy(instance, policy, histories.users, clicks)
-    return run_from_histories(histories, engine, seed, curve)
 
 
 def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:
