@@ -71,6 +71,7 @@ def rejects(server, message):
     return True
 
 
+@pytest.mark.slow
 def test_no_acknowledged_feedback_is_lost_by_kills(tmp_path, address):
     with serving(tmp_path, *LEARN, store=address) as server, Load(server) as load:
         for _ in range(KILLS):
@@ -84,6 +85,7 @@ def test_no_acknowledged_feedback_is_lost_by_kills(tmp_path, address):
     print(f"{kind(address)}: {KILLS} kills, {len(load.acknowledged):,} feedback acknowledged and all of them kept")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_restarted_without_loss(tmp_path, postgres):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
@@ -103,6 +105,7 @@ def test_a_killed_worker_is_restarted_without_loss(tmp_path, postgres):
         assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
 
 
+@pytest.mark.slow
 def test_workers_stop_when_their_supervisor_is_killed(tmp_path, postgres):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", "2", store=address) as server, Load(server) as load:
@@ -144,6 +147,7 @@ def test_of_conflicting_feedback_one_wins(tmp_path, postgres, workers):
     check(address, {})
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_is_restarted(tmp_path):
     with serving(tmp_path, *LEARN) as server, Load(server, users=1000, departing=0.7) as load:
 
@@ -163,6 +167,7 @@ def test_a_killed_trainer_is_restarted(tmp_path):
     check(server.store, load.acknowledged)
 
 
+@pytest.mark.slow
 def test_the_service_recovers_from_a_killed_database(tmp_path, plan, killable_postgres):
     address = killable_postgres.new()
     with serving(tmp_path, *plan, store=address) as server, Load(server) as load:
@@ -180,6 +185,7 @@ def test_the_service_recovers_from_a_killed_database(tmp_path, plan, killable_po
     assert all(message.startswith("The store ") and message.endswith(".") for message in load.messages)
 
 
+@pytest.mark.slow
 def test_the_service_recovers_from_a_full_disk(tmp_path, plan):
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     with serving(tmp_path, *plan) as server, Load(server) as load:
@@ -196,6 +202,7 @@ def test_the_service_recovers_from_a_full_disk(tmp_path, plan):
     assert load.statuses[503]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "scribbled over"])
 @pytest.mark.parametrize("size", [7, 1000, 50_000])
 def test_a_torn_write_ahead_log_loses_only_its_end(tmp_path, plan, damage, size):
@@ -248,6 +255,7 @@ def test_changes_of_the_system_time_make_no_user_inactive(tmp_path):
     check(tmp_path / "s.sqlite", {event: (True, None)})
 
 
+@pytest.mark.slow
 def test_a_backup_under_load_has_all_feedback_acknowledged_before(tmp_path):
     with serving(tmp_path, *LEARN) as server, Load(server) as load:
         for number in range(FEW):

@@ -3,6 +3,7 @@
 import asyncio
 
 import numpy as np
+import pytest
 
 import departing as dp
 from departing.model.examples import magazine
@@ -28,6 +29,7 @@ def test_shadow_mode_is_stored_and_turned_off_by_one_call(address):
         assert recommend(served, "eve").category == "music"
 
 
+@pytest.mark.slow
 def test_the_gain_over_a_uniform_caller_is_covered_by_its_interval(address, tmp_path):
     site, rng = dp.Instance([0.6, 0.4], [[0.6, 0.1], [0.1, 0.5]], 0.8), np.random.default_rng(2)
     with service(address, instance=site, shadow=True) as served:

@@ -4,6 +4,7 @@ import time
 from contextlib import closing
 
 import numpy as np
+import pytest
 
 from departing.model.examples import magazine
 from departing.service.api import messages as m
@@ -13,6 +14,7 @@ from departing.service.workers.trainer import Trainer, histogram
 from helpers.services import NAMES, recommend, run, service
 
 
+@pytest.mark.slow
 def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
     rng = np.random.default_rng(0)
     with service(address, explore=0.0) as served, closing(TrainingStore(address)) as training:
