@@ -19,7 +19,7 @@ print(run.steps, time.process_time() - started)
 
 
 def rows():
-    found = []
+    results = []
     for ending in ("parquet", "csv"):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, f"events.{ending}")
@@ -28,8 +28,8 @@ def rows():
             size = os.path.getsize(path) / 1e6
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         note = f"{int(events) / 1e6:.1f} M events in {float(seconds):.1f} s CPU, {size:.0f} MB"
-        found.append(Row(f"events of a .{ending} log", int(events) / 1e6, "M", 10, note=note))
-        found.append(
-            Row(f"memory while writing a .{ending} log", peak, "MB", 1500, at_least=False, note="peak of the process")
+        results.append(Row(f"events of a .{ending} log", int(events) / 1e6, "M", 10, note=note))
+        results.append(
+            Row(f"memory while writing a .{ending} log", peak, "MB", 1500, at_least=False, note="peak RSS")
         )
-    return found
+    return results

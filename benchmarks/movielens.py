@@ -1,4 +1,4 @@
-"""Reading MovieLens: a release of the size of 25M, drawn at random, as a folder and as a zip."""
+"""Reading MovieLens: a release with the size of 25M, generated at random, as a folder and as a zip."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def _write(folder):
 
 
 def rows():
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as place:
         folder, packed = Path(place, "ml-25m"), Path(place, "ml-25m.zip")
         folder.mkdir()
@@ -60,10 +60,10 @@ def rows():
             done = subprocess.run([sys.executable, "-c", CODE, path], capture_output=True, text=True, check=True)
             ratings, users, read, made, kept, peak = done.stdout.split()
             note = f"{int(ratings) / 1e6:.0f} M ratings by {int(users):,} users, {size:.0f} MB"
-            found.append(Row(f"reading 25M from {name}", float(read), "s", 60, at_least=False, note=note))
+            results.append(Row(f"reading 25M from {name}", float(read), "s", 60, at_least=False, note=note))
             note = f"with {int(kept):,} users, three genres"
-            found.append(Row("replay and instance of it", float(made), "s", 60, at_least=False, note=note))
+            results.append(Row("replay and semi-synthetic instance", float(made), "s", 60, at_least=False, note=note))
             bytes_each = int(peak) * 1024 / int(ratings)
-            note = f"peak of the process, {bytes_each:.0f} bytes a rating"
-            found.append(Row(f"memory, from {name}", int(peak) / 1024, "MB", 1500, at_least=False, note=note))
-    return found
+            note = f"peak RSS, {bytes_each:.0f} bytes a rating"
+            results.append(Row(f"memory, from {name}", int(peak) / 1024, "MB", 1500, at_least=False, note=note))
+    return results

@@ -1,7 +1,7 @@
-"""Makes src/departing/data/oulad.parquet: python scripts/make_oulad.py episodes_derived.csv [oulad.parquet].
+"""Make src/departing/data/oulad.parquet: python scripts/make_oulad.py episodes_derived.csv [oulad.parquet].
 
-The CSV has a row for every assessment that was due to a student: episode (a student in one presentation of a
-module), step, code_module, assessment_type, date, click (it was handed in) and departed (unregistered before the next
+The CSV has one row per assessment of a student: episode (a student in one presentation of a
+module), step, code_module, assessment_type, date, click (it was submitted) and departed (unregistered before the next
 was due).
 """
 
@@ -26,7 +26,7 @@ def make(source: Path, target: Path) -> None:
     }
     listed = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
     form = "FORMAT parquet, PARQUET_VERSION v2, COMPRESSION zstd, COMPRESSION_LEVEL 22, ROW_GROUP_SIZE 1048576"
-    form += ", DICTIONARY_SIZE_LIMIT 1000"  # so that users are stored by how they differ from the row before
+    form += ", DICTIONARY_SIZE_LIMIT 1000"  # so that users are stored as differences from the row before
     with duckdb.connect(config={"threads": 1}) as database:
         rows = f"SELECT {listed} FROM read_csv('{source}') ORDER BY episode, step"
         database.execute(f"COPY ({rows}) TO '{target}' ({form})")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from helpers.logs import as_slow, steps_of
+from helpers.logs import histories_of, steps_of
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -264,14 +264,14 @@ def outcome(source, reading):
         name = str(source) if isinstance(source, os.PathLike) else "the pyspark DataFrame"
         return str(error).replace(repr(name), "SOURCE").replace(name, "SOURCE")
     report = vars(log.report) | {"source": None}
-    return log.categories, as_slow(log), report, steps_of(log, users=3), log.digest
+    return log.categories, histories_of(log), report, steps_of(log, users=3), log.digest
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_spark_reads_a_dirty_log_as_duckdb_does(spark, tmp_path, case):
     table, reading = CASES[case]
     path = write(table, tmp_path / "events.parquet")
-    frame = spark.read.parquet(str(path)).repartition(3)
+    frame = spark.read.parquet(str(path)).repartition(2)
     assert outcome(frame, reading) == outcome(path, reading)
 
 
@@ -289,7 +289,7 @@ def test_mixed_values_of_python_are_read_alike(spark):
     frame = spark.createDataFrame(text, ", ".join(f"{name} string" for name in names))
     mixed = dp.read_log(pandas.DataFrame(rows, columns=names, dtype=object))
     log = dp.read_log(frame)
-    assert as_slow(log) == as_slow(mixed)
+    assert histories_of(log) == histories_of(mixed)
     assert vars(log.report) | {"source": None} == vars(mixed.report) | {"source": None}
 
 

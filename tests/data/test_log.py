@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
-from helpers.logs import as_slow, read_slowly, steps_of
+from helpers.logs import histories_of, read_row_by_row, steps_of
 
 FIELDS = ["user", "time", "category", "clicked", "departed", "propensity", "item"]
 CLICKS = ["1", "0", "1.0", "0e0", "true", "FALSE", " yes", "No", "click", "no click", "", "maybe"]
@@ -45,11 +45,11 @@ def test_departures_inferred_from_inactivity_are_unbiased(tmp_path):
     site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8], [0.5, 0.5]], [[0.2, 0.7], [0.4, 0.6], [0.3, 0.8]])
     dp.sample_log(site, users=20000, seed=1, days=40, step_days=1.0).save(tmp_path / "events.parquet")
     log = dp.read_log(tmp_path / "events.parquet", inactive_after="14 days", categories=site.categories)
-    found = dp.fit(log, types=2)
-    z = (found.instance.depart - site.depart) / found.stderr.depart  # types are in the order of their shares
+    fit = dp.fit(log, types=2)
+    z = (fit.instance.depart - site.depart) / fit.stderr.depart  # types are in the order of their shares
     assert np.abs(z).max() < 4
     assert np.mean(z**2) < 2.5
-    assert found.check().p_value > 0.001
+    assert fit.check().p_value > 0.001
 
 
 def write_csv(path, rows):
@@ -62,19 +62,19 @@ def write_csv(path, rows):
     seed=st.integers(0, 10**6),
     clock=st.booleans(),
     departed=st.booleans(),
-    silent=st.booleans(),
+    by_inactivity=st.booleans(),
     propensity=st.booleans(),
     categories=st.sampled_from([None, ("sport", "news", "film")]),
     keep=st.booleans(),
 )
-def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, silent, propensity, categories, keep):
+def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity, propensity, categories, keep):
     rows = dirty_rows(seed, MOMENTS if clock else NUMBERS)
     dictionaries = [dict(zip(FIELDS, row, strict=True)) for row in rows]
-    silent = silent or not departed
-    names, histories, kinds, episodes = read_slowly(
+    by_inactivity = by_inactivity or not departed
+    names, histories, kinds, episodes = read_row_by_row(
         dictionaries,
         has_departed=departed,
-        silence=(30 * 86400 if clock else 3) * 10**6 if silent else None,
+        inactive=(30 * 86400 if clock else 3) * 10**6 if by_inactivity else None,
         categories=categories,
         keep_duplicates=keep,
         has_propensity=propensity,
@@ -84,20 +84,20 @@ def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, silent, propen
         write_csv(path, rows)
         arguments = {
             "departed": "departed" if departed else None,
-            "inactive_after": ("30 days" if clock else 3) if silent else None,
+            "inactive_after": ("30 days" if clock else 3) if by_inactivity else None,
             "propensity": "propensity" if propensity else None,
             "categories": categories,
             "duplicates": "keep" if keep else "drop",
             "rejects": Path(folder) / "bad.csv",
         }
         unread = kinds["departed is missing"] + kinds["departed cannot be parsed"]
-        if not histories or (not silent and unread == sum(map(len, episodes)) + kinds["duplicate row"]):
+        if not histories or (not by_inactivity and unread == sum(map(len, episodes)) + kinds["duplicate row"]):
             with pytest.raises(dp.InputError, match=r"None of the|can be parsed as departed or stayed"):
                 dp.read_log(path, **arguments)
             return
         log = dp.read_log(path, **arguments)
         assert list(log.categories) == list(names)
-        assert as_slow(log) == histories
+        assert histories_of(log) == histories
         report = log.report
         assert {each.kind: each.count for each in report.irregularities} == kinds
         assert all(1 <= len(each.examples) <= 3 for each in report.irregularities)

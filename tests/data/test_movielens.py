@@ -31,13 +31,13 @@ def release(tmp_path_factory):
     return write(tmp_path_factory.mktemp("ml") / "ml-latest", ratings, genres, "latest"), ratings, genres
 
 
-def slow_means(ratings, genres, genre, chance):
+def slow_means(ratings, genres, genre, probability):
     """Mean click probability of every user in a genre, in exact fractions."""
     by_user = defaultdict(list)
     for user, film, stars in ratings:
         if genre in genres[film]:
-            by_user[user].append(chance(stars))
-    return {user: sum(found) / len(found) for user, found in by_user.items()}
+            by_user[user].append(probability(stars))
+    return {user: sum(values) / len(values) for user, values in by_user.items()}
 
 
 @pytest.mark.parametrize("form", ["latest", "1m", "100k"])
@@ -47,9 +47,9 @@ def test_every_release_format_gives_the_same_ratings_as_folder_and_as_zip(tmp_pa
     folder = write(tmp_path / form, ratings, genres, form)
     expected = MovieLens.read(write(tmp_path / "other", ratings, genres, "latest")).replay(THREE).instance
     for path in (folder, str(folder), zipped(folder, tmp_path / "ml.zip")):
-        found = MovieLens.read(path)
-        assert len(found) == len(ratings)
-        assert found.replay(THREE).instance == expected
+        data = MovieLens.read(path)
+        assert len(data) == len(ratings)
+        assert data.replay(THREE).instance == expected
 
 
 @given(
@@ -62,20 +62,20 @@ def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, 
     ratings, genres = draw(seed, users=12, half_stars=half_stars)
     half_stars = any(stars % 1 for _, _, stars in ratings)
     folder = write(tmp_path_factory.mktemp("ml"), ratings, genres, form)
-    made = MovieLens.read(folder).replay(THREE, depart=0.5, click=click)
+    data = MovieLens.read(folder).replay(THREE, depart=0.5, click=click)
 
-    def chance(stars):
+    def probability(stars):
         r = (Fraction(stars) * 2 - Fraction(1, 2)) / 10 if half_stars else (Fraction(stars) - Fraction(1, 2)) / 5
         return r if click == "stars" else 1 - r
 
-    means = [slow_means(ratings, genres, genre, chance) for genre in THREE]
+    means = [slow_means(ratings, genres, genre, probability) for genre in THREE]
     everyone = {user for user, _, _ in ratings}
     kept = sorted(user for user in everyone if all(user in one for one in means))
-    assert made.instance.types == tuple(f"user {user}" for user in kept)
-    assert (made.users, made.missing_genre, made.too_few_ratings) == (len(kept), len(everyone) - len(kept), 0)
+    assert data.instance.types == tuple(f"user {user}" for user in kept)
+    assert (data.users, data.missing_genre, data.too_few_ratings) == (len(kept), len(everyone) - len(kept), 0)
     expected = [[float(one[user]) for user in kept] for one in means]
-    np.testing.assert_allclose(made.instance.click, expected, rtol=1e-14)
-    np.testing.assert_allclose(made.instance.prior, 1 / len(kept))
+    np.testing.assert_allclose(data.instance.click, expected, rtol=1e-14)
+    np.testing.assert_allclose(data.instance.prior, 1 / len(kept))
 
 
 def test_replay_is_drawing_a_user_a_film_and_a_click(release):
@@ -115,10 +115,10 @@ def test_types_are_clustered_on_one_half_and_measured_on_the_other(release):
     indices = np.array([numbers.index(user) for user, _, _ in mine], np.int32)
     first = _first_half(indices, len(numbers), np.random.default_rng(3))
     halves = [[row for row, flag in zip(mine, first, strict=True) if flag == side] for side in (True, False)]
-    found, measured = (
+    clustered, measured = (
         [slow_means(half, genres, genre, lambda stars: (2 * stars - 0.5) / 10) for genre in THREE] for half in halves
     )
-    kept = [user for user in numbers if all(user in one for one in found + measured)]
+    kept = [user for user in numbers if all(user in one for one in clustered + measured)]
     one = read.semi_synthetic(THREE, 1, seed=3)
     assert (one.users, one.missing_genre) == (len(kept), read.replay(THREE).missing_genre)
     assert one.users + one.missing_genre + one.too_few_ratings == len(numbers)
@@ -128,7 +128,7 @@ def test_types_are_clustered_on_one_half_and_measured_on_the_other(release):
     np.testing.assert_allclose(np.sort(many.click, axis=1), np.sort(expected, axis=1))
     assert (np.diff(many.click.mean(axis=0)) <= 1e-15).all()
     two = read.semi_synthetic(THREE, 2, seed=3).instance
-    points = np.array([[by_user[user] for by_user in found] for user in kept])
+    points = np.array([[by_user[user] for by_user in clustered] for user in kept])
     best = min((two_means(points, a, b) for a in points for b in points), key=lambda one: one[0])[1]
     sides = sorted((expected[:, side].mean(axis=1) for side in (best, ~best)), key=lambda column: -column.mean())
     np.testing.assert_allclose(two.click, np.transpose(sides))
@@ -170,17 +170,17 @@ def test_generous_and_harsh_raters_are_separated_for_every_seed(tmp_path):
     ]
     read = MovieLens.read(write(tmp_path, ratings, genres, "latest"))
     for seed in range(5):
-        made = read.semi_synthetic(THREE, 3, seed=seed)
-        assert made.instance.prior == pytest.approx([0.3, 0.5, 0.2])
-        assert (np.diff(made.instance.click, axis=1) < -0.1).all()
-        assert made.dominant == "Drama"
-        assert "planning gains nothing" in made.dominance
+        data = read.semi_synthetic(THREE, 3, seed=seed)
+        assert data.instance.prior == pytest.approx([0.3, 0.5, 0.2])
+        assert (np.diff(data.instance.click, axis=1) < -0.1).all()
+        assert data.dominant == "Drama"
+        assert "planning gains nothing" in data.dominance
     again = read.semi_synthetic(THREE, 3, seed=4)
-    assert again.instance == made.instance
+    assert again.instance == data.instance
     with pytest.warns(DominantGenreWarning, match="Drama is best for every type"):
-        found = dp.movielens(tmp_path, THREE, 3, seed=4)
-    assert found == made.instance
-    assert dp.plan(found).words() == "always Drama"
+        instance = dp.movielens(tmp_path, THREE, 3, seed=4)
+    assert instance == data.instance
+    assert dp.plan(instance).describe() == "always Drama"
     # Who departs more surely from the best genre may be better off with another one.
     varied = read.semi_synthetic(THREE, 3, depart=[0.5, 0.5, 1.0]).instance
     assert varied.depart.tolist() == [[0.5] * 3, [0.5] * 3, [1.0] * 3]
@@ -192,9 +192,9 @@ def test_there_is_no_warning_without_a_dominant_genre(tmp_path):
     ratings = [(u, f, 4.5 if f % 2 == u % 2 else 2.0) for u in range(1, 21) for f in genres]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = dp.movielens(write(tmp_path, ratings, genres, "latest"), THREE[:2], types=2)
-    assert np.sort(found.click, axis=None) == pytest.approx([0.35, 0.35, 0.85, 0.85])
-    assert found.prior == pytest.approx([0.5, 0.5])
+        instance = dp.movielens(write(tmp_path, ratings, genres, "latest"), THREE[:2], types=2)
+    assert np.sort(instance.click, axis=None) == pytest.approx([0.35, 0.35, 0.85, 0.85])
+    assert instance.prior == pytest.approx([0.5, 0.5])
 
 
 def test_the_default_genres_are_the_most_rated(release):
@@ -289,9 +289,9 @@ def changed(folder, target, file, change):
     ],
 )
 def test_a_damaged_release_raises_an_error_of_one_sentence(release, tmp_path, file, change, words):
-    with pytest.raises(dp.InputError, match=words) as told:
+    with pytest.raises(dp.InputError, match=words) as error:
         MovieLens.read(changed(release[0], tmp_path / "ml", file, change))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_path_that_is_no_release_raises_an_error(release, tmp_path):
@@ -313,9 +313,9 @@ def test_a_path_that_is_no_release_raises_an_error(release, tmp_path):
         "cut.zip": "is neither a folder nor a zip file; expected ",
         "bent.zip": "The zip '.*bent.zip' cannot be unpacked: ",
     }.items():
-        with pytest.raises(dp.InputError, match=words) as told:
+        with pytest.raises(dp.InputError, match=words) as error:
             dp.movielens(tmp_path / name)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
     assert not [name for name in os.listdir(tmp_path) if name.startswith("tmp")]
 
 
@@ -375,11 +375,11 @@ def test_no_cluster_is_empty():
 def test_drama_is_dominant_in_the_small_release():
     read = MovieLens.read(SMALL)
     assert (len(read), len(read.ids), read.genres[0].name) == (100836, 610, "Drama")
-    made = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
-    assert made.users + made.missing_genre + made.too_few_ratings == 610
-    assert made.missing_genre == 3
-    assert made.dominant == "Drama"
-    assert (np.diff(made.instance.click, axis=1) < 0).all()
+    data = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
+    assert data.users + data.missing_genre + data.too_few_ratings == 610
+    assert data.missing_genre == 3
+    assert data.dominant == "Drama"
+    assert (np.diff(data.instance.click, axis=1) < 0).all()
     replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)
     assert replay.users == 607
     assert replay.dominant is None

@@ -12,7 +12,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from helpers.logs import as_slow, steps_of
+from helpers.logs import histories_of, steps_of
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def frame(folder, package):
 
 
 def is_the_same(one, two):
-    return as_slow(one) == as_slow(two) and one.categories == two.categories
+    return histories_of(one) == histories_of(two) and one.categories == two.categories
 
 
 @pytest.mark.parametrize(
@@ -256,13 +256,13 @@ def test_inactivity_of_exactly_the_period_is_a_departure(tmp_path):
     )
     log = dp.read_log(path, inactive_after="30 days")
     assert (log.report.departed, log.report.inactive, log.report.pending) == (1, 1, 2)
-    assert as_slow(log) == {(((0, 2),), ()): 1, (((0, 0),), ((0, 0),)): 1, (((0, 1),), ((0, 1),)): 1}
+    assert histories_of(log) == {(((0, 2),), ()): 1, (((0, 0),), ((0, 0),)): 1, (((0, 1),), ((0, 1),)): 1}
 
 
 def test_time_zones_are_converted_and_times_without_one_are_utc(tmp_path):
     rows = ["1,2024-01-01T12:00:00+02:00,a,1", "1,2024-01-01T11:00:00,b,0", "2,2024-03-01,b,0"]
     log = dp.read_log(write(tmp_path / "a.csv", rows, "user,time,category,clicked"), inactive_after="1 week")
-    assert as_slow(log)[((0, 0), (1, 2)), ()] == 1  # the second event is an hour later than the first
+    assert histories_of(log)[((0, 0), (1, 2)), ()] == 1  # the second event is an hour later than the first
     [mixed] = log.report.irregularities
     assert (mixed.kind, mixed.count) == ("time without a zone among times with a zone", 2)
 
@@ -315,7 +315,7 @@ def test_columns_may_have_any_name(tmp_path):
         departed="whole",
     )
     assert log.categories == ("2", "10")
-    assert as_slow(log) == {(((0, 0), (1, 2)), ()): 1}
+    assert histories_of(log) == {(((0, 0), (1, 2)), ()): 1}
 
 
 def test_too_many_categories_are_refused_unless_listed(tmp_path):
@@ -373,7 +373,7 @@ def test_json_values_of_every_type_are_read(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     log = dp.read_log(path)
-    assert as_slow(log) == {(((0, 0),), ((0, 0),)): 1, (((0, 2),), ()): 1}
+    assert histories_of(log) == {(((0, 0),), ((0, 0),)): 1, (((0, 2),), ()): 1}
     assert [each.kind for each in log.report.irregularities] == ["time is missing", "departed is missing"]
 
 

@@ -1,4 +1,4 @@
-"""A slow, obvious reader of event logs, row by row, for the quick one to agree with."""
+"""A slow, obvious reader of event logs, row by row: the reference for `read_log`."""
 
 import math
 import re
@@ -52,10 +52,13 @@ def text_moment(value):
         return None
 
 
-def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_duplicates=False, has_propensity=False):
+def read_row_by_row(
+    rows, *, has_departed, inactive=None, categories=None, keep_duplicates=False, has_propensity=False
+):
     """Read dictionaries with the keys user, time, category, clicked, departed, propensity and others.
 
-    The result: a Counter of (steps, pending steps) as sorted tuples, a Counter of irregularities, and all episodes.
+    Returns category names, a Counter of (steps, pending steps) as sorted tuples, a Counter of irregularities, and
+    all episodes.
     """
     kinds, users, times, until = Counter(), defaultdict(list), [], {}
     texts = [row["time"] for row in rows if isinstance(row["time"], str)]
@@ -91,14 +94,16 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
         departed = flag(row["departed"], DEPARTED) if has_departed else None
         if has_departed and departed is None:
             kinds["departed is missing" if missing(row["departed"]) else "departed cannot be parsed"] += 1
-        chance = number(row["propensity"]) if has_propensity and not missing(row["propensity"]) else None
+        propensity = number(row["propensity"]) if has_propensity and not missing(row["propensity"]) else None
         if has_propensity and missing(row["propensity"]):
             kinds["propensity is missing"] += 1
-        elif has_propensity and not (chance is not None and 0 < chance <= 1):
+        elif has_propensity and not (propensity is not None and 0 < propensity <= 1):
             kinds["propensity is not in (0, 1]"] += 1
-            chance = None
+            propensity = None
         place = {False: 0, None: 1, True: 2}[departed]
-        users[row["user"]].append((time, place, str(row["category"]), clicked, chance, tuple(map(str, row.values()))))
+        users[row["user"]].append(
+            (time, place, str(row["category"]), clicked, propensity, tuple(map(str, row.values())))
+        )
     names = list(categories) if categories is not None else sorted({e[2] for mine in users.values() for e in mine})
     histories, episodes = Counter(), []
     for user in sorted(users):
@@ -118,43 +123,43 @@ def read_slowly(rows, *, has_departed, silence=None, categories=None, keep_dupli
             mine = mine[: leaving[0] + 1]
         same = Counter(event[0] for event in mine)
         kinds["same time as another event of the user"] += sum(n for n in same.values() if n > 1)
-        recent = silence is not None and max(times) - mine[-1][0] < silence
+        recent = inactive is not None and max(times) - mine[-1][0] < inactive
         later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later
-        gone = bool(leaving) or (silence is not None and not later and max(times) - mine[-1][0] >= silence)
+        gone = bool(leaving) or (inactive is not None and not later and max(times) - mine[-1][0] >= inactive)
         steps = []
-        for i, (time, place, category, clicked, chance, _) in enumerate(mine):
+        for i, (time, place, category, clicked, propensity, _) in enumerate(mine):
             last = i == len(mine) - 1
             outcome = (3 if gone and last else 0) if clicked else (2 if gone and last else 1)
-            known = not (last and place == 1) if silence is None else max(times) - time >= silence
-            steps.append((names.index(category), outcome, chance, not gone and not known and not later))
+            known = not (last and place == 1) if inactive is None else max(times) - time >= inactive
+            steps.append((names.index(category), outcome, propensity, not gone and not known and not later))
         episodes.append(steps)
         pending = tuple(sorted((k, o) for k, o, _, unknown in steps if unknown))
         histories[tuple(sorted((k, o) for k, o, _, _ in steps)), pending] += 1
     return names, histories, Counter({kind: n for kind, n in kinds.items() if n}), episodes
 
 
-def as_slow(log):
-    """The histories of a log in the form of `read_slowly`."""
-    found = Counter()
+def histories_of(log):
+    """The histories of a log in the form of `read_row_by_row`."""
+    histories = Counter()
     for counts, users, pending in zip(log.counts, log.multiplicity, log.pending, strict=True):
         steps, unknown = (
             tuple((k, o) for k, row in enumerate(table) for o, n in enumerate(row) for _ in range(n))
             for table in (counts, pending)
         )
-        found[steps, unknown] += int(users)
-    return found
+        histories[steps, unknown] += int(users)
+    return histories
 
 
 def steps_of(log, users=100_000):
-    """The episodes of a log in the form of `read_slowly`."""
-    found = []
+    """The episodes of a log in the form of `read_row_by_row`."""
+    episodes = []
     for part in log.episodes(users=users):
         for i in range(len(part)):
-            assert part.user[i] in (len(found) - 1, len(found))
-            if part.user[i] == len(found):
-                found.append([])
-            assert part.step[i] == len(found[-1])
-            chance = None if math.isnan(part.propensity[i]) else float(part.propensity[i])
-            found[-1].append((int(part.category[i]), int(part.outcome[i]), chance, bool(part.pending[i])))
-    return found
+            assert part.user[i] in (len(episodes) - 1, len(episodes))
+            if part.user[i] == len(episodes):
+                episodes.append([])
+            assert part.step[i] == len(episodes[-1])
+            propensity = None if math.isnan(part.propensity[i]) else float(part.propensity[i])
+            episodes[-1].append((int(part.category[i]), int(part.outcome[i]), propensity, bool(part.pending[i])))
+    return episodes

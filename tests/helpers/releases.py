@@ -1,4 +1,4 @@
-"""Small releases in the upstream formats, drawn from a stated model: no rating in them is a real one."""
+"""Small MovieLens releases in the published formats, with ratings drawn from a model."""
 
 import zipfile
 
@@ -45,7 +45,7 @@ def write(folder, ratings, genres, form):
 
 
 def zipped(folder, path):
-    """The folder as a zip, in the way it is published: a folder in it, and things nobody asked for."""
+    """The folder as a zip file as it is published: with a top-level folder and files of no use."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("ml/", "")
         archive.writestr("__MACOSX/ml/._ratings.csv", "x")
