@@ -128,12 +128,8 @@ class Evaluation(Bounds):
         matplotlib.figure.Figure
         """
         from departing.evaluation.plot import draw_distribution
-        from departing.plotting.figures import save
 
-        figure = draw_distribution(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return draw_distribution(self, path)
 
 
 def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: int | None = None) -> Evaluation:

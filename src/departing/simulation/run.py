@@ -127,13 +127,9 @@ class Run:
         -------
         matplotlib.figure.Figure
         """
-        from departing.plotting.figures import save
         from departing.simulation.plot import draw_run
 
-        figure = draw_run(self)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return draw_run(self, path)
 
 
 def no_progress(users: int) -> None:
