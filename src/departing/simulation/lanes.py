@@ -89,7 +89,9 @@ class Lanes:
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
         for block in self.finish(self.run_blocks(threads, False, progress), finished, progress):
             histogram += block.returns_users
-            n_steps += block.steps - int(steps(block.exit_counts).sum())
+            n_steps += block.steps
+            if len(block.exit_types):
+                n_steps -= int(steps(block.exit_counts).sum())
             if len(block.many_clicks):
                 ones = np.ones_like(block.many_clicks)
                 many, many_users = merge_values([many, block.many_clicks], [many_users, ones])
@@ -139,6 +141,8 @@ class Lanes:
             words += last.astype(np.uint64) << np.uint64(32)
         aside = aside[: tally_clicks(words, self.category, histogram, aside)]
         returns_users = histogram.reshape(4, HISTOGRAM_SIZE).sum(axis=0)
+        if not len(aside) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
+            return LanesBlock(returns_users, aside, aside, self.graph.counts[:0], int(n_steps), users, None)
         state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
         exits = self.category[state] < 0
         at_exit, state = aside[exits], state[exits]
