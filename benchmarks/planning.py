@@ -1,4 +1,4 @@
-"""Planning to a gap, beside what SARSOP reached on the same instances, and recommending in batches."""
+"""Time to plan to a gap, compared with SARSOP on the same instances, and recommendations per second."""
 
 import subprocess
 import sys
@@ -9,11 +9,11 @@ import numpy as np
 
 import departing as dp
 from benchmarks.common import Row, cpu_seconds
-from benchmarks.recorded import SARSOP, meets, recorded, sure
+from benchmarks.recorded import SARSOP, overlaps, recorded, sure
 
 ROWS = 10**6
 
-# what, instance, gap, limit in seconds, SARSOP's bracket or time where it is known
+# instance, gap, limit in seconds
 TARGETS = [
     *((f"a{s}", 1e-9, 1e-3) for s in (0,)),
     *((f"{family}{s}", 1e-6, 0.01) for family in "bcd" for s in range(3)),
@@ -28,7 +28,7 @@ MORE = [
     *((f"sure departure, M = {m}, K = {k}, seed {s}", ("sure", m, k, s), 1e-6, limit)
       for m, k, limit in ((100, 10, 0.01), (60, 60, 0.4), (10, 100, 0.1)) for s in range(3)),
 ]  # fmt: skip
-# What the first of our planners, in C++, had reached after 12 s on one core is the limit here.
+# The limits are the gaps that an earlier planner in C++ reached after 12 s on one core.
 STAYS = [((5, 5, 0), 0.03), ((5, 5, 1), 0.03), ((10, 20, 0), 6.15), ((10, 20, 1), 10.76)]
 
 
@@ -47,27 +47,27 @@ def _timed(instance, gap, limit):
 def _row(what, instance, gap, limit, note=""):
     plan, seconds = _timed(instance, gap, limit)
     reached = seconds if plan.gap <= gap else float("inf")
-    bracket = f"[{plan.lower:.6f}, {plan.upper:.6f}]"
-    return plan, Row(f"{what} to {gap:g}", reached, "s", limit, at_least=False, note=f"{bracket}{note}")
+    bounds = f"[{plan.lower:.6f}, {plan.upper:.6f}]"
+    return plan, Row(f"{what} to {gap:g}", reached, "s", limit, at_least=False, note=f"{bounds}{note}")
 
 
 def rows():
-    found = [_compiling()]
+    table = [_compiling()]
     for name, gap, limit in TARGETS:
-        plan, row = _row(name, recorded(name), gap, limit, _beside(name))
-        found.append(row)
+        plan, row = _row(name, recorded(name), gap, limit, _sarsop(name))
+        table.append(row)
         if name in SARSOP:
-            assert meets(name, plan), f"{name}: {plan} misses SARSOP's bracket"
-    found += [_row(what, _instance(key), gap, limit)[1] for what, key, gap, limit in MORE]
+            assert overlaps(name, plan), f"{name}: {plan} contradicts SARSOP's bounds"
+    table += [_row(what, _instance(key), gap, limit)[1] for what, key, gap, limit in MORE]
     for (m, k, seed), limit in STAYS:
         instance = dp.random_instance("sticky", m, k, seed=seed)
         plan = dp.plan(instance, 1e-6, seconds=12)
         what = f"long stays, M = {m}, K = {k}, seed {seed}, after 12 s"
-        found.append(Row(what, plan.gap, "gap", limit, at_least=False, note=f"[{plan.lower:.4f}, {plan.upper:.4f}]"))
-    return found + _recommending() + [_memory()]
+        table.append(Row(what, plan.gap, "gap", limit, at_least=False, note=f"[{plan.lower:.4f}, {plan.upper:.4f}]"))
+    return table + _recommending() + [_memory()]
 
 
-def _beside(name):
+def _sarsop(name):
     if name not in SARSOP:
         return ""
     lower, upper = SARSOP[name]
@@ -76,23 +76,23 @@ def _beside(name):
 
 def _recommending():
     rng = np.random.default_rng(0)
-    found = []
+    rows = []
     plan = dp.plan(recorded("e1"))
     counts = np.zeros((ROWS, 5, 4), np.int64)
     counts[..., :2] = rng.integers(0, 4, (ROWS, 5, 2))
     (seconds,) = cpu_seconds(lambda: plan.policy.recommend(counts), repeats=3)
     what = f"recommend, {len(plan.policy.vectors)} alpha vectors, M = 5"
-    found.append(Row(what, ROWS / seconds / 1e6, "M rows/s", 1))
+    rows.append(Row(what, ROWS / seconds / 1e6, "M rows/s", 1))
     table = dp.Table(
         np.unique(counts[:5000], axis=0), np.zeros(len(np.unique(counts[:5000], axis=0)), int), dp.Fixed(0)
     )
     (seconds,) = cpu_seconds(lambda: table.recommend(counts), repeats=3)
-    found.append(Row(f"recommend, a table of {len(table.counts)} counts, K = 5", ROWS / seconds / 1e6, "M rows/s", 5))
-    return found
+    rows.append(Row(f"recommend, a table of {len(table.counts)} counts, K = 5", ROWS / seconds / 1e6, "M rows/s", 5))
+    return rows
 
 
 def _fresh(code, **environment):
-    """What a fresh process prints."""
+    """Output of a fresh process."""
     import os
 
     result = subprocess.run(

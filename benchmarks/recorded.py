@@ -1,4 +1,4 @@
-"""Instances on which general POMDP solvers were measured, and the brackets they reached."""
+"""Instances on which SARSOP was measured, with the bounds it reached."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ SARSOP = {
 
 
 def recorded(name):
-    """The instance of a name such as e1."""
+    """Return the instance of a name such as e1."""
     if name == "a0":
         return blog()
     number, types, categories, family = FAMILIES[name[0]]
@@ -47,13 +47,13 @@ def recorded(name):
 
 
 def sure(types, categories, seed):
-    """Sure departure: click from U(.1, .9), prior from Dirichlet(1)."""
+    """Return an instance with sure departure: click from U(.1, .9), prior from Dirichlet(1)."""
     rng = np.random.default_rng(7000 + types * categories + seed)
     click = rng.uniform(0.1, 0.9, (categories, types))
     return dp.Instance(rng.dirichlet(np.ones(types)), click)
 
 
-def meets(name, plan):
-    """Whether the plan's bracket meets SARSOP's, whose ends are rounded to six digits."""
+def overlaps(name, plan):
+    """True if the bounds of the plan overlap with those of SARSOP, which are rounded to six digits."""
     lower, upper = SARSOP[name]
     return plan.lower <= upper * (1 + 5.1e-6) and plan.upper >= lower * (1 - 5.1e-6)

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 
 
-def outcome_chances(instance, a, x):
-    """The four chances of the theory's table, as fractions."""
+def outcome_probabilities(instance, a, x):
+    """The four outcome probabilities as fractions."""
     p, stay = Fraction(float(instance.click[a, x])), Fraction(float(instance.depart[a, x]))
     last = Fraction(float(instance.depart_on_click[a, x]))
     return [p * (1 - last), (1 - p) * (1 - stay), (1 - p) * stay, p * last]
@@ -17,11 +17,11 @@ def schedule_value(instance, policy, x):
     """The expected clicks of type x, one step after the other, and a geometric series at the end."""
     here, value = Fraction(1), Fraction(0)
     for a, n in policy.phases:
-        click, stay, _, last = outcome_chances(instance, a, x)
+        click, stay, _, last = outcome_probabilities(instance, a, x)
         for _ in range(n):
             value += here * (click + last)
             here *= click + stay
-    click, _, depart, last = outcome_chances(instance, policy.then, x)
+    click, _, depart, last = outcome_probabilities(instance, policy.then, x)
     return value + here * (click + last) / (depart + last)
 
 
@@ -36,8 +36,8 @@ def posterior(instance, counts):
     for x, q in enumerate(instance.prior):
         weight = Fraction(float(q))
         for a, row in enumerate(counts):
-            for chance, n in zip(outcome_chances(instance, a, x), row, strict=True):
-                weight *= chance ** int(n)
+            for probability, n in zip(outcome_probabilities(instance, a, x), row, strict=True):
+                weight *= probability ** int(n)
         weights.append(weight)
     return weights
 
@@ -53,8 +53,8 @@ def tree_value(instance, policy, depth):
         a = int(policy.recommend(counts))
         lower = upper = Fraction(0)
         for outcome in range(4):
-            chances = [outcome_chances(instance, a, x)[outcome] for x in range(instance.n_types)]
-            moved = [w * c for w, c in zip(weights, chances, strict=True)]
+            probabilities = [outcome_probabilities(instance, a, x)[outcome] for x in range(instance.n_types)]
+            moved = [w * c for w, c in zip(weights, probabilities, strict=True)]
             if outcome in (0, 3):
                 lower, upper = lower + sum(moved), upper + sum(moved)
             if outcome < 2:
@@ -69,12 +69,12 @@ def tree_value(instance, policy, depth):
 
 
 def _fixed(instance, a, x):
-    click, _, depart, last = outcome_chances(instance, a, x)
+    click, _, depart, last = outcome_probabilities(instance, a, x)
     return (click + last) / (depart + last)
 
 
 def final_counts(instance, policy, smallest=1e-12, max_steps=None):
-    """The chance of every final counts (as a tuple), merged in a dictionary, one node at a time."""
+    """The probability of every final counts (as a tuple), merged in a dictionary, one node at a time."""
     level = {(0,) * (4 * instance.n_categories): np.array(instance.prior)}
     final, step = defaultdict(float), 0
     while level:
@@ -93,7 +93,7 @@ def final_counts(instance, policy, smallest=1e-12, max_steps=None):
                 elif moved.sum() > smallest:
                     following[tuple(after)] += moved
         level, step = following, step + 1
-    return {key: chance for key, chance in final.items() if chance > 0}
+    return {key: probability for key, probability in final.items() if probability > 0}
 
 
 class BruteForce:
@@ -110,7 +110,7 @@ class BruteForce:
             self.levels.append(rows)
             self.children.append(index.reshape(-1, n_categories, 2))
 
-    def bracket(self, instance, allowed=None):
+    def bounds(self, instance, allowed=None):
         rows = list(range(instance.n_categories)) if allowed is None else list(allowed)
         go = np.stack([instance.outcome_probabilities[:, 0], instance.outcome_probabilities[:, 1]], axis=1).reshape(
             -1, instance.n_types
@@ -126,7 +126,7 @@ class BruteForce:
         return float(lower[0]), float(upper[0])
 
 
-def walk_bracket(prior, click, depth):
+def walk_bounds(prior, click, depth):
     """Sure departure in fractions: bounds on the best sequence of categories, by counts of clicks to a depth.
 
     Returns the best value of a sequence that keeps to one category after `depth` steps, and a bound on all.
@@ -134,20 +134,18 @@ def walk_bracket(prior, click, depth):
     n_categories, n_types = len(click), len(prior)
     best = [max(click[a][x] / (1 - click[a][x]) for a in range(n_categories)) for x in range(n_types)]
     level = {(0,) * n_categories: (list(prior), Fraction(0))}
-    floor = Fraction(0)
+    lower = Fraction(0)
     for step in range(depth + 1):
         following = {}
         for counts, (weights, gained) in level.items():
             for a in range(n_categories):
                 fixed = sum(w * click[a][x] / (1 - click[a][x]) for x, w in enumerate(weights))
-                floor = max(floor, gained + fixed)
+                lower = max(lower, gained + fixed)
                 moved = [w * click[a][x] for x, w in enumerate(weights)]
                 after = tuple(n + (b == a) for b, n in enumerate(counts))
                 if after not in following or following[after][1] < gained + sum(moved):
                     following[after] = (moved, gained + sum(moved))
         if step < depth:
             level = following
-    ceiling = max(
-        gained + sum(w * v for w, v in zip(weights, best, strict=True)) for weights, gained in level.values()
-    )
-    return floor, ceiling
+    upper = max(gained + sum(w * v for w, v in zip(weights, best, strict=True)) for weights, gained in level.values())
+    return lower, upper

@@ -1,4 +1,4 @@
-"""Floors and ceilings bracket the exact value, rounding included."""
+"""Bounds contain the exact value, rounding included."""
 
 from fractions import Fraction
 
@@ -12,36 +12,36 @@ from helpers.exact import schedule_value, total, tree_value
 from helpers.strategies import ORDINARY, Opaque, instances, schedules
 
 
-def contains(bracket, value):
-    return value in dp.Bounds(Fraction(bracket.lower), Fraction(bracket.upper))
+def contains(bounds, value):
+    return value in dp.Bounds(Fraction(bounds.lower), Fraction(bounds.upper))
 
 
 @given(st.data())
-def test_the_closed_form_brackets_the_exact_fraction(data):
+def test_the_closed_form_bounds_the_exact_fraction(data):
     instance = data.draw(instances())
     policy = data.draw(schedules(instance.n_categories))
     found = dp.evaluate(instance, policy)
     exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
-    assert all(contains(bracket, value) for bracket, value in zip(found.by_type, exact, strict=True))
+    assert all(contains(bounds, value) for bounds, value in zip(found.by_type, exact, strict=True))
     assert contains(found, total(instance, exact))
     assert found.gap <= 1e-11 * max(found.upper, 1e-300)
 
 
 @settings(max_examples=25)
 @given(st.data())
-def test_pushing_brackets_the_exact_fraction_of_a_schedule(data):
+def test_the_forward_pass_bounds_the_exact_fraction_of_a_schedule(data):
     instance = data.draw(instances(ORDINARY, most=3))
     policy = data.draw(schedules(instance.n_categories))
     found = dp.evaluate(instance, Opaque(policy), gap=1e-7)
     exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
     assert contains(found, total(instance, exact))
-    assert all(contains(bracket, value) for bracket, value in zip(found.by_type, exact, strict=True))
+    assert all(contains(bounds, value) for bounds, value in zip(found.by_type, exact, strict=True))
     assert found.gap <= 1e-7 * 1.001
 
 
 @settings(max_examples=25)
 @given(st.data())
-def test_greedy_lies_within_what_the_whole_tree_of_histories_says(data):
+def test_greedy_agrees_with_the_tree_of_histories(data):
     instance = data.draw(instances(ORDINARY, most=3))
     policy = dp.Greedy(instance)
     found = dp.evaluate(instance, policy, gap=1e-6)
@@ -51,7 +51,7 @@ def test_greedy_lies_within_what_the_whole_tree_of_histories_says(data):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_greedy_tells_about_settling_does_not_change_its_value(seed):
+def test_switch_bounds_do_not_change_the_value_of_greedy(seed):
     instance = dp.random_instance("uniform", types=3, categories=3, seed=seed)
     told = dp.evaluate(instance, dp.Greedy(instance), gap=1e-7)
     untold = dp.evaluate(instance, Opaque(dp.Greedy(instance)), gap=1e-4, max_nodes=10**6)
@@ -61,7 +61,7 @@ def test_what_greedy_tells_about_settling_does_not_change_its_value(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_chance_that_greedy_ever_changes_is_a_bound(seed):
+def test_switch_bounds_hold_for_greedy(seed):
     instance = dp.random_instance("specialists", types=3, categories=3, seed=seed, depart=0.3)
     policy = dp.Greedy(instance)
     rng = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def test_the_chance_that_greedy_ever_changes_is_a_bound(seed):
         assert changed / n <= bound[x] + 4 * np.sqrt(0.25 / n)
 
 
-def test_a_small_budget_gives_a_wide_bracket_that_still_holds():
+def test_few_nodes_give_wide_but_valid_bounds():
     instance = dp.random_instance("sticky", types=3, categories=3, seed=1)
     policy = Opaque(dp.Greedy(instance))
     wide = dp.evaluate(instance, policy, max_nodes=100)
@@ -120,25 +120,25 @@ def test_the_distribution_has_the_value_as_its_mean(data):
         ([[0.0], [0.52]], [[1 - 1e-16], [3.7e-69]], 0.0, 21),
     ],
 )
-def test_values_too_small_for_a_double_are_bracketed(click, depart, last, steps):
+def test_bounds_contain_values_too_small_for_a_double(click, depart, last, steps):
     instance = dp.Instance([1.0], click, depart, last)
     policy = dp.Threshold(first=0, steps=steps, then=1)
     assert contains(dp.evaluate(instance, policy), schedule_value(instance, policy, 0))
 
 
-def test_a_prior_that_sums_to_almost_one_is_scaled():
+def test_a_prior_that_sums_to_almost_one_is_normalised():
     instance = dp.Instance([0.5, 0.5 + 9e-10], [[0.999999, 0.999999]])
     found = dp.evaluate(instance, dp.Fixed(0))
     exact = Fraction(0.999999) / (1 - Fraction(0.999999))
     assert contains(found, exact)
 
 
-def test_a_tolerance_of_zero_goes_on_to_the_limit():
+def test_a_gap_of_zero_uses_all_nodes():
     found = dp.evaluate(dp.random_instance("uniform", 2, 2, seed=1), Opaque(dp.Fixed(0)), gap=0, max_nodes=5000)
     assert 0 < found.gap < 1e-3
 
 
-def test_the_smallest_numbers_there_are_keep_their_bounds():
+def test_bounds_hold_for_the_smallest_numbers():
     smallest = 5e-324
     instance = dp.Instance([0.5, 0.5], [[3 * smallest, 3 * smallest]], depart=1.0)
     for policy in (dp.Fixed(0), dp.Greedy(instance)):

@@ -1,4 +1,4 @@
-"""All engines have the distribution of the reference loop, and it has the exact one."""
+"""All engines sample from the exact distribution."""
 
 import numpy as np
 import pytest
@@ -50,11 +50,11 @@ def chi_square(observed, expected):
 def test_counts_and_returns_have_the_exact_distribution(seed, engine):
     instance, policy = setting(seed)
     run = dp.simulate(instance, policy, users=USERS, seed=seed, engine=engine)
-    chances = final_counts(instance, policy, smallest=1e-10)
-    assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+    probabilities = final_counts(instance, policy, smallest=1e-10)
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
     rows = run.histories.counts.reshape(len(run.histories), -1)
     observed = dict(zip(map(tuple, rows.tolist()), run.histories.multiplicity.tolist(), strict=True))
-    expected = {key: USERS * chance for key, chance in chances.items()}
+    expected = {key: USERS * probability for key, probability in probabilities.items()}
     # Histories rarer than all that was followed: less than a hundred thousandth of the users, see above.
     assert sum(times for key, times in observed.items() if key not in expected) <= 3
     assert sum(observed.values()) == USERS
@@ -62,11 +62,11 @@ def test_counts_and_returns_have_the_exact_distribution(seed, engine):
 
     returns = dp.evaluate(instance, policy, gap=1e-8).distribution.returns
     observed = dict(zip(run.returns.tolist(), run.returns_users.tolist(), strict=True))
-    assert chi_square(observed, {c: USERS * chance for c, chance in enumerate(returns)}) > SMALLEST_P
+    assert chi_square(observed, {c: USERS * probability for c, probability in enumerate(returns)}) > SMALLEST_P
 
 
 @pytest.mark.parametrize("engine", ["step", "lanes", "aggregate"])
-def test_truncated_runs_have_the_exact_distribution_too(engine):
+def test_truncated_runs_have_the_exact_distribution(engine):
     for seed in (1, 2, 3, 6):
         instance, policy = setting(seed)
         run = dp.simulate(instance, policy, users=USERS, seed=seed, engine=engine, max_steps=3)

@@ -1,4 +1,4 @@
-"""The paper's Table 1 and what theory, section 3.1, says of it."""
+"""Values of policies on the paper's Table 1."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +13,7 @@ PRIOR = [Fraction(4, 10), Fraction(6, 10)]
 
 
 def exact(n):
-    """Sports n times, then economics for ever, from the decimal numbers of the table."""
+    """Sports n times, then economics, from the decimal numbers of the table."""
     value = Fraction(0)
     for x in range(2):
         here = Fraction(1)
@@ -35,7 +35,7 @@ ALWAYS_SPORTS = sum(q * p / (1 - p) for q, p in zip(PRIOR, CLICK[1], strict=True
         (dp.Threshold(first=1, steps=6, then=0), 0.6502905844),
     ],
 )
-def test_policies_are_worth_what_the_theory_says(policy, value):
+def test_policies_have_the_values_of_the_theory(policy, value):
     found = dp.evaluate(blog(), policy)
     assert found.value == pytest.approx(value, abs=5e-11)
     assert found.gap < 1e-12
@@ -48,7 +48,7 @@ def test_switching_after_six_steps_is_the_best_threshold():
     assert values[6] - ALWAYS_SPORTS > Fraction(4, 10) ** 60 * 10
 
 
-def test_the_gaps_hold_in_exact_fractions():
+def test_the_differences_hold_in_exact_fractions():
     def rounded(fraction, digits):
         return round(Decimal(fraction.numerator) / Decimal(fraction.denominator), digits)
 

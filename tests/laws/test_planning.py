@@ -1,8 +1,8 @@
-"""Plans of the instances on which other solvers were measured, and what simulation says of them."""
+"""Plans agree with recorded bounds of other solvers, and with simulation."""
 
 import numpy as np
 import pytest
-from benchmarks.recorded import SARSOP, meets, recorded, sure
+from benchmarks.recorded import SARSOP, overlaps, recorded, sure
 
 import departing as dp
 
@@ -22,12 +22,12 @@ FINAL = {  # values known from long runs, to the digits given
 
 
 @pytest.mark.parametrize("name", sorted(set(SARSOP) | set(FINAL)))
-def test_brackets_meet_the_recorded_ones(name):
+def test_bounds_overlap_with_the_recorded_ones(name):
     gap = 0.05 if name[0] == "g" else 1e-5
     plan = dp.plan(recorded(name), gap=gap)
     assert plan.gap <= gap
     if name in SARSOP:
-        assert meets(name, plan)
+        assert overlaps(name, plan)
     if name in FINAL:
         assert plan.lower - 5e-7 <= FINAL[name] <= plan.upper + 5e-7
     assert plan.verify()
@@ -44,19 +44,19 @@ EXAMPLES = {name: recorded(name) for name in ("a0", "b1", "c1", "d2", "e1", "f2"
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_simulating_the_plan_agrees_with_its_bracket(name):
+def test_simulating_the_plan_agrees_with_its_bounds(name):
     instance = EXAMPLES[name]
     plan = dp.plan(instance, gap=1e-3 * dp.plan(instance, gap=1.0).upper)
-    users = 10**5 if name == "long stays" else 10**8  # those meet too many different counts to be pushed in crowds
+    users = 10**5 if name == "long stays" else 10**8  # too many distinct counts to aggregate
     run = dp.simulate(instance, plan.policy, users=users, seed=3, engine="aggregate")
-    # The policy may do better than it promises, never better than the best.
+    # The value of the policy may exceed the lower bound, but not the upper one.
     assert plan.lower - 4 * run.stderr <= run.mean <= plan.upper + 4 * run.stderr
     value = dp.evaluate(instance, plan.policy, gap=1e-3 * plan.upper, max_nodes=10**5)
     assert value.upper >= plan.lower
     assert value.lower <= plan.upper
 
 
-def test_no_policy_surpasses_the_upper_bound():
+def test_no_policy_exceeds_the_upper_bound():
     rng = np.random.default_rng(4)
     for seed in range(6):
         instance = dp.random_instance("specialists", 3, 3, seed=seed)

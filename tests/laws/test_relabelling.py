@@ -1,4 +1,4 @@
-"""Relabelling types or categories permutes every answer; a zero `depart_on_click` changes nothing."""
+"""Relabelling types or categories permutes every result; a zero `depart_on_click` changes nothing."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def moved(policy, order):
 
 
 @given(st.data())
-def test_schedules_are_worth_the_same(data):
+def test_values_of_schedules_do_not_change(data):
     instance, other, a, x = data.draw(relabelled())
     policy = data.draw(schedules(instance.n_categories))
     one, two = dp.evaluate(instance, policy), dp.evaluate(other, moved(policy, a))
@@ -67,7 +67,7 @@ def test_a_zero_depart_on_click_changes_nothing(instance):
         assert (one.clicks, one.steps) == (two.clicks, two.steps)
 
 
-def test_relabelling_twice_gives_the_instance_back():
+def test_the_inverse_relabelling_restores_the_instance():
     instance = dp.random_instance("uniform", types=3, categories=2, seed=1)
     assert instance.relabel([1, 0], [2, 0, 1]).relabel([1, 0], [1, 2, 0]) == instance
     with pytest.raises(dp.InputError, match="expected each of 0 to 2 once"):

@@ -21,7 +21,7 @@ from departing.simulation.aggregate import aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
 from departing.simulation.regret_curve import RegretCurve
 from departing.simulation.run import no_progress, run_from_histories
-from helpers.exact import outcome_chances
+from helpers.exact import outcome_probabilities
 from helpers.strategies import ORDINARY, instances
 
 SOFT = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], depart=[[0.5, 0.6], [0.7, 0.3]], depart_on_click=0.1)
@@ -53,8 +53,8 @@ class TestLastOutcomePolicy:
         a, b = (data.draw(st.integers(0, instance.n_categories - 1)) for _ in range(2))
         total = Fraction(0)
         for x, share in enumerate(instance.prior):
-            click, stay, _, last = outcome_chances(instance, a, x)
-            click_b, stay_b, _, last_b = outcome_chances(instance, b, x)
+            click, stay, _, last = outcome_probabilities(instance, a, x)
+            click_b, stay_b, _, last_b = outcome_probabilities(instance, b, x)
             # (1 - click) v - stay w = gain, -click_b v + (1 - stay_b) w = gain_b, by Cramer's rule
             determinant = (1 - click) * (1 - stay_b) - stay * click_b
             total += (

@@ -25,7 +25,7 @@ def test_the_two_category_conjecture_is_false_in_exact_fractions():
     assert float(value) == pytest.approx(1.69798, abs=5e-6)
     uppers = []
     for pair in ([0, 1], [0, 2], [1, 2]):
-        lower, upper = exact.walk_bracket(PRIOR, [CLICK[a] for a in pair], depth=60)
+        lower, upper = exact.walk_bounds(PRIOR, [CLICK[a] for a in pair], depth=60)
         assert upper - lower < Fraction(1, 10**4)
         uppers.append(upper)
     assert value - max(uppers) > Fraction(1717, 100_000)
@@ -36,7 +36,7 @@ def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
     plan = dp.plan(instance)
     assert plan.method == "lattice"
     assert plan.policy == dp.Walk([0, 2], then=1)
-    lower, upper = exact.walk_bracket(PRIOR, CLICK, depth=25)
+    lower, upper = exact.walk_bounds(PRIOR, CLICK, depth=25)
     assert plan.lower <= upper
     assert lower <= plan.upper
     assert plan.verify()
@@ -46,7 +46,7 @@ def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
 def test_bounds_overlap_with_those_of_brute_force(instance):
     assume(instance.sure_departure)
     plan = dp.plan(instance, gap=1e-7, seconds=2, method="lattice")
-    lower, upper = exact.BruteForce(instance.n_categories, 5).bracket(instance)
+    lower, upper = exact.BruteForce(instance.n_categories, 5).bounds(instance)
     assert plan.lower <= upper * (1 + 1e-12)
     assert lower * (1 - 1e-12) <= plan.upper
     assert dp.evaluate(instance, plan.policy).upper >= plan.lower

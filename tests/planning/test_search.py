@@ -25,7 +25,7 @@ def test_bounds_contain_the_brute_force_value_on_500_instances():
     for _ in range(500):
         instance = small_instance(rng)
         plan = dp.plan(instance, gap=1e-6, method="search")
-        lower, upper = brute[instance.n_categories].bracket(instance)
+        lower, upper = brute[instance.n_categories].bounds(instance)
         assert plan.gap <= 1e-6
         assert plan.lower <= upper + 1e-12
         assert lower <= plan.upper + 1e-12
@@ -39,7 +39,7 @@ def test_bounds_contain_the_brute_force_value_on_500_instances():
 @given(instances(CHANCES))
 def test_bounds_hold_for_any_probabilities(instance):
     plan = dp.plan(instance, gap=1e-6, seconds=0.5, method="search")
-    lower, upper = exact.BruteForce(instance.n_categories, 3).bracket(instance)
+    lower, upper = exact.BruteForce(instance.n_categories, 3).bounds(instance)
     assert plan.lower <= upper * (1 + 1e-9)
     assert lower * (1 - 1e-9) <= plan.upper
     assert 0 <= plan.lower <= plan.upper
