@@ -1,4 +1,4 @@
-"""What all pictures share: colours, panels, text that fits, and figures as files."""
+"""Shared figure helpers: colours, panels, text that fits, and figures as files."""
 
 import os
 import warnings
@@ -20,7 +20,7 @@ from departing.model.files import atomic_write, check_suffix
 BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
 INK, FAINT = "#222222", "#505050"
 PALE_BLUE = "#a9c9d4"
-# Okabe and Ito's colours, told apart by the colour-blind too, and a grey.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, and a grey.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
 
 FIGURE_SUFFIXES = (".svg", ".png", ".pdf")
@@ -33,7 +33,7 @@ _METADATA = {
 
 
 def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
-    """The figure as SVG, PNG or PDF, without the date and other things that differ from run to run."""
+    """Render the figure as SVG, PNG or PDF, without dates and other metadata that change between runs."""
     buffer = BytesIO()
     with rc_context({"svg.hashsalt": "departing"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in letters the font does not have
@@ -42,13 +42,13 @@ def render(figure: Figure, form: str = "svg", dpi: int = 150) -> bytes:
 
 
 def svg(figure: Figure) -> str:
-    """The figure as SVG that can stand in a page."""
+    """Return the figure as SVG to embed in a page."""
     text = render(figure).decode()
     return text[text.index("<svg") :]
 
 
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
-    """Write the figure to a file that ends in .svg, .png or .pdf."""
+    """Write the figure to a .svg, .png or .pdf file."""
     drawn = render(figure, check_suffix(path, FIGURE_SUFFIXES)[1:], dpi)
     with atomic_write(path) as part:
         part.write_bytes(drawn)
@@ -56,27 +56,27 @@ def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
 
 def panels(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
     """Axes side by side, without frames at the top and the right."""
-    found = figure.subplots(1, columns, squeeze=False, width_ratios=widths)[0]
-    for axes in found:
+    axes_row = figure.subplots(1, columns, squeeze=False, width_ratios=widths)[0]
+    for axes in axes_row:
         tidy(axes)
-    return list(found)
+    return list(axes_row)
 
 
 def tidy(axes: Axes) -> None:
-    """Take the frame at the top and the right away, and draw thin lines across."""
+    """Remove the frame at the top and the right, and add a thin horizontal grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25)
     axes.set_axisbelow(True)
 
 
 def tint(colour: str, strength: float) -> tuple[float, float, float]:
-    """`colour` mixed with white: all of it at strength 1, white at 0."""
+    """Mix `colour` with white; strength 0 is white."""
     red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
     return red, green, blue
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever can be read on `colour`.
+    """Return a text colour, dark or white, that is legible on `colour`.
 
     >>> ink_on("#0072b2"), ink_on("#f0e442")
     ('white', '#222222')
@@ -86,7 +86,7 @@ def ink_on(colour: str) -> str:
 
 
 def shorten(text: str, width: float, size: float, weight: str = "normal") -> str:
-    """`text` on one line; where it is wider than `width` inches at this font size, an ellipsis takes its middle.
+    """Put `text` on one line, with an ellipsis in the middle if it is wider than `width` inches at this font size.
 
     >>> shorten("a very long name", 0.7, 9)
     'a ver…me'
@@ -103,7 +103,7 @@ def shorten(text: str, width: float, size: float, weight: str = "normal") -> str
 
 
 def _cut(line: str, letters: int) -> str:
-    """The first two thirds of so many letters of `line`, an ellipsis and its last letters."""
+    """Shorten `line` to a number of letters: the first two thirds, an ellipsis, the last third."""
     if letters >= len(line):
         return line
     tail = letters // 3
@@ -111,6 +111,6 @@ def _cut(line: str, letters: int) -> str:
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """How wide a line of text is, in inches."""
+    """Width of a line of text, in inches."""
     font = FontProperties(size=size, weight=weight)
     return float(TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]) / 72
