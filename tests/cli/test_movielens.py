@@ -18,7 +18,7 @@ def test_types_are_built_printed_and_saved(release, tmp_path):
     assert "ratings by 30 users" in text
     assert "│ Comedy" in text
     assert "of users: clicks most on" in text
-    assert "left out who lack a rating in some genre" in text
+    assert "without a rating in some genre" in text
     assert "best for every type" in text
     assert f"Saved to {saved}" in text.replace("\n", " ")
     assert plot.stat().st_size > 10_000

@@ -163,7 +163,7 @@ def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_p
     for name in ("events.duckdb", "events.sqlite"):
         with pytest.raises(dp.InputError, match="has no table 'event'; did you mean 'events'"):
             dp.read_log(folder / name, table="event")
-    with pytest.raises(dp.InputError, match=r"has 2 tables .*'events', 'other'.*name one as table="):
+    with pytest.raises(dp.InputError, match=r"has 2 tables .*'events', 'other'.*name one as `table`"):
         dp.read_log(folder / "events.duckdb")
     with pytest.raises(dp.InputError, match=r"no column 'Catgory' .* for category; did you mean 'category'"):
         dp.read_log(folder / "events.csv", category="Catgory")
@@ -324,7 +324,7 @@ def test_too_many_categories_are_refused_unless_listed(tmp_path):
         "COPY (SELECT i % 1000 AS user, i AS time, (i * 7919) % 100000 AS category, i % 3 = 0 AS clicked, "
         f"false AS departed FROM range(300000) r(i)) TO '{path}'"
     )
-    with pytest.raises(dp.InputError, match=r"Column 'category' holds more than 1,000 categories.*categories=\["):
+    with pytest.raises(dp.InputError, match=r"Column 'category' holds more than 1,000 categories.*by `categories`"):
         dp.read_log(path)
     log = dp.read_log(path, categories=range(50))
     assert log.report.rejected == 300000 - 150
