@@ -18,6 +18,7 @@ from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_matching import match_types, sort_types
+from departing.model import random_streams
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -169,7 +170,7 @@ class Fit:
         """
         if method not in BOOTSTRAP_METHODS:
             raise InputError(f"method is {method!r}; expected one of {', '.join(BOOTSTRAP_METHODS)}.")
-        rng = np.random.default_rng([check_seed(seed), 5])
+        rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
         resamples, known = check_int("resamples", resamples), self.histories.confirmed
         design = SamplingDesign.from_histories(known)
         instances = []
@@ -320,7 +321,7 @@ def fit(
     if criterion not in CRITERIA:
         raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.", "criterion")
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
-    n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), 6])
+    n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     known = histories.confirmed
     free, notes = _free_departures(known, depart, depart_on_click)
     held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)

@@ -9,6 +9,7 @@ from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.learning.base import Option
 from departing.learning.posterior import Posterior
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
+from departing.model import random_streams
 from departing.model.instance import Instance
 from departing.model.validation import check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan
@@ -57,7 +58,7 @@ class ModelLearner(TransitionLearner):
         self.types = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)
         self.growth = check_float("growth", growth, 1e-3, 10.0)
-        self.rng = np.random.default_rng([self.seed, 3])
+        self.rng = np.random.default_rng([self.seed, random_streams.LEARNER])
         self.transitions = TransitionCounts(self.n_categories, MAX_STEPS)
         self.posterior = Posterior(self.n_categories, self.types, self.rng)
 
@@ -72,7 +73,11 @@ class ModelLearner(TransitionLearner):
 
     def instance(self) -> Instance:
         """Return the maximum a posteriori instance so far, without changing the learner."""
-        posterior = Posterior(self.n_categories, self.types, np.random.default_rng([self.seed, 4, self.arrived]))
+        posterior = Posterior(
+            self.n_categories,
+            self.types,
+            np.random.default_rng([self.seed, random_streams.LEARNER_MODE, self.arrived]),
+        )
         posterior.pool = list(self.posterior.pool)
         evidence = self.evidence()
         return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())

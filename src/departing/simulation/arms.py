@@ -9,6 +9,7 @@ import numpy.typing as npt
 from departing.kernels.learning.arms import LOW, record_return, run_arms
 from departing.kernels.random import stream
 from departing.learning.protocol import ArmStatistics, SupportsArms
+from departing.model import random_streams
 from departing.model.counts import Integers, clicks, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Instance
@@ -60,7 +61,7 @@ class Arms:
         self.policies = learner.policies
         self.checkpoints = log_checkpoints(users)
         self.graphs = PolicyGraphs(instance, learner, users)
-        self.root = np.random.SeedSequence([seed, 5]).generate_state(1, np.uint64)[0]
+        self.root = np.random.SeedSequence([seed, random_streams.ARMS]).generate_state(1, np.uint64)[0]
         self.statistics = learner.statistics()
         self.initial = self.statistics.copy()
 
@@ -134,7 +135,7 @@ class Arms:
             counts = counts_like(self.graphs.counts[[node]], np.array([word >> 32]))
         arriving = [Users(np.array([user]), np.array([x]), counts.copy())]
         nobody = Users(np.empty(0, np.int64), np.empty(0, np.int64), counts[:0])
-        finished, rng = FinishedUsers(), np.random.default_rng([self.seed, 6, user])
+        finished, rng = FinishedUsers(), np.random.default_rng([self.seed, random_streams.ARMS_EXIT, user])
         policy = self.policies[arm]
         play(self.instance, policy, lambda _: arriving.pop() if arriving else nobody, rng, 1, None, finished)
         final = finished.rows[0]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from departing.model import random_streams
 from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
@@ -120,7 +121,7 @@ def compare(
     # Distinct returns of the first policy, of the second, and differences; with the number of users with each.
     samples = [(empty, empty)] * 3
     for batch, start in enumerate(range(0, users, BATCH_USERS)):
-        rng = np.random.default_rng([seed, 5, batch])
+        rng = np.random.default_rng([seed, random_streams.COMPARE, batch])
         one, two = _play_pair(instance, (first, second), min(BATCH_USERS, users - start), rng, max_steps)
         for i, new in enumerate((one, two, one - two)):
             values, multiplicity = samples[i]

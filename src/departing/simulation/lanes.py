@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.kernels.simulation.lanes import LOW, enqueue, run_lanes, tally_clicks
+from departing.model import random_streams
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, DEPART, Instance
@@ -71,9 +72,11 @@ class Lanes:
         self.graph: Automaton = automaton(instance, policy, users, max_steps)
         self.table = self.graph.table(instance)
         self.category = np.repeat(self.graph.category, instance.n_types)  # by state
-        self.root = np.random.SeedSequence([seed, 2]).generate_state(1, np.uint64)[0]
+        self.root = np.random.SeedSequence([seed, random_streams.LANES]).generate_state(1, np.uint64)[0]
         # Users do not influence each other, so the order of types is free: all of one type, then the next.
-        self.type_ends = sample_type_counts(instance, users, np.random.default_rng([seed, 2])).cumsum()
+        self.type_ends = sample_type_counts(
+            instance, users, np.random.default_rng([seed, random_streams.LANES])
+        ).cumsum()
         self.blocks = -(-users // BLOCK_USERS)
         self._local = threading.local()
 
@@ -172,7 +175,10 @@ class Lanes:
         probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
         by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
-        return np.asarray(np.random.default_rng([self.seed, 3, index]).random(len(words)) < by_state[state])
+        return np.asarray(
+            np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index]).random(len(words))
+            < by_state[state]
+        )
 
     def _final_counts(
         self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None
@@ -224,7 +230,7 @@ class Lanes:
             progress(most)
             return Users(types[:0], types[:0], counts[:0])
 
-        rng = np.random.default_rng([self.seed, 4, batch])
+        rng = np.random.default_rng([self.seed, random_streams.LANES_REMAINDER, batch])
         play(self.instance, self.policy, arrive, rng, len(types), self.max_steps, finished)
 
 

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from departing.model import random_streams
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
@@ -128,7 +129,10 @@ def sample_log(
     <Histories of 1000 users, 46 of them censored, 319 distinct counts>
     """
     check_instance(instance)
-    n, rng = check_int("users", users, 1, MAX_LOG_USERS), np.random.default_rng([check_seed(seed), 7])
+    n, rng = (
+        check_int("users", users, 1, MAX_LOG_USERS),
+        np.random.default_rng([check_seed(seed), random_streams.SAMPLE_LOG]),
+    )
     length = check_float("days", days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     mean_pause = check_float("step_days", step_days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     probabilities = _check_shares(shares, instance.n_categories)

@@ -9,6 +9,7 @@ import numpy as np
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.traversal import first_level
 from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
+from departing.model import random_streams
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Instance
@@ -148,7 +149,7 @@ class _Simulation:
 
         if isinstance(learner, AssignsPolicies):
             learner.check(self.instance)
-        rng = np.random.default_rng([self.seed, 2])
+        rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
         arms = isinstance(learner, SupportsArms) and learner.open_users == 0
         if self.engine == "arms" and (stepwise or not arms):
@@ -185,7 +186,7 @@ class _Simulation:
 
             max_nodes = (AUTO_MEMORY if auto else MAX_MEMORY) // (32 * instance.n_categories)
             effort = _affordable_effort(instance, policy, self.users, max_steps) if auto else np.inf
-            rng = np.random.default_rng([self.seed, 1])
+            rng = np.random.default_rng([self.seed, random_streams.SIMULATE_AGGREGATE])
             first = first_level(instance, policy, sample_type_counts(instance, self.users, rng))
             histories = aggregate(first, rng, max_steps, max_nodes, effort, self.progress)
             if histories is not None:
@@ -200,7 +201,7 @@ class _Simulation:
         return Lanes(instance, policy, self.users, self.seed, lanes, max_steps).run(threads, self.progress)
 
     def _steps(self, policy: Policy, max_steps: int | None, log: str | os.PathLike[str] | None) -> Run:
-        rng = np.random.default_rng([self.seed, 0])
+        rng = np.random.default_rng([self.seed, random_streams.SIMULATE_STEPS])
         new, finished, started = new_users(self.instance, self.users, rng), FinishedUsers(), False
 
         def arrive(most: int) -> Users:
