@@ -146,7 +146,7 @@ def test_ope_estimates_the_value_of_policies(log, tmp_path):
         (["nonsense"], "There is no policy 'nonsense'"),
         (["greedy", "--confidence", "2"], "--confidence is 2"),
         (["greedy", "--bootstrap", "1"], "--bootstrap is 1; expected an integer ≥ 20"),
-        (["greedy", "--propensity", "chance"], "There is no column 'chance'"),
+        (["greedy", "--propensity", "probability"], "There is no column 'probability'"),
     ],
 )
 def test_invalid_input_of_ope_prints_one_message(log, arguments, sentence):

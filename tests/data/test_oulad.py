@@ -1,4 +1,4 @@
-"""The log in the box: the facts about it, that it is what the script makes, and what a fit says of it."""
+"""The bundled dataset: its facts, the script that makes it, and the fit."""
 
 import runpy
 from importlib.resources import files

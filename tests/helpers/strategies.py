@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.model.errors import InputError
 
-CHANCES = st.one_of(
+PROBABILITIES = st.one_of(
     st.floats(0.02, 0.98),
     st.sampled_from([0.0, 1.0, 0.5, 1e-9, 1 - 1e-9, 1e-300, 2.0**-53, 1 - 2.0**-53]),
 )
@@ -14,14 +14,14 @@ ORDINARY = st.floats(0.1, 0.9)
 
 
 @st.composite
-def instances(draw, chances=CHANCES, most=4, depart=None, depart_on_click=True):
+def instances(draw, probabilities=PROBABILITIES, most=4, depart=None, depart_on_click=True):
     """An instance of up to `most` types and categories; entries that would never depart are moved inside."""
     n_types, n_categories = draw(st.integers(1, most)), draw(st.integers(1, most))
     weights = np.array([draw(st.floats(0.05, 1)) for _ in range(n_types)])
     matrix = lambda source: np.array([[draw(source) for _ in range(n_types)] for _ in range(n_categories)])  # noqa: E731
-    click = matrix(chances)
-    leave = matrix(chances) if depart is None else np.full(click.shape, depart)
-    last = matrix(chances) if depart_on_click and draw(st.booleans()) else np.zeros_like(click)
+    click = matrix(probabilities)
+    leave = matrix(probabilities) if depart is None else np.full(click.shape, depart)
+    last = matrix(probabilities) if depart_on_click and draw(st.booleans()) else np.zeros_like(click)
     stuck = (1 - click) * leave + click * last < 1e-12
     click, leave = np.where(stuck, 0.5, click), np.where(stuck, 0.5, leave)
     return dp.Instance(weights / weights.sum(), click, leave, last)
@@ -56,4 +56,4 @@ class Opaque:
         return self.policy.recommend(counts)
 
 
-__all__ = ["CHANCES", "ORDINARY", "InputError", "Opaque", "counts", "instances", "schedules"]
+__all__ = ["ORDINARY", "PROBABILITIES", "InputError", "Opaque", "counts", "instances", "schedules"]

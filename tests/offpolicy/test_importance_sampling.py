@@ -124,7 +124,7 @@ def draw_users(instance, n, rng, stop=0.2, unsure=0.5, missing=0.0):
 @settings(max_examples=25)
 @given(st.data())
 def test_returns_agree_with_a_loop_over_users(data):
-    instance = data.draw(instances(chances=st.floats(0.3, 0.7), most=3, depart=0.9))
+    instance = data.draw(instances(probabilities=st.floats(0.3, 0.7), most=3, depart=0.9))
     policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(dp.Greedy(instance))))
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     users = draw_users(instance, 12, rng, missing=data.draw(st.sampled_from([0.0, 0.1])))
@@ -145,7 +145,7 @@ def test_returns_agree_with_a_loop_over_users(data):
 @settings(max_examples=30)
 @given(st.data())
 def test_continuation_values_are_those_of_a_new_user_whose_prior_is_the_belief(data):
-    instance = data.draw(instances(chances=st.floats(0.2, 0.7), most=3, depart=0.8))
+    instance = data.draw(instances(probabilities=st.floats(0.2, 0.7), most=3, depart=0.8))
     policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(Opaque(dp.Greedy(instance)))))
     continuation = continuation_values(instance, policy, 6, 1e-8, 10**6)
     counts, row = np.zeros((instance.n_categories, 4), np.int64), np.zeros(1, np.int64)

@@ -8,10 +8,10 @@ import departing as dp
 from departing.model.examples import blog
 from departing.planning.closed_form import two_by_two
 from helpers import exact
-from helpers.strategies import CHANCES, instances
+from helpers.strategies import PROBABILITIES, instances
 
 
-@given(instances(CHANCES))
+@given(instances(PROBABILITIES))
 def test_one_type_gets_its_best_fixed_category(instance):
     one = dp.Instance([1.0], instance.click[:, :1], instance.depart[:, :1], instance.depart_on_click[:, :1])
     plan = dp.plan(one)

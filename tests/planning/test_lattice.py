@@ -8,7 +8,7 @@ from hypothesis import assume, given
 import departing as dp
 from departing.planning.problem import PlanningProblem
 from helpers import exact
-from helpers.strategies import CHANCES, instances
+from helpers.strategies import PROBABILITIES, instances
 
 PRIOR = [Fraction(73, 100), Fraction(27, 100)]
 CLICK = [[Fraction(n, 100) for n in row] for row in ([52, 73], [35, 82], [42, 80])]
@@ -42,7 +42,7 @@ def test_the_counter_example_is_planned_as_a_walk_of_three_categories():
     assert plan.verify()
 
 
-@given(instances(CHANCES, depart=1.0))
+@given(instances(PROBABILITIES, depart=1.0))
 def test_bounds_overlap_with_those_of_brute_force(instance):
     assume(instance.sure_departure)
     plan = dp.plan(instance, gap=1e-7, seconds=2, method="lattice")

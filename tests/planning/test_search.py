@@ -9,7 +9,7 @@ from departing.model.examples import magazine
 from departing.planning.problem import Deadline, PlanningProblem
 from departing.planning.search import Search
 from helpers import exact
-from helpers.strategies import CHANCES, ORDINARY, instances
+from helpers.strategies import ORDINARY, PROBABILITIES, instances
 
 
 def small_instance(rng):
@@ -36,7 +36,7 @@ def test_bounds_contain_the_brute_force_value_on_500_instances():
 
 
 @settings(max_examples=150)
-@given(instances(CHANCES))
+@given(instances(PROBABILITIES))
 def test_bounds_hold_for_any_probabilities(instance):
     plan = dp.plan(instance, gap=1e-6, seconds=0.5, method="search")
     lower, upper = exact.BruteForce(instance.n_categories, 3).bounds(instance)

@@ -1,4 +1,4 @@
-"""Continuation values of a policy: expected further clicks at all counts that it leads to, by type."""
+"""Continuation values of a policy: expected remaining clicks at all reachable counts, by type."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Aggregate engine: whole numbers of users moved through the count graph, at a cost independent of their number."""
+"""Aggregate engine: integer numbers of users moved through the count graph, at a cost independent of their number."""
 
 from collections.abc import Callable
 
