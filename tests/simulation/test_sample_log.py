@@ -11,7 +11,7 @@ SHARES = np.array([0.7, 0.3])
 
 
 def test_outcomes_have_the_frequencies_of_the_instance():
-    """Under a uniformly random policy, the expected clicks of a type are its mean click over its mean departure probability."""
+    """Under a random policy the expected clicks of a type are its mean click over its mean departure probability."""
     log = dp.sample_log(SITE, users=50_000, seed=1, shares=SHARES, days=1e5)
     clicks, leave = SHARES @ SITE.click, SHARES @ SITE.departure_probabilities
     expected = float(SITE.prior @ (clicks / leave))

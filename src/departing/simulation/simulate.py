@@ -65,7 +65,7 @@ def simulate(
         Seed of all random numbers.
     engine : str
         All engines sample from the same distribution. Under a policy: `step` is the reference loop; `lanes` makes
-        single steps at full speed, many users in lockstep; `aggregate` moves integer numbers of users through the count
+        single steps at full speed, many users in lockstep; `aggregate` moves numbers of users through the count
         graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless the users have so many
         distinct counts, or there are so many types, that `lanes` is cheaper, and `step` if there is a `log`. With a
         learner: `step` requests every single recommendation; `blocks` moves whole blocks of users through the
