@@ -73,11 +73,8 @@ class ModelLearner(TransitionLearner):
 
     def instance(self) -> Instance:
         """Return the maximum a posteriori instance so far, without changing the learner."""
-        posterior = Posterior(
-            self.n_categories,
-            self.types,
-            np.random.default_rng([self.seed, random_streams.LEARNER_MODE, self.arrived]),
-        )
+        rng = np.random.default_rng([self.seed, random_streams.LEARNER_MODE, self.arrived])
+        posterior = Posterior(self.n_categories, self.types, rng)
         posterior.pool = list(self.posterior.pool)
         evidence = self.evidence()
         return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())

@@ -74,9 +74,8 @@ class Lanes:
         self.category = np.repeat(self.graph.category, instance.n_types)  # by state
         self.root = np.random.SeedSequence([seed, random_streams.LANES]).generate_state(1, np.uint64)[0]
         # Users do not influence each other, so the order of types is free: all of one type, then the next.
-        self.type_ends = sample_type_counts(
-            instance, users, np.random.default_rng([seed, random_streams.LANES])
-        ).cumsum()
+        rng = np.random.default_rng([seed, random_streams.LANES])
+        self.type_ends = sample_type_counts(instance, users, rng).cumsum()
         self.blocks = -(-users // BLOCK_USERS)
         self._local = threading.local()
 
@@ -175,10 +174,8 @@ class Lanes:
         probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
         by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
         state = (words & np.uint64(LOW)).astype(np.int64) >> 2
-        return np.asarray(
-            np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index]).random(len(words))
-            < by_state[state]
-        )
+        rng = np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index])
+        return np.asarray(rng.random(len(words)) < by_state[state])
 
     def _final_counts(
         self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None

@@ -129,10 +129,8 @@ def sample_log(
     <Histories of 1000 users, 46 of them censored, 319 distinct counts>
     """
     check_instance(instance)
-    n, rng = (
-        check_int("users", users, 1, MAX_LOG_USERS),
-        np.random.default_rng([check_seed(seed), random_streams.SAMPLE_LOG]),
-    )
+    n = check_int("users", users, 1, MAX_LOG_USERS)
+    rng = np.random.default_rng([check_seed(seed), random_streams.SAMPLE_LOG])
     length = check_float("days", days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     mean_pause = check_float("step_days", step_days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     probabilities = _check_shares(shares, instance.n_categories)
