@@ -13,7 +13,7 @@ from pathlib import Path
 
 from departing.model.examples import blog, magazine
 from departing.planning.plan import plan
-from departing.planning.plot.plan_plot import plot_plan
+from departing.planning.plot.plan_plot import draw_plan
 from departing.planning.plot.threshold_plot import draw_beliefs, draw_thresholds
 from departing.plotting.figures import save
 from departing.policy.schedule import Threshold
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
     save(draw_thresholds(instance, sports, economics), IMAGES / "switching.png", 130)
     save(draw_beliefs(instance, best), IMAGES / "beliefs.png", 130)
-    save(plot_plan(plan(magazine(), gap=1e-3, seconds=600)), IMAGES / "plan.png", 110)
+    save(draw_plan(plan(magazine(), gap=1e-3, seconds=600)), IMAGES / "plan.png", 110)
     movielens = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -259,10 +259,7 @@ def movielens(
     if output is not None:
         data.instance.save(output)
     if plot is not None:
-        from departing.data.plot import draw_replay, draw_types
-        from departing.plotting.figures import save
-
-        save(draw_replay(data) if replay else draw_types(data), plot, 130)
+        data.plot(plot)
     if as_json:
         print_json(tables.movielens_values(ratings, data, replay), output=output, plot=plot)
         return

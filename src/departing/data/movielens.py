@@ -144,8 +144,9 @@ class SemiSynthetic:
         matplotlib.figure.Figure
         """
         from departing.data.plot import draw_replay, draw_types
+        from departing.plotting.figures import save
 
-        return (draw_replay if self.is_replay else draw_types)(self, path)
+        return save((draw_replay if self.is_replay else draw_types)(self), path, 130)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

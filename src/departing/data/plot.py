@@ -1,15 +1,13 @@
 """Plots of the instances built from MovieLens ratings."""
 
-import os
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from departing.data.movielens import SemiSynthetic
-from departing.plotting.figures import PALETTE, panels, save
+from departing.plotting.figures import PALETTE, panels
 
 
-def draw_types(data: SemiSynthetic, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_types(data: SemiSynthetic) -> Figure:
     """By genre and type: the click probability, and the expected clicks of always showing the genre."""
     instance = data.instance
     figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -29,12 +27,10 @@ def draw_types(data: SemiSynthetic, path: str | os.PathLike[str] | None = None) 
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
     figure.axes[0].legend(frameon=False, fontsize=8, loc="lower left")
-    if path is not None:
-        save(figure, path, 130)
     return figure
 
 
-def draw_replay(data: SemiSynthetic, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_replay(data: SemiSynthetic) -> Figure:
     """Distribution of the users' click probabilities by genre, and the share of users for whom each genre is best."""
     instance = data.instance
     figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -49,6 +45,4 @@ def draw_replay(data: SemiSynthetic, path: str | os.PathLike[str] | None = None)
     shares = data.best_genre_shares
     best.bar(list(shares), [100 * share for share in shares.values()], 0.5, color=colours)
     best.set_ylabel("best genre, % of users")
-    if path is not None:
-        save(figure, path, 130)
     return figure

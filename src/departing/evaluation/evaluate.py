@@ -128,8 +128,9 @@ class Evaluation(Bounds):
         matplotlib.figure.Figure
         """
         from departing.evaluation.plot import draw_distribution
+        from departing.plotting.figures import save
 
-        return draw_distribution(self, path)
+        return save(draw_distribution(self), path)
 
 
 def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: int | None = None) -> Evaluation:

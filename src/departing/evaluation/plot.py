@@ -1,17 +1,15 @@
 """Plot of an evaluation: the distribution of clicks and the survival curve."""
 
-import os
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from departing.evaluation.evaluate import Evaluation
-from departing.plotting.figures import BLUE, PALETTE, panels, save
+from departing.plotting.figures import BLUE, PALETTE, panels
 
 TAIL = 1e-3  # probability of the long tail that the axes leave out
 
 
-def draw_distribution(evaluation: Evaluation, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_distribution(evaluation: Evaluation) -> Figure:
     """Draw the probability of every number of clicks, and of being active after every number of steps by type."""
     distribution, instance = evaluation.distribution, evaluation.instance
     figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -30,6 +28,4 @@ def draw_distribution(evaluation: Evaluation, path: str | os.PathLike[str] | Non
     survival.set_ylabel("probability of being active")
     survival.set_ylim(0, 1)
     survival.legend(frameon=False, fontsize=8)
-    if path is not None:
-        save(figure, path)
     return figure

@@ -249,8 +249,9 @@ class Fit:
             Result of `check()`; adds the survival curve, observed and expected.
         """
         from departing.fitting.plot import draw_fit
+        from departing.plotting.figures import save
 
-        return draw_fit(self, check, path)
+        return save(draw_fit(self, check), path)
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)

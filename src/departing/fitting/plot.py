@@ -1,7 +1,5 @@
 """Plot of a fit: click and departure probabilities by type, and observed against fitted survival."""
 
-import os
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -11,12 +9,12 @@ from matplotlib.ticker import MaxNLocator
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.model.instance import Floats
-from departing.plotting.figures import BLUE, INK, ORANGE, save, shorten, tidy
+from departing.plotting.figures import BLUE, INK, ORANGE, shorten, tidy
 
 MAX_CATEGORIES = 30  # rows of a heat map that stay readable on one page
 
 
-def draw_fit(fit: Fit, check: FitCheck | None = None, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
     """Draw heat maps of click and departure probabilities and, with a `check`, observed and expected survival."""
     instance = fit.instance
     rows = min(instance.n_categories, MAX_CATEGORIES)
@@ -28,8 +26,6 @@ def draw_fit(fit: Fit, check: FitCheck | None = None, path: str | os.PathLike[st
         _heat_map(axes, getattr(instance, field)[:rows], fit, title, colour)
     if check is not None:
         _survival(panels[-1], check)
-    if path is not None:
-        save(figure, path)
     return figure
 
 

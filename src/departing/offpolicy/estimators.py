@@ -162,8 +162,9 @@ class OffPolicyValue:
             File to write, ending in .svg, .png or .pdf.
         """
         from departing.offpolicy.plot import draw_off_policy_value
+        from departing.plotting.figures import save
 
-        return draw_off_policy_value(self, path)
+        return save(draw_off_policy_value(self), path)
 
 
 def off_policy_value(

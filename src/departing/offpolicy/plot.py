@@ -1,16 +1,14 @@
 """Plot of an off-policy value: estimates with intervals, and overlap by step."""
 
-import os
-
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from departing.offpolicy.estimators import OffPolicyValue
-from departing.plotting.figures import BLUE, GREY, INK, panels, save
+from departing.plotting.figures import BLUE, GREY, INK, panels
 
 
-def draw_off_policy_value(value: OffPolicyValue, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_off_policy_value(value: OffPolicyValue) -> Figure:
     """Draw the estimates with their confidence intervals and, if there is overlap, the effective sample size."""
     figure = Figure(figsize=(9.0 if value.overlap else 4.6, 3.0), layout="constrained")
     axes, *others = panels(figure, 2 if value.overlap else 1)
@@ -28,6 +26,4 @@ def draw_off_policy_value(value: OffPolicyValue, path: str | os.PathLike[str] | 
         right.xaxis.set_major_locator(MaxNLocator(integer=True))
         right.set_xlabel("step (dashed: horizon)")
         right.set_title("effective sample size", fontsize=10, loc="left")
-    if path is not None:
-        save(figure, path)
     return figure

@@ -156,9 +156,10 @@ class Plan(Bounds):
         -------
         matplotlib.figure.Figure
         """
-        from departing.planning.plot.plan_plot import plot_plan
+        from departing.planning.plot.plan_plot import draw_plan
+        from departing.plotting.figures import save
 
-        return plot_plan(self, path)
+        return save(draw_plan(self), path)
 
 
 def plan(

@@ -47,11 +47,14 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
-    """Write the figure to a .svg, .png or .pdf file."""
+def save(figure: Figure, path: str | os.PathLike[str] | None, dpi: int = 150) -> Figure:
+    """Write the figure to a .svg, .png or .pdf file, if `path` is given, and return it."""
+    if path is None:
+        return figure
     drawn = render(figure, check_suffix(path, FIGURE_SUFFIXES)[1:], dpi)
     with atomic_write(path) as part:
         part.write_bytes(drawn)
+    return figure
 
 
 def panels(figure: Figure, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:

@@ -16,7 +16,7 @@ from departing.formatting import format_bounds, format_number, format_percent, f
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Floats, Instance
 from departing.offpolicy.gains import PolicyGains
-from departing.planning.plot.plan_plot import plot_plan
+from departing.planning.plot.plan_plot import draw_plan
 from departing.planning.plot.threshold_plot import draw_beliefs, draw_thresholds
 from departing.plotting.figures import svg
 from departing.policy.library import describe
@@ -86,7 +86,7 @@ def _body(demo: QuickstartDemo) -> str:
         types_list="".join(f"<li>{html.escape(sentence)}</li>" for sentence in types),
         fit=figure(svg(draw_fit(log.fit, log.check)), FIT_CAPTION),
         plan_gap=f"{log.gains.plan.gap:.3f}",
-        plan=figure(svg(plot_plan(log.gains.plan)), PLAN_CAPTION),
+        plan=figure(svg(draw_plan(log.gains.plan)), PLAN_CAPTION),
         gains=_gains_table(log.gains),
         policy_value=f"{log.policy_value:.3f}",
         simulated=f"{log.run.mean:.3f} ± {log.run.stderr:.3f}",

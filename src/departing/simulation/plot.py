@@ -1,15 +1,13 @@
 """Plots of runs: the distribution of clicks, and the regret curve of a learner."""
 
-import os
-
 import numpy as np
 from matplotlib.figure import Figure
 
-from departing.plotting.figures import BLUE, ORANGE, panels, save
+from departing.plotting.figures import BLUE, ORANGE, panels
 from departing.simulation.run import Run
 
 
-def draw_run(run: Run, path: str | os.PathLike[str] | None = None) -> Figure:
+def draw_run(run: Run) -> Figure:
     """Draw the share of users by clicks; for a learner also the cumulative regret by users."""
     learned = len(run.checkpoints) > 1
     figure = Figure(figsize=(9 if learned else 5, 3.4), layout="constrained")
@@ -29,6 +27,4 @@ def draw_run(run: Run, path: str | os.PathLike[str] | None = None) -> Figure:
         axes[1].set_yscale("log")
         axes[1].set_xlabel("users")
         axes[1].set_ylabel(f"{'expected' if expected else 'realised'} regret (clicks)")
-    if path is not None:
-        save(figure, path)
     return figure

@@ -127,9 +127,10 @@ class Run:
         -------
         matplotlib.figure.Figure
         """
+        from departing.plotting.figures import save
         from departing.simulation.plot import draw_run
 
-        return draw_run(self, path)
+        return save(draw_run(self), path)
 
 
 def no_progress(users: int) -> None:

@@ -240,10 +240,7 @@ class StudyResults:
             raise InputError(
                 f"group is {group!r}; expected one of {', '.join(self.study.groups)} with finished runs."
             )
-        figure = draw_regret(f"{self.study.title}: {group}", curves)
-        if path is not None:
-            save(figure, path)
-        return figure
+        return save(draw_regret(f"{self.study.title}: {group}", curves), path)
 
 
 def learner_curves(learner: str, records: Sequence[Record], instances: Sequence[str]) -> Curves:

@@ -20,7 +20,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])  # of the bel
 HALO = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
 
 
-def plot_interval(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyle) -> None:
+def draw_interval(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyle) -> None:
     """Plot the value against the belief in the first of two types, on the colours of the best first category."""
     tidy(axes)
     fine = fine_grid(2)
@@ -99,7 +99,7 @@ def simplex_heading(axes: Axes) -> None:
     )
 
 
-def plot_simplex(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyle) -> None:
+def draw_simplex(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyle) -> None:
     """Plot the belief simplex of three types, coloured by best first category, with contours of the value."""
     axes.set_aspect("equal")
     axes.set_axis_off()
@@ -141,7 +141,7 @@ def _colour_simplex(axes: Axes, beliefs: BeliefMap, style: CategoryStyle) -> Non
     image.set_clip_path(Polygon(CORNERS, transform=axes.transData))
 
 
-def plot_baselines(axes: Axes, plan: Plan) -> None:
+def draw_baselines(axes: Axes, plan: Plan) -> None:
     """Bars of the values of the best fixed policy, the plan, and the optimal policy for known types."""
     problem = PlanningProblem(plan.instance, plan.allowed)
     category, value = problem.best_fixed

@@ -1,6 +1,5 @@
 """Plot of a plan: its policy graph, and the best first category at every belief."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 
-from departing.model.files import check_suffix
 from departing.model.instance import CLICK, STAY
 from departing.planning.belief_map import BeliefMap, belief_map, fine_grid
 from departing.planning.plan import Plan
-from departing.planning.plot.belief_plot import plot_baselines, plot_interval, plot_simplex, simplex_heading
+from departing.planning.plot.belief_plot import draw_baselines, draw_interval, draw_simplex, simplex_heading
 from departing.planning.plot.layout import (
     MARGIN,
     TINY_SHARE,
@@ -30,7 +28,7 @@ from departing.planning.plot.layout import (
 )
 from departing.planning.plot.policy_graph import Column, Edge, Node, policy_graph, short
 from departing.planning.policy_tree import COMMITTED
-from departing.plotting.figures import FAINT, FIGURE_SUFFIXES, ink_on, save, shorten
+from departing.plotting.figures import FAINT, ink_on, shorten
 from departing.policy.alpha import Alpha
 from departing.policy.schedule import Schedule
 
@@ -43,10 +41,8 @@ LINE_STYLES: dict[int, dict[str, Any]] = {
 LINE_LABELS = {CLICK: "after a click", STAY: "after no click, if the user stays"}
 
 
-def plot_plan(plan: Plan, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Plot `plan`, and write the figure to `path` (.svg, .png or .pdf) if given."""
-    if path is not None:
-        check_suffix(path, FIGURE_SUFFIXES)  # before the work
+def draw_plan(plan: Plan) -> Figure:
+    """Draw the policy graph and, for two or three types, the best first category at every belief."""
     columns = policy_graph(plan)
     beliefs = belief_map(plan) if plan.instance.n_types in (2, 3) else None
     style = CategoryStyle(plan.instance, _plotted(columns, beliefs, plan.instance.n_types))
@@ -59,13 +55,11 @@ def plot_plan(plan: Plan, path: str | os.PathLike[str] | None = None) -> Figure:
     _draw_graph(area(figure, 0, height - TITLE - graph, WIDTH, graph), columns, style)
     _legends(area(figure, 0, panel, WIDTH, key), columns, style)
     if beliefs and plan.instance.n_types == 2:
-        plot_interval(area(figure, 0.95, 0.6, WIDTH - 1.3, panel - 1.2), plan, beliefs, style)
+        draw_interval(area(figure, 0.95, 0.6, WIDTH - 1.3, panel - 1.2), plan, beliefs, style)
     elif beliefs:
         simplex_heading(area(figure, 0, panel - 0.6, WIDTH, 0.6))
-        plot_simplex(area(figure, 0.2, 0.1, 5.4, panel - 0.65), plan, beliefs, style)
-        plot_baselines(area(figure, 6.0, 1.0, 2.65, 1.7), plan)
-    if path is not None:
-        save(figure, path)
+        draw_simplex(area(figure, 0.2, 0.1, 5.4, panel - 0.65), plan, beliefs, style)
+        draw_baselines(area(figure, 6.0, 1.0, 2.65, 1.7), plan)
     return figure
 
 
