@@ -56,8 +56,8 @@ def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
         (["--seed", 2, "--replay"], "--replay and --seed cannot be combined"),
         (["--depart", "often"], "--depart is 'often'; expected a probability"),
         (["--depart", "0.5,0.5"], "depart has shape (2,)"),
-        (["-o", "a.csv"], "allowed endings are .toml, .json"),
-        (["--plot", "a.gif"], "allowed endings are .svg, .png, .pdf"),
+        (["-o", "a.csv"], "expected one of .toml, .json"),
+        (["--plot", "a.gif"], "expected one of .svg, .png, .pdf"),
     ],
 )
 def test_invalid_input_prints_one_message(release, arguments, words):

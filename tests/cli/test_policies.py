@@ -141,7 +141,7 @@ def test_help_and_version():
         (["plan", "blog", "--depth", "0"], "--depth is 0"),
         (["plan", "blog", "--sensitivity", "2"], "--sensitivity is 2.0; expected a number above 0 and below 1"),
         (["plan", "blog", "--output", "a.txt"], "'a.txt' ends in '.txt'"),
-        (["plan", "blog", "--plot", "a.gif"], "'a.gif' ends in '.gif'; allowed endings are .svg, .png, .pdf"),
+        (["plan", "blog", "--plot", "a.gif"], "'a.gif' ends in '.gif'; expected one of .svg, .png, .pdf"),
         (["simulate", "blog"], "Missing argument"),
         (["simulate", "blog", "greedy", "--seed", "x"], "--seed"),
         (["conquer"], "No such command"),

@@ -121,8 +121,11 @@ def test_rows_that_differ_in_pending_steps_are_distinct():
         ({"counts": [[1, 0, 0, 0]]}, "expected \\[users, categories, 4\\]"),
         ({"counts": [[[0, 0, 2, 0]]]}, "more than one departure"),
         ({"counts": [[[0, 0, 1, 1]]]}, "more than one departure"),
-        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]}, "1 integers ≥ 1"),
-        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, "1 integers ≥ 1"),
+        (
+            {"counts": [[[1, 0, 0, 0]]], "multiplicity": [0]},
+            r"the smallest 0; expected integers ≥ 1 of shape \(1,\)",
+        ),
+        ({"counts": [[[1, 0, 0, 0]]], "multiplicity": [1.5]}, r"is float64 of .*expected integers ≥ 1"),
         ({"counts": [[[1, 0, 0, 0]]], "ids": ["a", "b"]}, "ids has 2 entries"),
         ({"counts": [[[1, 0, 0, 0]]], "pending": [2]}, "expected integers of shape \\[1, 1, 2\\]"),
         ({"counts": [[[1, 0, 0, 0]]], "pending": [[[0, 1]]]}, "exceeds the clicks and stays in counts"),

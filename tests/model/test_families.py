@@ -43,7 +43,7 @@ def test_depart_can_be_given_and_seeds_differ():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"family": "odd"}, "family is 'odd'; allowed are uniform, specialists"),
+        ({"family": "odd"}, "family is 'odd'; expected one of uniform, specialists"),
         ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"categories": 2.5}, "categories is 2.5"),
         ({"seed": -1}, "seed is -1; expected an integer ≥ 0"),

@@ -160,7 +160,7 @@ def test_files_are_identical_in_every_run(plans, ending, start, tmp_path):
 
 @pytest.mark.parametrize("name", ["plan.jpg", "plan", "plan.svg.txt"])
 def test_other_suffixes_are_refused(plans, name, tmp_path):
-    with pytest.raises(dp.InputError, match=r"allowed endings are \.svg, \.png, \.pdf\.$"):
+    with pytest.raises(dp.InputError, match=r"expected one of \.svg, \.png, \.pdf\.$"):
         plans["blog"].plot(tmp_path / name)
     assert not list(tmp_path.iterdir())
 

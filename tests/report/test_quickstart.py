@@ -104,5 +104,5 @@ def test_page_is_well_formed_and_self_contained(demo, tmp_path):
 
 
 def test_other_suffixes_are_rejected(demo, tmp_path):
-    with pytest.raises(dp.InputError, match=r"allowed endings are \.html"):
+    with pytest.raises(dp.InputError, match=r"expected one of \.html"):
         write_page(demo, tmp_path / "page.pdf")

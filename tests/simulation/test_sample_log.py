@@ -69,6 +69,6 @@ def test_invalid_input_raises_clear_errors(change, sentence):
 
 
 def test_other_file_suffixes_are_rejected(tmp_path):
-    with pytest.raises(dp.InputError, match="allowed endings"):
+    with pytest.raises(dp.InputError, match="expected one of"):
         dp.sample_log(SITE, users=10).save(tmp_path / "log.txt")
     assert list(tmp_path.iterdir()) == []

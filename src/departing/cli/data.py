@@ -51,7 +51,6 @@ Table = Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or 
 MemoryLimit = Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")]
 Types = Annotated[str, Option(metavar="M", help=TYPES_HELP)]
 Rejects = Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")]
-MAX_TYPES = 64  # of a fit on the command line; larger numbers are typing errors
 
 
 def sample_log(
@@ -166,12 +165,12 @@ def ope(
     from departing.cli.tables import ope as tables
     from departing.cli.tables.fit import log_values
     from departing.fitting.fit import fit as fit_log
-    from departing.model.validation import check_float
+    from departing.model.validation import check_confidence
     from departing.offpolicy.estimators import off_policy_value
     from departing.policy.library import describe, parse_policy
 
     numbers, bootstrap = _parse_types(types), check_resamples(bootstrap)
-    confidence = check_float("confidence", confidence, 0.0, 1 - 1e-9)
+    confidence = check_confidence(confidence)
     columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, propensity=propensity, **columns, **limits)
@@ -217,6 +216,8 @@ def _read(log: str, inactive_after: str | None, categories: str | None, quiet: b
 
 def _parse_types(text: str) -> list[int]:
     """Parse numbers of types such as 3, 1-5 or 1,2,4."""
+    from departing.model.validation import MAX_TYPES
+
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))

@@ -20,7 +20,7 @@ def serve(
     instance: Annotated[str | None, typer.Option(help="Serve the optimal policy of this instance.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Learn online from feedback.")] = False,
     categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.")] = None,
-    types: Annotated[int, typer.Option(help="Number of types to learn.", min=1, max=64)] = 3,
+    types: Annotated[int, typer.Option(help="Number of types to learn.")] = 3,
     store: Annotated[
         str, typer.Option(help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE")
     ] = "departing.sqlite",
@@ -56,9 +56,11 @@ def serve(
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.spec import parse_inactivity
+    from departing.model.validation import MAX_TYPES, check_int
     from departing.service.api.auth import ApiKeys
     from departing.service.store.connection import is_postgres
 
+    types = check_int("types", types, 1, MAX_TYPES)
     if missing_feedback not in MISSING_FEEDBACK:
         accepted = ", ".join(MISSING_FEEDBACK)
         raise InputError(f"--missing-feedback is {missing_feedback!r}; expected one of {accepted}.")

@@ -13,7 +13,7 @@ from departing.data.quality import LogReport
 from departing.data.reader import LogReader
 from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
-from departing.data.spec import LogSpec, LogSummary, check_categories, parse_bytes
+from departing.data.spec import LogSpec, LogSummary, parse_bytes, parse_categories
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix
@@ -203,7 +203,7 @@ def read_log(
     spec = LogSpec(
         columns | {"departed": departed, "propensity": propensity},
         inactive_after,
-        check_categories(categories),
+        parse_categories(categories),
         duplicates == "keep",
     )
     if rejects is not None:

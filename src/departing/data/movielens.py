@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from departing.data.clusters import kmeans
 from departing.data.movielens_files import AnyPath, Flags, HalfStars, Indices, open_release, read_films, read_ratings
-from departing.data.sources import suggest
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
+from departing.model.names import suggest
 from departing.model.validation import check_int, check_seed
 
 if TYPE_CHECKING:

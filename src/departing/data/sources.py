@@ -5,7 +5,7 @@ import os
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.model.errors import InputError
+from departing.model.names import list_names, suggest
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -104,7 +105,7 @@ class DuckDBEngine:
             self.database.execute(statement)
 
     def by_user(self, column: str, in_order: bool = False) -> None:
-        """Bring the rows of a user into one partition: they are."""
+        """Partition by user; no-op, because there is one partition."""
 
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         """The rows of all partitions, for every query."""
@@ -327,7 +328,7 @@ def _choose_table(tables: list[str], table: str | None, name: str) -> str:
     if table is None and len(tables) == 1:
         return tables[0]
     if table is None:
-        raise InputError(f"{name!r} has {len(tables)} tables{list_names(tables)}; name one as `table`.")
+        raise InputError(f"{name!r} has {len(tables)} tables ({list_names(tables)}); name one as `table`.")
     if table not in tables:
         raise InputError(f"{name!r} has no table {table!r}; {suggest(table, tables)}")
     return table
@@ -350,25 +351,6 @@ def _create_from_frame(database: Database, frame: Any, folder: Path) -> None:
     except Exception as error:  # any error that a package raises about its own frame
         raise InputError(f"Cannot read {describe_source(frame)}: {first_line(error)}.") from error
     database.execute(f"CREATE VIEW source AS FROM read_parquet({literal(str(path))})")
-
-
-def suggest(name: str, names: Sequence[str]) -> str:
-    """End of a sentence about an unknown name: the most similar of `names`, or else the first of them.
-
-    >>> suggest("Catgory", ["user", "category"])
-    "did you mean 'category'?"
-    >>> suggest("x", ["user", "category"])
-    "expected one of 'user', 'category'."
-    """
-    lowered = {each.lower(): each for each in names}
-    similar = get_close_matches(name.lower(), list(lowered), 1)
-    return f"did you mean {lowered[similar[0]]!r}?" if similar else f"expected one of{list_names(names, ' {}')}."
-
-
-def list_names(names: Sequence[str], template: str = " ({})") -> str:
-    """The first of `names` in `template`, or " none"."""
-    shown = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
-    return template.format(shown) if names else " none"
 
 
 def quoted(name: str) -> str:

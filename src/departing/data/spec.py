@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from departing.data.quality import LogReport
-from departing.data.sources import list_names, suggest
 from departing.model.errors import InputError
 from departing.model.histories import Histories
+from departing.model.names import check_names, list_names, suggest
 
 MAX_CATEGORIES = 1000  # bounds `counts[N, K, 4]`: one distinct row takes 32 kB at K = 1,000
 OPTIONAL = ("departed", "propensity")
@@ -53,7 +53,7 @@ class LogSpec:
             raise InputError(f"There is no column {name!r} in {source} for {field}; {suggest(name, available)}")
         if missing:
             pairs = ", ".join(f"{name!r} for {field}" for field, name in missing.items())
-            raise InputError(f"There are no columns {pairs} in {source}; it has{list_names(available, ' {}')}.")
+            raise InputError(f"There are no columns {pairs} in {source}; expected some of {list_names(available)}.")
         fields = {field: name for field, name in self.columns.items() if name is not None and name in available}
         if "departed" not in fields and self.inactive_after is None:
             raise InputError(
@@ -72,18 +72,13 @@ class LogSummary:
     digest: int
 
 
-def check_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
+def parse_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
     """Category names as text, each once, or None where the log defines them."""
     if categories is None:
         return None
     if isinstance(categories, str) or not isinstance(categories, Iterable):
         raise InputError(f"categories is {categories!r:.80}; expected a list of names.", "categories")
-    names = tuple(map(str, categories))
-    if not names or not all(name.strip() for name in names):
-        raise InputError(f"categories is {list(names)!r:.80}; expected names that are not empty.", "categories")
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"categories has the name {twice!r} twice; expected distinct names.", "categories")
+    names = check_names("categories", list(map(str, categories)))
     if len(names) > MAX_CATEGORIES:
         raise InputError(f"categories has {len(names):,} names; expected at most {MAX_CATEGORIES:,}.", "categories")
     return names

@@ -24,12 +24,11 @@ from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 from departing.model.progress import Progress
-from departing.model.validation import check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_confidence, check_float, check_int, check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MAX_TYPES = 64  # far above what short histories identify; bounds the (F M)² entries of the information matrix
 CRITERIA = ("bic", "held-out")
 BOOTSTRAP_METHODS = ("parametric", "nonparametric")
 HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
@@ -122,7 +121,7 @@ class Fit:
         lower, upper : Parameters
             Arrays in the shapes of the parameters; both ends equal the value of a probability not estimated.
         """
-        z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
+        z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
         lower, upper = (
             self._transform(lambda prob, stderr, end=end: _shift_logit(prob, end * stderr), 1.0, 0.0)
             for end in (-z, z)

@@ -14,7 +14,8 @@ from departing.learning.files import decode_state, read_learner, write_state
 from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
-from departing.model.instance import DEPART, Instance, default_names
+from departing.model.instance import DEPART, Instance
+from departing.model.names import check_names, default_names
 from departing.model.validation import MAX_USERS, check_int
 from departing.policy.protocol import Policy, recommended
 
@@ -301,9 +302,7 @@ def _check_categories(categories: int | Sequence[str]) -> tuple[int, tuple[str, 
     """Return the number of categories, and their names if given."""
     if isinstance(categories, str) or not isinstance(categories, Sequence):
         return check_int("categories", cast(int, categories), 1, MAX_CATEGORIES), None
-    names = tuple(categories)
-    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
-        raise InputError(f"categories is {categories!r:.80}; expected a number, or distinct non-empty names.")
+    names = check_names("categories", categories)
     return len(names), names
 
 

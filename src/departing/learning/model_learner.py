@@ -11,11 +11,10 @@ from departing.learning.posterior import Posterior
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model import random_streams
 from departing.model.instance import Instance
-from departing.model.validation import check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.policy.protocol import Allowed
 
-MAX_TYPES = 64  # a sanity limit, far above what data of this kind can distinguish
 # Steps per user that are stored, the first ones. Set by hand: more use data of long visits and cost memory.
 MAX_STEPS = 30
 # Distinct counts that inference uses; beyond, it uses fewer steps per user. Set by hand: bounds the time of a block

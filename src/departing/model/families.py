@@ -75,7 +75,7 @@ def random_instance(
             raise InputError(f"Family {family!r} is for 2 types and 2 categories, not {types} and {categories}.")
         click, departures, alpha = _structured(family, rng), np.ones(shape), 1.0
     else:
-        raise InputError(f"family is {family!r}; allowed are {', '.join(FAMILIES)}.", "family")
+        raise InputError(f"family is {family!r}; expected one of {', '.join(FAMILIES)}.", "family")
     prior = rng.dirichlet(np.full(types, alpha))
     return Instance(prior, click, departures if depart is None else depart)
 

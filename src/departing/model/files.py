@@ -29,7 +29,7 @@ def check_suffix(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in allowed:
-        raise InputError(f"{str(path)!r} ends in {suffix!r}; allowed endings are {', '.join(allowed)}.")
+        raise InputError(f"{str(path)!r} ends in {suffix!r}; expected one of {', '.join(allowed)}.")
     return suffix
 
 
@@ -143,4 +143,4 @@ def check_fields(document: dict[str, Any], required: set[str], optional: set[str
         raise InputError(f"{where} lacks the field {field!r}.")
     for field in sorted(document.keys() - required - optional):
         allowed = ", ".join(sorted(required | optional))
-        raise InputError(f"{where} has the unknown field {field!r}; allowed are {allowed}.")
+        raise InputError(f"{where} has the unknown field {field!r}; expected one of {allowed}.")

@@ -63,9 +63,13 @@ class Histories:
         try:
             times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
         except ValueError:  # rows of different lengths
-            times = np.empty(0)
+            times = np.empty(0, object)
         if times.shape != (len(rows),) or times.dtype.kind not in "iu" or (times < 1).any():
-            raise InputError(f"multiplicity must be {len(rows)} integers ≥ 1, one for every row of counts.")
+            least = f", the smallest {times.min()}" if times.size and times.dtype.kind in "iuf" else ""
+            raise InputError(
+                f"multiplicity is {times.dtype} of shape {times.shape}{least}; expected integers ≥ 1 of shape "
+                f"({len(rows)},), one for every row of counts."
+            )
         if ids is not None and (len(ids) != len(rows) or (times != 1).any()):
             raise InputError(f"ids has {len(ids)} entries; expected one for each of {len(rows)} single users.")
         if categories is not None and len(categories) != rows.shape[1]:

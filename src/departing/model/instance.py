@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from departing.model.errors import InputError
 from departing.model.files import check_fields, read_document, write_document
+from departing.model.names import check_names, default_names, find_category
 
 Floats = npt.NDArray[np.float64]
 CLICK, STAY, DEPART, CLICK_DEPART = range(4)
@@ -82,8 +83,8 @@ class Instance:
         for name, array in fields.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        object.__setattr__(self, "categories", _names("categories", "category", categories, p.shape[0]))
-        object.__setattr__(self, "types", _names("types", "type", types, p.shape[1]))
+        object.__setattr__(self, "categories", _names_or_default("categories", "category", categories, p.shape[0]))
+        object.__setattr__(self, "types", _names_or_default("types", "type", types, p.shape[1]))
         self._check_departures()
 
     def _check_departures(self) -> None:
@@ -119,8 +120,8 @@ class Instance:
         >>> shop.outcome_probabilities[0, :, 0]
         array([0.5, 0.4, 0.1, 0. ])
         """
-        p, dep, last = self.click, self.depart, self.depart_on_click
-        return _frozen(np.stack([p * (1 - last), (1 - p) * (1 - dep), (1 - p) * dep, p * last], axis=1))
+        p, d, click_depart = self.click, self.depart, self.depart_on_click
+        return _frozen(np.stack([p * (1 - click_depart), (1 - p) * (1 - d), (1 - p) * d, p * click_depart], axis=1))
 
     @cached_property
     def cumulative_outcome_probabilities(self) -> Floats:
@@ -133,8 +134,10 @@ class Instance:
         with np.errstate(divide="ignore"):
             click, no_click = np.log(self.click), np.log1p(-self.click)
             depart, stay = np.log(self.depart), np.log1p(-self.depart)
-            last, more = np.log(self.depart_on_click), np.log1p(-self.depart_on_click)
-        return _frozen(np.stack([click + more, no_click + stay, no_click + depart, click + last], axis=1))
+            click_depart, click_stay = np.log(self.depart_on_click), np.log1p(-self.depart_on_click)
+        return _frozen(
+            np.stack([click + click_stay, no_click + stay, no_click + depart, click + click_depart], axis=1)
+        )
 
     @cached_property
     def departure_probabilities(self) -> Floats:
@@ -316,36 +319,8 @@ def _compact(array: Floats) -> Any:
     return float(array.flat[0]) if (array == array.flat[0]).all() else array.tolist()
 
 
-def default_names(noun: str, n: int) -> list[str]:
-    """Default names of categories or types."""
-    return [f"{noun} {i}" for i in range(n)]
-
-
-def _names(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    if given is None:
-        return tuple(default_names(noun, n))
-    names: Any = np.asarray(given).tolist() if hasattr(given, "tolist") else given
-    listed = isinstance(names, Sequence) and not isinstance(names, str)
-    if not listed or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InputError(f"{field} is {names!r:.80}; expected {n} nonempty names.")
-    if len(names) != n:
-        raise InputError(f"{field} has {len(names)} names; expected {n}.")
-    if len(set(names)) < n:
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"{field} has the name {twice!r} twice; expected distinct names.")
-    return tuple(names)
-
-
-def find_category(name: str | int, names: Sequence[str]) -> int:
-    """Index of a category in `names`, given by its name or index; "1" is an index where it is no name."""
-    if isinstance(name, str) and name in names:
-        return names.index(name)
-    digits = isinstance(name, str) and name.isdecimal() and len(name) <= 18
-    index = int(name) if digits or isinstance(name, int | np.integer) else -1
-    if not 0 <= index < len(names):
-        known = ", ".join(map(repr, names[:10])) + (", …" if len(names) > 10 else "")
-        raise InputError(f"There is no category {name!r}; expected one of {known}, or an index from 0.")
-    return index
+def _names_or_default(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    return tuple(default_names(noun, n)) if given is None else check_names(field, given, n)
 
 
 def _order(field: str, order: Sequence[int] | None, n: int) -> list[int]:

@@ -9,6 +9,8 @@ MAX_USERS = 10**15  # sums of clicks of all users stay exact in 64-bit integers
 # Mean number of steps beyond which simulation is refused. Clicks of a user are counted in 32 bits; a stay of 40 times
 # the mean, which would overflow, has probability e^-40.
 MAX_MEAN_STEPS = 10**8
+# Far above what short histories identify; bounds the (F M)² entries of the information matrix of a fit.
+MAX_TYPES = 64
 
 
 def check_int(field: str, value: float, least: int = 1, most: int | None = None) -> int:
@@ -50,6 +52,13 @@ def check_fraction(field: str, value: float) -> float:
     """Return `value` if it is a number above 0 and below 1."""
     if not 0 < (number := _as_float(value)) < 1:
         raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.", field)
+    return number
+
+
+def check_confidence(confidence: float) -> float:
+    """Return `confidence` if it is above 0 and below 1 by at least 1e-9, so that its normal quantile is finite."""
+    if not 0 < (number := _as_float(confidence)) <= 1 - 1e-9:
+        raise InputError(f"confidence is {confidence!r:.40}; expected a number above 0 and below 1.", "confidence")
     return number
 
 

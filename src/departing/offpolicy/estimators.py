@@ -16,7 +16,7 @@ from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.model.progress import Progress
-from departing.model.validation import check_float, check_int, check_seed
+from departing.model.validation import check_confidence, check_int, check_seed
 from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
 from departing.offpolicy.importance_sampling import ImportanceReturns, importance_returns, observation_probabilities
 from departing.policy.protocol import Policy, recommended, resolve_policy
@@ -231,7 +231,7 @@ def off_policy_value(
     if not isinstance(log, Histories):
         raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log returns, or Histories.")
     policy = _resolve(log, policy)
-    z = NormalDist().inv_cdf(0.5 + check_float("confidence", confidence, 0.0, 1 - 1e-9) / 2)
+    z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
     bootstrap, seed = check_int("bootstrap", bootstrap, 2), check_seed(seed)
     if fit is None:
         fit = fit_histories(log, types, seed=seed)

@@ -1,4 +1,4 @@
-"""Shared figure helpers: colours, panels, text that fits, and figures as files."""
+"""Shared figure utilities: colours, panels, text that fits, and figures as files."""
 
 import os
 import warnings
@@ -20,7 +20,7 @@ from departing.model.files import atomic_write, check_suffix
 BLUE, ORANGE, GREY = "#1f6f8b", "#d9763d", "#8a8a8a"
 INK, FAINT = "#222222", "#505050"
 PALE_BLUE = "#a9c9d4"
-# Okabe and Ito's colours, which colour-blind readers can distinguish, and a grey.
+# Okabe-Ito palette, distinguishable with colour blindness, and a grey.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
 
 FIGURE_SUFFIXES = (".svg", ".png", ".pdf")
@@ -106,7 +106,7 @@ def shorten(text: str, width: float, size: float, weight: str = "normal") -> str
 
 
 def _cut(line: str, letters: int) -> str:
-    """Shorten `line` to a number of letters: the first two thirds, an ellipsis, the last third."""
+    """Shorten `line` to `letters` characters: the first two thirds, an ellipsis, the last third."""
     if letters >= len(line):
         return line
     tail = letters // 3
@@ -114,6 +114,6 @@ def _cut(line: str, letters: int) -> str:
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Width of a line of text, in inches."""
+    """Width of a line of text in inches."""
     font = FontProperties(size=size, weight=weight)
     return float(TextToPath().get_text_width_height_descent(text, font, ismath=False)[0]) / 72

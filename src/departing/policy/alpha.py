@@ -13,7 +13,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.model.validation import check_instance
 from departing.policy.belief_policy import UNBOUNDED, BeliefPolicy
-from departing.policy.protocol import Category, Mask, check_categories, check_category_range, resolve_category
+from departing.policy.protocol import Category, Mask, check_category_range, check_category_refs, resolve_category
 
 
 class Alpha(BeliefPolicy):
@@ -50,9 +50,9 @@ class Alpha(BeliefPolicy):
             raise InputError(
                 f"vectors have shape {rows.shape}; expected rows of {instance.n_types} values, one for each type."
             )
-        if not np.isfinite(rows).all():
-            raise InputError("vectors contain values that are not finite.")
-        given = check_categories("categories", categories)
+        for i, x in np.argwhere(~np.isfinite(rows))[:1]:
+            raise InputError(f"vectors[{i}, {x}] is {rows[i, x]}; expected finite numbers.")
+        given = check_category_refs("categories", categories)
         chosen = np.array([resolve_category(category, instance.categories) for category in given], np.int64)
         if len(chosen) != len(rows):
             raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for each vector.")

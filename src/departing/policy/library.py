@@ -12,7 +12,7 @@ from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
 from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, check_category_names, resolve_policy
+from departing.policy.protocol import Policy, check_same_categories, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
@@ -46,7 +46,7 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
         names = getattr(getattr(policy, "instance", None), "categories", None)
     own = [str(name) for name in names] if isinstance(names, Sequence) else []
     try:
-        check_category_names(own, list(categories or ()))
+        check_same_categories(own, list(categories or ()))
     except InputError as error:
         raise InputError(f"{str(path)!r}: {error}") from error
     return resolve_policy(policy, list(categories or own))
@@ -57,7 +57,7 @@ def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
     fields = dict(document)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"{where} has the policy kind {kind!r}; allowed are {', '.join(sorted(KINDS))}.")
+        raise InputError(f"{where} has the policy kind {kind!r}; expected one of {', '.join(sorted(KINDS))}.")
     parameters = inspect.signature(KINDS[kind]).parameters
     check_fields(fields, set(parameters), set(), where)
     if "fallback" in fields:

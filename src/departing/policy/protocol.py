@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance, default_names, find_category
+from departing.model.instance import Floats, Instance
+from departing.model.names import default_names, find_category
 
 Category = int | str  # an index, or a name that `resolve` turns into one
 Allowed = npt.ArrayLike | None
@@ -44,7 +45,7 @@ def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
     """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices."""
     if not callable(getattr(policy, "recommend", None)):  # several times faster than isinstance with a protocol
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
-    check_category_names(getattr(getattr(policy, "instance", None), "categories", ()), names)
+    check_same_categories(getattr(getattr(policy, "instance", None), "categories", ()), names)
     resolve = getattr(policy, "resolve", None)
     return cast(Policy, resolve(names) if names and resolve is not None else policy)
 
@@ -136,16 +137,20 @@ def check_category_range(name: str, categories: Integers, n_categories: int) -> 
         )
 
 
-def check_category_names(own: Sequence[str], names: Sequence[str]) -> None:
+def check_same_categories(own: Sequence[str], names: Sequence[str]) -> None:
     """Raise if a policy made for the categories `own` is used with `names`; default names match any.
 
-    >>> check_category_names(["news", "sport"], ["sport", "news"])
+    >>> check_same_categories(["news", "sport"], ["sport", "news"])
     Traceback (most recent call last):
-    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news.
+    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news; \
+use the categories of the policy in its order.
     """
     unnamed = any(list(each) == default_names("category", len(each)) for each in (own, names))
     if own and names and not unnamed and list(own) != list(names):
-        raise InputError(f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}.")
+        raise InputError(
+            f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}; "
+            "use the categories of the policy in its order."
+        )
 
 
 def switch_probability_bounds(policy: Policy, counts: Integers, instance: Instance) -> Floats:
@@ -158,7 +163,7 @@ def switch_probability_bounds(policy: Policy, counts: Integers, instance: Instan
     return np.ones((len(counts), instance.n_types)) if supplied is None else np.asarray(supplied(counts, instance))
 
 
-def check_categories(field: str, values: Sequence[Category] | Integers) -> list[Category]:
+def check_category_refs(field: str, values: Sequence[Category] | Integers) -> list[Category]:
     """`values` as a list of category names and indices."""
     listed = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(listed, str) or not isinstance(listed, Sequence):

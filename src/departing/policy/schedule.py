@@ -19,8 +19,8 @@ from departing.policy.protocol import (
     Allowed,
     Category,
     Mask,
-    check_categories,
     check_category,
+    check_category_refs,
     choose_allowed,
     resolve_category,
     resolved_indices,
@@ -207,7 +207,7 @@ class Walk(Schedule):
     kind = "walk"
 
     def __init__(self, categories: Sequence[Category], *, then: Category) -> None:
-        object.__setattr__(self, "categories", tuple(check_categories("categories", categories)))
+        object.__setattr__(self, "categories", tuple(check_category_refs("categories", categories)))
         object.__setattr__(self, "then", check_category("then", then))
 
     @cached_property

@@ -16,7 +16,7 @@ from departing.policy.protocol import (
     Allowed,
     Category,
     Policy,
-    check_categories,
+    check_category_refs,
     choose_allowed,
     recommended,
     resolve_category,
@@ -55,7 +55,7 @@ class Table(SerializablePolicy):
             raise InputError(f"counts have shape {rows.shape}; expected [entries, categories, 4].")
         if departed(rows).any():
             raise InputError("counts contain a departed user; a table is for users who have not departed.")
-        self._given = tuple(check_categories("categories", categories))
+        self._given = tuple(check_category_refs("categories", categories))
         if len(self._given) != len(rows):
             raise InputError(f"categories has {len(self._given)} entries; expected {len(rows)}, one for each counts.")
         if not isinstance(fallback, Policy):

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from departing.model.errors import InputError
+from departing.model.names import list_names
 from departing.service.policy_version import PolicyVersion
 from departing.service.store import queries
 from departing.service.store.base import Transaction, Write
@@ -59,8 +60,7 @@ class Rollout:
         if name not in self.state.names and tx.shared:
             self._reload(tx)
         if name not in self.state.names:
-            known = ", ".join(map(repr, self.state.names[:10])) + (", …" if len(self.state.names) > 10 else "")
-            raise InputError(f"category is {name!r:.60}; expected one of {known}.")
+            raise InputError(f"category is {name!r:.60}; expected one of {list_names(self.state.names)}.")
         return self.state.names.index(name)
 
     # Changes by other processes

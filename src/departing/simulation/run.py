@@ -13,7 +13,7 @@ import numpy as np
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import Floats
-from departing.model.validation import check_fraction
+from departing.model.validation import check_confidence
 from departing.simulation.regret_curve import RegretCurve, Slope, slope
 
 if TYPE_CHECKING:
@@ -184,5 +184,5 @@ def standard_error(values: Integers, multiplicity: Integers) -> float:
 
 def normal_interval(mean: float, stderr: float, confidence: float) -> tuple[float, float]:
     """`mean` plus and minus the normal quantile times `stderr`."""
-    z = NormalDist().inv_cdf((1 + check_fraction("confidence", confidence)) / 2)
+    z = NormalDist().inv_cdf((1 + check_confidence(confidence)) / 2)
     return mean - z * stderr, mean + z * stderr

@@ -1,4 +1,4 @@
-"""The best of many vectors for many users, from their counts or from their beliefs."""
+"""Best alpha vectors for many users, by their counts or by their beliefs."""
 
 import math
 
@@ -11,7 +11,7 @@ TILE = 64  # users worked on at a time
 
 @kernel
 def _best_of_tile(tile, vectors, value, best, where):
-    """For each of the beliefs `tile[M, TILE]` the vector that brings most, the first of equals."""
+    """Index of the alpha vector with the largest value at each belief `tile[M, TILE]`; ties to the first."""
     for i in range(TILE):
         best[i], where[i] = -np.inf, 0
     for v in range(len(vectors)):
@@ -30,7 +30,7 @@ def _best_of_tile(tile, vectors, value, best, where):
 
 @kernel
 def best_vectors(beliefs, vectors):
-    """For each of `beliefs[n, M]` which of `vectors[A, M]` brings most, the first of equals."""
+    """Index of `vectors[A, M]` with the largest value at each of `beliefs[n, M]`; ties to the first."""
     n, n_types = beliefs.shape
     chosen = np.empty(n, np.int64)
     tile = np.zeros((n_types, TILE))
