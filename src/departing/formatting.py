@@ -1,6 +1,7 @@
 """Numbers as text for tables, plots and pages, and as JSON values."""
 
 import math
+from typing import Any
 
 MISSING = "–"
 
@@ -84,3 +85,14 @@ def format_percent(share: float | None, smallest: float = 1e-9) -> str:
 def finite_or_none(value: float) -> float | None:
     """Replace NaN and infinities, which JSON lacks, by None."""
     return value if math.isfinite(value) else None
+
+
+def json_fields(result: Any, *names: str) -> dict[str, Any]:
+    """Attributes of `result`, all fields by default, as JSON values; NaN and infinities become None.
+
+    >>> from departing.simulation.regret_curve import Slope
+    >>> json_fields(Slope(0.5, math.nan))
+    {'value': 0.5, 'stderr': None}
+    """
+    values = {name: getattr(result, name) for name in names or vars(result)}
+    return {name: finite_or_none(value) if isinstance(value, float) else value for name, value in values.items()}

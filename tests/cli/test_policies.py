@@ -125,6 +125,7 @@ def test_help_and_version():
         (["instance", "blog", "--types", "3"], "--types requires --random"),
         (["instance", "--random", "uniform", "--types", "1000000000"], "are too many"),
         (["evaluate", "blogg"], "There is no instance 'blogg'; expected a .toml or .json file, or one of blog"),
+        (["evaluate", "blog", "--nodes", "0"], "--nodes is 0; expected an integer"),
         (["evaluate", "blog", "--nodes", "x"], "--nodes is 'x'; expected an integer"),
         (["evaluate", "blog", "threshold:0," + "9" * 5000 + ",1"], "steps is '9"),
         (["simulate", "blog", "greedy", "--confidence", "2"], "--confidence is 2.0"),

@@ -26,7 +26,7 @@ from departing.cli.options import (
     Users,
     output_option,
 )
-from departing.cli.output import new_console, print_json, print_saved, progress
+from departing.cli.output import present, progress
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,11 +71,8 @@ def sample_log(
         log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
         log.save(output)
     n_users, n_events = log.histories.users, len(log.user)
-    if as_json:
-        print_json({"users": n_users, "events": n_events}, output=output)
-        return
-    print(f"{n_events:,} events of {n_users:,} users")
-    print_saved(output)
+    contents = [f"{n_events:,} events of {n_users:,} users"]
+    present(as_json, {"users": n_users, "events": n_events}, contents, output=output)
 
 
 def fit(
@@ -125,20 +122,17 @@ def fit(
     if plot is not None:
         model.plot(plot, check=check)
     if not as_json:
-        tables.print_fit(new_console(), data, model, check)
+        tables.print_fit(data, model, check)
     gains = None
     if bootstrap:
         with progress("planning", as_json) as bar:
             log_value = None if check.truncated else check.clicks_per_user
             gains = policy_gains(model, log_value, bootstrap, seed, bar.update)
-    if as_json:
-        values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
-        print_json(values, output=output, plot=plot, rejects=rejects)
-        return
-    if gains is not None:
+    values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
+    if gains is not None and not as_json:
         print(f"Optimal policy: {gains.plan.describe()}")
-        new_console().print(tables.gains_table(gains))
-    print_saved(output, plot, rejects)
+    contents = [] if gains is None else [tables.gains_table(gains)]
+    present(as_json, values, contents, output=output, plot=plot, rejects=rejects)
 
 
 def ope(
@@ -185,20 +179,11 @@ def ope(
     with progress("checking", as_json):
         check = model.check()
     log_value = None if check.truncated else check.clicks_per_user
-    if as_json:
-        rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
-        print_json({"policies": rows, "log_clicks": log_value, "log": log_values(data.report)}, rejects=rejects)
-        return
-    console = new_console()
-    print(data.report)
-    for label, value in zip(labels, values, strict=True):
-        console.print(tables.value_table(label, value))
-        if value.overlap:
-            console.print(tables.overlap_table(value))
-        for warning in value.warnings:
-            console.print(warning, markup=False)
-    console.print(tables.ranking_table(labels, values, log_value))
-    print_saved(rejects)
+    rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
+    document = {"policies": rows, "log_clicks": log_value, "log": log_values(data.report)}
+    if not as_json:
+        print(data.report)
+    present(as_json, document, tables.ope_contents(labels, values, log_value), rejects=rejects)
 
 
 def _read(log: str, inactive_after: str | None, categories: str | None, quiet: bool, **options: Any) -> "Log":
@@ -261,14 +246,8 @@ def movielens(
         data.instance.save(output)
     if plot is not None:
         data.plot(plot)
-    if as_json:
-        print_json(tables.movielens_values(ratings, data, replay), output=output, plot=plot)
-        return
-    console = new_console()
-    console.print(tables.genre_table(ratings, data))
-    for note in tables.movielens_notes(data, replay):
-        console.print(note, markup=False)
-    print_saved(output, plot)
+    contents: list[Any] = [tables.genre_table(ratings, data), *tables.movielens_notes(data)]
+    present(as_json, tables.movielens_values(ratings, data), contents, output=output, plot=plot)
 
 
 def _parse_probabilities(text: str) -> float | list[float]:

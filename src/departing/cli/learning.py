@@ -8,7 +8,7 @@ from typer import Argument, Option
 from departing.cli.errors import fail, is_interrupt
 from departing.cli.inputs import check_files, load_instance, parse_int
 from departing.cli.options import InstanceArgument, Json, Plot, Seed, Users, output_option
-from departing.cli.output import new_console, print_json, print_saved, progress
+from departing.cli.output import present, progress
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
@@ -59,19 +59,12 @@ def learn(
     policy = most_used_policy(run)
     if output is not None:
         agent.save(output)
-    if plot is not None:
-        save(draw_regret(f"{curves.learner} on {Path(file).stem}", [curves]), plot)
+    save(draw_regret(f"{curves.learner} on {Path(file).stem}", [curves]), plot)
     rows = tables.regret_rows(records)
-    if as_json:
-        values = tables.learning_values(curves, rows, policy)
-        print_json(values | {"optimum": [optimum["lower"], optimum["upper"]]}, output=output, plot=plot)
-        return
+    values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
-    console = new_console()
-    console.print(tables.regret_table(title, rows))
-    for note in tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1]):
-        console.print(note, markup=False)
-    print_saved(output, plot)
+    notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1])
+    present(as_json, values, [tables.regret_table(title, rows), *notes], output=output, plot=plot)
 
 
 def study(
@@ -101,10 +94,7 @@ def study(
         fail(f"Interrupted. Finished runs are kept in {str(folder)!r}; run the same command to resume.")
     plots = write_plots(results, folder)
     rows = results.statistics()
-    if as_json:
-        print_json({"title": definition.title, "folder": str(folder), "summary": rows, "plots": plots})
-        return
-    console = new_console()
-    for table in study_tables(definition.title, rows):
-        console.print(table)
-    print(f"Saved to {folder}: results.parquet, timings.parquet, {', '.join(plots)}")
+    values = {"title": definition.title, "folder": str(folder), "summary": rows, "plots": plots}
+    present(as_json, values, study_tables(definition.title, rows))
+    if not as_json:
+        print(f"Saved to {folder}: results.parquet, timings.parquet, {', '.join(plots)}")

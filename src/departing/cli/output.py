@@ -2,33 +2,37 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import RenderableType
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
 
-def new_console() -> "Console":
-    """Console on stdout."""
+def present(
+    as_json: bool, values: dict[str, Any], contents: "Iterable[RenderableType]", **files: Path | None
+) -> None:
+    """Print `values` as one JSON object or `contents` for a reader, with the paths of the files that were written."""
+    paths = {name: str(path) for name, path in files.items() if path is not None}
+    if as_json:
+        print(json.dumps(values | paths, allow_nan=False))
+        return
+    show(*contents)
+    for path in paths.values():
+        print(f"Saved to {path}")
+
+
+def show(*contents: "RenderableType") -> None:
+    """Print tables, and sentences without markup."""
     from rich.console import Console
 
-    return Console()
-
-
-def print_json(values: dict[str, Any], **files: Path | None) -> None:
-    """Print one JSON object, with the paths of the files that were written."""
-    print(json.dumps(values | {name: str(path) for name, path in files.items() if path is not None}, allow_nan=False))
-
-
-def print_saved(*paths: Path | None) -> None:
-    """Print the paths of the files that were written."""
-    for path in filter(None, paths):
-        print(f"Saved to {path}")
+    console = Console()
+    for content in contents:
+        console.print(content, markup=not isinstance(content, str))
 
 
 class ProgressBar:

@@ -1,14 +1,14 @@
 """The command paper."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
 from departing.cli.errors import fail, is_interrupt
 from departing.cli.inputs import check_files
 from departing.cli.options import Json, output_option
-from departing.cli.output import new_console, print_json, progress
+from departing.cli.output import present, progress
 
 
 def paper(
@@ -40,9 +40,5 @@ def paper(
     with atomic_write(output) as part:
         part.write_text(paper_page(findings, quick), encoding="utf-8")
     checkpoint.unlink(missing_ok=True)
-    if as_json:
-        print_json({"claims": paper_values(findings)}, output=output)
-        return
-    new_console().print(paper_table(findings))
-    print(summary(findings, quick))
-    print(f"Page with tables and plots: {output}")
+    contents: list[Any] = [paper_table(findings), summary(findings, quick)]
+    present(as_json, {"claims": paper_values(findings)}, contents, output=output)

@@ -22,7 +22,7 @@ from departing.cli.options import (
     Users,
     output_option,
 )
-from departing.cli.output import new_console, print_json, print_saved, progress
+from departing.cli.output import present, progress
 from departing.model.errors import InputError
 
 POLICIES_HELP = f"{POLICY_HELP} By default all fixed policies and greedy."
@@ -42,6 +42,7 @@ def instance(
     as_json: Json = False,
 ) -> None:
     """Show an instance, draw a random one, or convert between TOML and JSON."""
+    from departing.cli.tables.instance import instance_tables
     from departing.model.families import random_instance
 
     if (file is None) == (family is None):
@@ -53,49 +54,35 @@ def instance(
     chosen = load_instance(file) if file is not None else random_instance(str(family), **given)
     if output is not None:
         chosen.save(output)
-    if as_json:
-        print_json(chosen.to_dict(), output=output)
-        return
-    from departing.cli.tables.instance import instance_tables
-
-    console = new_console()
-    for table in instance_tables(chosen, console.width):
-        console.print(table)
-    print_saved(output)
+    present(as_json, chosen.to_dict(), instance_tables(chosen), output=output)
 
 
 def evaluate(
     file: InstanceArgument,
     policies: Annotated[list[str] | None, Argument(metavar="POLICY", help=POLICIES_HELP)] = None,
     gap: Annotated[float, Option(help="Gap at which to stop: upper minus lower bound.")] = 1e-9,
-    nodes: Annotated[str | None, Option(metavar="N", help=NODES_HELP, show_default="10^7 / categories")] = None,
+    max_nodes: Annotated[
+        str | None, Option("--nodes", metavar="N", help=NODES_HELP, show_default="10^7 / categories")
+    ] = None,
     distribution: Annotated[bool, Option("--distribution", help="Show distributions of clicks and steps.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compute the exact value of policies: expected clicks per user."""
-    from departing.cli.tables.evaluation import EvaluationTable, distribution_table, evaluation_values, gap_notes
+    from departing.cli.tables.evaluation import evaluation_contents, evaluation_values
     from departing.evaluation.evaluate import evaluate as evaluate_policy
     from departing.policy.library import describe, parse_policy
 
     chosen = load_instance(file)
     texts = policies or [*(f"fixed:{a}" for a in range(chosen.n_categories)), "greedy"]
     parsed = [parse_policy(text, chosen) for text in texts]
-    max_nodes = None if nodes is None else parse_int("nodes", nodes)
+    limit = None if max_nodes is None else parse_int("max_nodes", max_nodes)
     with progress("evaluating", as_json):
         rows = [
-            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, gap, max_nodes))
+            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, gap, limit))
             for text, policy in zip(texts, parsed, strict=True)
         ]
-    if as_json:
-        print_json({"policies": [evaluation_values(*row, distribution) for row in rows]})
-        return
-    console = new_console()
-    console.print(EvaluationTable(chosen, rows))
-    for note in gap_notes(rows, gap):
-        console.print(note, markup=False)
-    if distribution:
-        for row in rows:
-            console.print(distribution_table(*row))
+    values = {"policies": [evaluation_values(*row, distribution) for row in rows]}
+    present(as_json, values, evaluation_contents(chosen, rows, gap, distribution))
 
 
 def simulate(
@@ -130,10 +117,8 @@ def simulate(
         with progress("comparing", as_json, n_users) as bar:
             comparison = compare(chosen, parsed, other, n_users, seed, max_steps=max_steps, progress=bar.advance)
         labels = (label, policy_label(against, describe(other, chosen)))
-        if as_json:
-            print_json(tables.comparison_values(*labels, comparison, confidence))
-        else:
-            new_console().print(tables.comparison_table(*labels, comparison, confidence))
+        values = tables.comparison_values(*labels, comparison, confidence)
+        present(as_json, values, [tables.comparison_table(*labels, comparison, confidence)])
         return
     started = time.perf_counter()
     with progress("simulating", as_json, n_users) as bar:
@@ -150,11 +135,8 @@ def simulate(
             progress=bar.advance,
         )
     seconds = time.perf_counter() - started
-    if as_json:
-        print_json(tables.run_values(label, run, confidence, seconds), log=log)
-        return
-    new_console().print(tables.run_table(label, run, confidence, seconds))
-    print_saved(log)
+    result = (label, run, confidence, seconds)
+    present(as_json, tables.run_values(*result), [tables.run_table(*result)], log=log)
 
 
 def plan(
@@ -174,7 +156,6 @@ def plan(
     from departing.cli.tables import plan as tables
     from departing.model.validation import check_fraction, check_int
     from departing.planning.plan import plan as plan_policy
-    from departing.policy.schedule import Schedule
 
     chosen = load_instance(file)
     names = [allowed] if allowed in chosen.categories else split_names(allowed)
@@ -192,29 +173,21 @@ def plan(
         planned.save(output)
     if plot is not None:
         planned.plot(plot)
-    if as_json:
-        values = tables.plan_values(planned, baselines, depth)
-        if verification is not None:
-            values["verified"] = verification.holds
-        if shifts is not None:
-            values["sensitivity"] = tables.sensitivity_values(shifts, planned)
-        print_json(values, output=output, plot=plot)
-    else:
-        console = new_console()
-        if isinstance(planned.policy, Schedule):
-            console.print(planned.describe(), style="bold", markup=False)
-        else:
-            console.print(tables.tree_table(planned, depth))
-        console.print(planned.reason, markup=False)
-        console.print(tables.plan_table(planned, baselines))
-        if planned.gap > gap:
-            note = f"The gap of {gap:g} was not reached within {seconds:g} s, or is below the rounding error."
-            console.print(note, markup=False)
-        if shifts is not None:
-            console.print(tables.sensitivity_table(shifts, planned))
-        if verification is not None:
-            console.print(tables.verification_table(verification))
-        print_saved(output, plot)
+    values = tables.plan_values(planned, baselines, depth)
+    contents: list[Any] = [
+        tables.policy_outline(planned, depth),
+        planned.reason,
+        tables.plan_table(planned, baselines),
+    ]
+    if planned.gap > gap:
+        contents.append(f"The gap of {gap:g} was not reached within {seconds:g} s, or is below the rounding error.")
+    if shifts is not None:
+        values["sensitivity"] = tables.sensitivity_values(shifts, planned)
+        contents.append(tables.sensitivity_table(shifts, planned))
+    if verification is not None:
+        values["verified"] = verification.holds
+        contents.append(tables.verification_table(verification))
+    present(as_json, values, contents, output=output, plot=plot)
     if verification is not None and not verification.holds:
         raise InputError("The certificate is invalid. Please report this instance as a bug.")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from departing.cli.inputs import check_files
 from departing.cli.options import Json, output_option
-from departing.cli.output import new_console, print_json, progress
+from departing.cli.output import present, progress
 
 
 def quickstart(
@@ -21,8 +21,4 @@ def quickstart(
     with progress("computing", as_json) as bar:
         demo = run_demo(bar.update)
     write_page(demo, output)
-    if as_json:
-        print_json(quickstart_values(demo), output=output)
-        return
-    new_console().print(quickstart_tables(demo))
-    print(f"Page with plots: {output}")
+    present(as_json, quickstart_values(demo), [quickstart_tables(demo)], output=output)

@@ -12,7 +12,7 @@ import typer
 
 from departing.cli.inputs import load_instance, parse_int
 from departing.cli.options import InstanceArgument, Json
-from departing.cli.output import new_console, print_json, progress
+from departing.cli.output import present, progress
 from departing.model.errors import InputError, MissingExtraError
 
 
@@ -132,10 +132,4 @@ def loadtest(
     model, n_users = load_instance(file), check_int("users", parse_int("users", users), most=10**8)
     with progress("users", as_json, n_users) as bar:
         result = run_loadtest(model, url, n_users, pace, open_users, check_seed(seed), key or None, bar.advance)
-    if as_json:
-        print_json(result.to_dict())
-        return
-    console = new_console()
-    for table in loadtest_tables(result):
-        console.print(table)
-    console.print(result.summary(), markup=False)
+    present(as_json, result.to_dict(), [*loadtest_tables(result), result.summary()])

@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 HOLDS, REFUTED, MEASURED, SKIPPED = "holds", "refuted", "measured", "skipped"
 VERDICTS = (HOLDS, REFUTED, MEASURED, SKIPPED)
@@ -50,10 +49,6 @@ class Finding:
     def with_plot(self, plot: str, caption: str) -> "Finding":
         """Return a copy with an SVG."""
         return replace(self, plot=plot, caption=caption)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the plot as JSON values."""
-        return {"verdict": self.verdict, "result": self.result, "table": self.table, "seconds": self.seconds}
 
 
 Check = Callable[[Scale], Finding]

@@ -1,5 +1,6 @@
 """Exact values of policies for the terminal and as JSON values."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -7,9 +8,10 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
+from departing.cli.tables.layout import new_table
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import Evaluation
-from departing.formatting import format_bounds, format_number, format_significant
+from departing.formatting import format_bounds, format_number, format_significant, json_fields
 from departing.model.instance import Instance
 
 TYPE_DECIMALS = 5  # of values by type, so that several columns fit on a line
@@ -37,13 +39,6 @@ class EvaluationTable:
     def __init__(self, instance: Instance, rows: Rows) -> None:
         self.instance, self.rows = instance, sorted(rows, key=lambda row: -row[1].lower)
 
-    def _table(self, title: str, *columns: str) -> RichTable:
-        table = RichTable(title=title, title_justify="left")
-        table.add_column("policy", overflow="fold", min_width=12)
-        for name in columns:
-            table.add_column(escape(name), justify="right", no_wrap=True)
-        return table
-
     def _cells(self) -> list[list[str]]:
         best = self.rows[0][1]
         return [
@@ -57,17 +52,17 @@ class EvaluationTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         title = "Expected clicks per user"
-        wide = self._table(title, "clicks", "loss", *self.instance.types)
+        wide = new_table(title, "policy", "clicks", "loss", *self.instance.types, min_width=12)
         for cells, (_, value) in zip(self._cells(), self.rows, strict=True):
             wide.add_row(*cells, *(format_bounds(by.lower, by.upper, TYPE_DECIMALS) for by in value.by_type))
         if Measurement.get(console, options.update(max_width=10_000), wide).maximum <= options.max_width:
             yield wide
             return
-        table = self._table(title, "clicks", "loss")
+        table = new_table(title, "policy", "clicks", "loss", min_width=12)
         for cells in self._cells():
             table.add_row(*cells)
         yield table
-        table = self._table("By type", "type", "clicks")
+        table = new_table("By type", "policy", "type", "clicks", min_width=12)
         for policy, value in self.rows:
             table.add_section()
             for i, (name, by) in enumerate(zip(self.instance.types, value.by_type, strict=True)):
@@ -76,23 +71,22 @@ class EvaluationTable:
         yield table
 
 
-def gap_notes(rows: Rows, gap: float) -> list[str]:
-    """One sentence for every policy whose bounds are further apart than requested."""
-    return [
-        f"The gap of {policy} is {format_significant(value.gap)}; raise --nodes to reduce it."
-        for policy, value in rows
-        if value.gap > max(gap, 1e-9 * value.upper)
-    ]
+def evaluation_contents(
+    instance: Instance, rows: Rows, gap: float, distribution: bool
+) -> Iterator[EvaluationTable | RichTable | str]:
+    """Values, a sentence for every policy whose gap is wider than requested, and distributions on request."""
+    yield EvaluationTable(instance, rows)
+    for policy, value in rows:
+        if value.gap > max(gap, 1e-9 * value.upper):
+            yield f"The gap of {policy} is {format_significant(value.gap)}; raise --nodes to reduce it."
+    if distribution:
+        yield from (distribution_table(*row) for row in rows)
 
 
 def evaluation_values(policy: str, value: Evaluation, distribution: bool) -> dict[str, Any]:
     """One evaluation as JSON values."""
-    values: dict[str, Any] = {
-        "policy": policy,
-        "lower": value.lower,
-        "upper": value.upper,
-        "by_type": [{"lower": by.lower, "upper": by.upper} for by in value.by_type],
-    }
+    values = {"policy": policy} | json_fields(value, "lower", "upper")
+    values["by_type"] = [json_fields(by, "lower", "upper") for by in value.by_type]
     if distribution:
         values |= {
             "returns": value.distribution.returns.tolist(),
@@ -108,9 +102,7 @@ def distribution_table(policy: str, value: Evaluation, max_rows: int = 20) -> Ri
     distribution = value.distribution
     columns = (distribution.returns, distribution.steps, distribution.survival)
     longest, remainder = max(map(len, columns)), format_significant(distribution.remaining)
-    table = RichTable(title=escape(policy), title_justify="left", caption_justify="left")
-    for name in ("n", "P(clicks = n)", "P(steps = n)", "P(active after n)"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table(policy, "n", "P(clicks = n)", "P(steps = n)", "P(active after n)", labels=0)
     for n in range(min(max_rows, longest)):
         table.add_row(str(n), *(format_number(float(c[n])) if n < len(c) else f"≤ {remainder}" for c in columns))
     notes = [f"Use --json for {longest - max_rows} more rows."] if longest > max_rows else []

@@ -3,36 +3,36 @@
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.cli.output import show
+from departing.cli.tables.layout import new_table
 from departing.data.log import Log
 from departing.data.quality import LogReport
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_description import describe_types
-from departing.formatting import finite_or_none, format_clicks_per_user
+from departing.formatting import format_clicks_per_user, json_fields
 from departing.offpolicy.gains import PolicyGains, PolicyValue
 
 MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
 
 
-def print_fit(console: Console, log: Log, fit: Fit, check: FitCheck) -> None:
+def print_fit(log: Log, fit: Fit, check: FitCheck) -> None:
     """Print the report of the log, the selection of the number of types, the types, and warnings."""
     print(log.report)
     if len(fit.criteria) > 1:
-        console.print(criteria_table(fit))
+        show(criteria_table(fit))
     print("\n".join(describe_types(fit.instance)))
-    console.print(type_table(fit))
+    show(type_table(fit))
     print("\n".join([*fit.warnings, str(check)]), flush=True)
 
 
 def criteria_table(fit: Fit) -> RichTable:
     """Selection criteria for each number of types."""
-    table = RichTable(title="Number of types", title_justify="left")
-    for name in ("types", "parameters", "log-likelihood", "BIC", "held-out log-likelihood per user"):
-        table.add_column(name, justify="right")
+    columns = ("types", "parameters", "log-likelihood", "BIC", "held-out log-likelihood per user")
+    table = new_table("Number of types", *columns, labels=0, wrap=True)
     for row in fit.criteria:
         mark = "bold" if row.types == fit.instance.n_types else None
         bic = f"{row.bic:,.1f}"
@@ -45,8 +45,7 @@ def criteria_table(fit: Fit) -> RichTable:
 def type_table(fit: Fit) -> RichTable:
     """Probabilities of every category and type with standard errors; a question mark if not identifiable."""
     instance, errors, identified = fit.instance, fit.stderr, fit.identified
-    table = RichTable(title="Probabilities ± standard errors", title_justify="left")
-    table.add_column("category", overflow="fold")
+    table = new_table("Probabilities ± standard errors", "category")
     table.add_column("", no_wrap=True)
     for x, name in enumerate(instance.types):
         table.add_column(f"{escape(name)}\n{_with_error(instance.prior[x], errors.prior[x])}", justify="right")
@@ -70,10 +69,8 @@ def _with_error(value: float, error: float) -> str:
 
 def gains_table(gains: PolicyGains) -> RichTable:
     """Values of policies under the fit, and the gain of the optimal policy over each."""
-    table = RichTable(title="Clicks per user", title_justify="left")
-    table.add_column("policy", overflow="fold", min_width=16)
-    for name in ("clicks", "95% interval", "gain of the\noptimal policy", "95% interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("policy", "clicks", "95% interval", "gain of the\noptimal policy", "95% interval")
+    table = new_table("Clicks per user", *columns, min_width=16)
     gain_over = {gain.name: gain for gain in gains.gains}
     for value in gains.values:
         gain = gain_over.get(value.name)
@@ -90,8 +87,10 @@ def _interval(value: PolicyValue) -> str:
 
 def log_values(report: LogReport) -> dict[str, Any]:
     """The report of a log as JSON values."""
-    irregular = [vars(each) | {"examples": list(each.examples)} for each in report.irregularities]
-    return vars(report) | {"rejected": report.rejected, "irregularities": irregular, "notes": list(report.notes)}
+    return json_fields(report) | {
+        "rejected": report.rejected,
+        "irregularities": [*map(json_fields, report.irregularities)],
+    }
 
 
 def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str, Any]:
@@ -108,21 +107,12 @@ def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str
         "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
         "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
         "log_likelihood": fit.log_likelihood,
-        "criteria": [{name: finite_or_none(value) for name, value in vars(row).items()} for row in fit.criteria],
+        "criteria": [json_fields(row) for row in fit.criteria],
         "warnings": list(fit.warnings),
-        "check": {
-            "p_value": check.p_value,
-            "worst": [vars(cell) | {"z": cell.z} for cell in check.worst(10)],
-            "clicks_per_user": check.clicks_per_user,
-            "truncated": check.truncated,
-        },
+        "check": json_fields(check, "p_value", "clicks_per_user", "truncated")
+        | {"worst": [json_fields(cell) | {"z": cell.z} for cell in check.worst(10)]},
     }
     if gains is not None:
         values["optimal_policy"] = gains.plan.describe()
-        for name, rows in (("values", gains.values), ("gains", gains.gains)):
-            values[name] = [
-                {"name": row.name}
-                | {field: finite_or_none(getattr(row, field)) for field in ("value", "lower", "upper")}
-                for row in rows
-            ]
+        values["values"], values["gains"] = ([*map(json_fields, rows)] for rows in (gains.values, gains.gains))
     return values

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.model.instance import Instance
 
 
-def instance_tables(instance: Instance, width: int) -> Iterator[RichTable]:
-    """Tables of the probabilities and fixed values, with as many types side by side as fit."""
+def instance_tables(instance: Instance, width: int | None = None) -> Iterator[RichTable]:
+    """Tables of the probabilities and fixed values, with as many types side by side as fit on the terminal."""
     first = max(26, *(len(name) + 3 for name in instance.categories)) + 4
     column = max(17, *(len(name) + 3 for name in instance.types))
-    together = max((width - first) // column, 1)
+    together = max(((width or Console().width) - first) // column, 1)
     for start in range(0, instance.n_types, together):
         yield _table(instance, range(start, min(start + together, instance.n_types)))
 

@@ -9,6 +9,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.cli.tables.layout import new_table
 from departing.formatting import MISSING, finite_or_none, format_clicks, format_percent, format_significant
 from departing.model.instance import Floats
 from departing.studies.results import NEGLIGIBLE_REGRET, Curves, Record
@@ -19,10 +20,8 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
     groups = [(group, list(members)) for group, members in groupby(rows, key=lambda row: row["group"])]
     for i, (group, members) in enumerate(groups):
         heading = f"{title}: {group}, {members[0]['runs']} runs each"
-        table = RichTable(title=escape(heading), title_justify="left", caption_justify="left")
-        table.add_column("learner", overflow="fold", min_width=10)
-        for name in ("median", "mean", "max", "of fixed\nloss", "slope", "time"):
-            table.add_column(name, justify="right", no_wrap=True)
+        columns = ("learner", "median", "mean", "max", "of fixed\nloss", "slope", "time")
+        table = new_table(heading, *columns, min_width=10)
         for row in members:
             table.add_row(
                 escape(row["learner"]),
@@ -78,10 +77,8 @@ def regret_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def regret_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     """Regret at the powers of ten."""
-    table = RichTable(title=escape(title), title_justify="left", caption_justify="left")
+    table = new_table(title, "users", "regret", "realised", "regret per user", "share of fixed loss", labels=0)
     table.caption = "Expected and realised regret in clicks, and as a share of the loss of the best fixed category."
-    for name in ("users", "regret", "realised", "regret per user", "share of fixed loss"):
-        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row['users']:,}",

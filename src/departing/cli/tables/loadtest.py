@@ -3,6 +3,7 @@
 from rich.markup import escape
 from rich.table import Table
 
+from departing.cli.tables.layout import new_table
 from departing.formatting import MISSING, format_clicks, format_number, format_significant
 from departing.loadtest.run import LoadTestResult
 
@@ -10,23 +11,16 @@ from departing.loadtest.run import LoadTestResult
 def loadtest_tables(result: LoadTestResult) -> list[Table]:
     """User ranges, and the service beside baseline policies."""
     users = f"{len(result.regrets):,} users"
-    ranges = _table(users, "users", "clicks per user", "±", "regret per user", "±")
+    ranges = new_table(users, "users", "clicks per user", "±", "regret per user", "±", labels=0)
     for row in result.ranges():
         means = (row[name] for name in ("clicks_per_user", "clicks_stderr", "regret_per_user", "regret_stderr"))
         ranges.add_row(f"{row['first']:,} to {row['last']:,}", *map(_format, means))
     ranges.caption = "Regret: expected clicks lost compared with the optimal policy. ±: standard error."
-    baselines = _table("Expected clicks", "", "clicks per user", f"regret of {users}")
+    baselines = new_table("Expected clicks", "", "clicks per user", f"regret of {users}")
     for row in result.baselines():
         cells = format_number(row["clicks_per_user"], 4), format_clicks(row["regret"])
         baselines.add_row(escape(row["policy"]), *cells)
     return [ranges, baselines]
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left")
-    for name in columns:
-        table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    return table
 
 
 def _format(value: float | None) -> str:

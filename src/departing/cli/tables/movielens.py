@@ -5,27 +5,26 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.cli.tables.layout import new_table
 from departing.data.movielens import MovieLens, SemiSynthetic
-from departing.formatting import format_percent
+from departing.formatting import format_percent, json_fields
 
 
 def genre_table(ratings: MovieLens, data: SemiSynthetic) -> RichTable:
     """All genres of the release; for the chosen ones, the mean click probability of the users kept."""
     instance = data.instance
     means = dict(zip(instance.categories, (instance.click @ instance.prior).tolist(), strict=True))
-    table = RichTable(title=f"{len(ratings):,} ratings by {len(ratings.ids):,} users", title_justify="left")
-    table.add_column("genre", overflow="fold")
-    for name in ("films", "ratings", "mean stars", "mean click probability"):
-        table.add_column(name, justify="right", no_wrap=True)
+    title = f"{len(ratings):,} ratings by {len(ratings.ids):,} users"
+    table = new_table(title, "genre", "films", "ratings", "mean stars", "mean click probability")
     for genre in ratings.genres:
         mean = f"{means[genre.name]:.3f}" if genre.name in means else ""
         table.add_row(escape(genre.name), f"{genre.films:,}", f"{genre.ratings:,}", f"{genre.stars:.2f}", mean)
     return table
 
 
-def movielens_notes(data: SemiSynthetic, replay: bool) -> list[str]:
+def movielens_notes(data: SemiSynthetic) -> list[str]:
     """Sentences about excluded users, the types or best genres, and dominance."""
-    if not replay:
+    if not data.is_replay:
         return [data.describe(), *_type_descriptions(data), data.dominance]
     shares = sorted(data.best_genre_shares.items(), key=lambda item: -item[1])
     best = ", ".join(f"{name} for {format_percent(share)}" for name, share in shares)
@@ -46,13 +45,11 @@ def _type_descriptions(data: SemiSynthetic) -> list[str]:
     return sentences
 
 
-def movielens_values(ratings: MovieLens, data: SemiSynthetic, replay: bool) -> dict[str, Any]:
+def movielens_values(ratings: MovieLens, data: SemiSynthetic) -> dict[str, Any]:
     """The same as JSON values; without the instance of a replay, which has as many types as users."""
     return {
         "ratings": len(ratings),
-        "genres": [vars(genre) for genre in ratings.genres],
-        "users": data.users,
-        "excluded": {"missing_genre": data.missing_genre, "too_few_ratings": data.too_few_ratings},
-        "dominant": data.dominant,
-        "best_genre_shares": data.best_genre_shares,
-    } | ({} if replay else {"instance": data.instance.to_dict()})
+        "genres": [*map(json_fields, ratings.genres)],
+        "excluded": json_fields(data, "missing_genre", "too_few_ratings"),
+        **json_fields(data, "users", "dominant", "best_genre_shares"),
+    } | ({} if data.is_replay else {"instance": data.instance.to_dict()})

@@ -1,24 +1,35 @@
 """Terminal tables and JSON values of off-policy evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from departing.formatting import format_number
+from departing.cli.tables.layout import new_table
+from departing.formatting import format_number, json_fields
 from departing.offpolicy.estimators import Estimate, OffPolicyValue
 
 MAX_STEPS = 8  # rows of the overlap table
 ESTIMATORS = {"dm": "direct method (DM)", "pdis": "importance sampling (PDIS)", "dr": "doubly robust (DR)"}
 
 
+def ope_contents(
+    policies: Sequence[str], values: Sequence[OffPolicyValue], log_value: float | None
+) -> Iterator[RichTable | str]:
+    """For every policy its estimates, overlap and warnings; then a comparison."""
+    for policy, value in zip(policies, values, strict=True):
+        yield value_table(policy, value)
+        if value.overlap:
+            yield overlap_table(value)
+        yield from value.warnings
+    yield ranking_table(policies, values, log_value)
+
+
 def value_table(policy: str, value: OffPolicyValue) -> RichTable:
     """Estimates of the value of a policy, one per row."""
-    table = RichTable(title=escape(f"Clicks per user of {policy}"), title_justify="left")
-    table.add_column("estimator")
-    for name in ("clicks", "std. error", f"{value.confidence:.0%} interval", "ESS"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = ("estimator", "clicks", "std. error", f"{value.confidence:.0%} interval", "ESS")
+    table = new_table(f"Clicks per user of {policy}", *columns)
     for name, estimate in value.estimates.items():
         stderr, ess = format_number(estimate.stderr, 4), f"{estimate.ess:,.0f}"
         table.add_row(ESTIMATORS[name], format_number(estimate.value, 4), stderr, _interval(estimate), ess)
@@ -31,9 +42,7 @@ def _interval(estimate: Estimate) -> str:
 
 def overlap_table(value: OffPolicyValue) -> RichTable:
     """Overlap of the log with the policy by step; steps after the horizon are dimmed."""
-    table = RichTable(title="Overlap of log and policy", title_justify="left")
-    for name in ("up to step", "users", "ESS", "share of clicks"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("Overlap of log and policy", "up to step", "users", "ESS", "share of clicks", labels=0)
     for row in value.overlap[:MAX_STEPS]:
         cells = (str(row.step + 1), f"{row.users:,}", f"{row.ess:,.0f}", f"{row.click_share:.1%}")
         table.add_row(*cells, style="" if row.step < value.horizon else "dim")
@@ -42,10 +51,7 @@ def overlap_table(value: OffPolicyValue) -> RichTable:
 
 def ranking_table(policies: Sequence[str], values: Sequence[OffPolicyValue], log_value: float | None) -> RichTable:
     """Best estimate of every policy in decreasing order, with the clicks per user of the log."""
-    table = RichTable(title="Comparison", title_justify="left")
-    table.add_column("policy")
-    for name in ("clicks", f"{values[0].confidence:.0%} interval", "ratio to log"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("Comparison", "policy", "clicks", f"{values[0].confidence:.0%} interval", "ratio to log")
     rows: list[tuple[str, float, Estimate | None]] = [
         (name, value.best.value, value.best) for name, value in zip(policies, values, strict=True)
     ]
@@ -62,11 +68,7 @@ def ope_values(policy: str, value: OffPolicyValue) -> dict[str, Any]:
     """The same as JSON values."""
     return {
         "policy": policy,
-        "confidence": value.confidence,
-        "users": value.users,
-        "estimates": {name: vars(estimate) for name, estimate in value.estimates.items()},
-        "horizon": value.horizon,
-        "tail_share": value.tail_share,
-        "overlap": [vars(row) for row in value.overlap],
-        "warnings": list(value.warnings),
+        "estimates": {name: json_fields(estimate) for name, estimate in value.estimates.items()},
+        "overlap": [*map(json_fields, value.overlap)],
+        **json_fields(value, "confidence", "users", "horizon", "tail_share", "warnings"),
     }

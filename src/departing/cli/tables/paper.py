@@ -5,6 +5,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.formatting import json_fields
 from departing.paper.claim import HOLDS, MEASURED, REFUTED, SKIPPED, Findings
 
 STYLES = {HOLDS: "green", REFUTED: "red", MEASURED: "cyan", SKIPPED: "dim"}
@@ -25,7 +26,7 @@ def paper_table(findings: Findings) -> RichTable:
 def paper_values(findings: Findings) -> list[dict[str, Any]]:
     """The same as JSON values."""
     return [
-        {"key": claim.key, "source": claim.source, "statement": claim.statement, "method": claim.method}
-        | finding.to_dict()
+        json_fields(claim, "key", "source", "statement", "method")
+        | json_fields(finding, "verdict", "result", "table", "seconds")
         for claim, finding in findings
     ]

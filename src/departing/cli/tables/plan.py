@@ -4,10 +4,11 @@ from typing import Any
 
 from rich.markup import escape
 from rich.table import Table as RichTable
+from rich.text import Text
 from rich.tree import Tree as RichTree
 
-from departing.cli.tables.simulation import key_value_table
-from departing.formatting import format_bounds, format_number, format_percent, format_significant
+from departing.cli.tables.layout import key_value_table, new_table
+from departing.formatting import format_bounds, format_number, format_percent, format_significant, json_fields
 from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import Baseline
 from departing.planning.certificate import Verification
@@ -15,18 +16,20 @@ from departing.planning.plan import Plan
 from departing.planning.policy_tree import Branch, policy_tree
 from departing.planning.sensitivity import FIELDS, Perturbation, Sensitivity
 from departing.policy.library import describe
+from departing.policy.schedule import Schedule
 
 
 def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
     """Bounds and method of a plan, and the losses of simpler policies compared with it."""
-    table = key_value_table("Plan")
-    table.add_row("clicks per user", format_bounds(plan.lower, plan.upper))
-    table.add_row("lower bound", f"{plan.lower:.12g}")
-    table.add_row("upper bound", f"{plan.upper:.12g}")
-    table.add_row("gap", format_significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12")
-    table.add_row("method", plan.method)
-    if plan.seconds >= 0.1:
-        table.add_row("time", f"{plan.seconds:.3g} s")
+    table = key_value_table(
+        "Plan",
+        ("clicks per user", format_bounds(plan.lower, plan.upper)),
+        ("lower bound", f"{plan.lower:.12g}"),
+        ("upper bound", f"{plan.upper:.12g}"),
+        ("gap", format_significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12"),
+        ("method", plan.method),
+        *([("time", f"{plan.seconds:.3g} s")] if plan.seconds >= 0.1 else []),
+    )
     table.add_section()
     table.add_row("[bold]baseline", "[bold]loss compared with the optimal policy")
     for baseline in baselines:
@@ -48,8 +51,10 @@ def _loss(baseline: Baseline, plan: Plan) -> str:
     return f"{format_significant(loss.lower)} to {format_significant(loss.upper)} ({shares})"
 
 
-def tree_table(plan: Plan, depth: int = 4) -> RichTree:
-    """First recommendations as a tree, with the share of all users on each branch."""
+def policy_outline(plan: Plan, depth: int = 4) -> Text | RichTree:
+    """A schedule in one sentence; of other policies the first recommendations as a tree, with shares of all users."""
+    if isinstance(plan.policy, Schedule):
+        return Text(plan.describe(), "bold")
     names = plan.instance.categories
 
     def label(branch: Branch) -> str:
@@ -72,19 +77,13 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
     """A plan as JSON values."""
     return {
         "policy": plan.describe(),
-        "lower": plan.lower,
-        "upper": plan.upper,
-        "gap": plan.gap,
-        "method": plan.method,
-        "reason": plan.reason,
-        "seconds": plan.seconds,
+        **json_fields(plan, "lower", "upper", "gap", "method", "reason", "seconds"),
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
         "first": policy_tree(plan.policy, plan.instance, depth).to_dict(plan.instance),
         "baselines": [
             {
                 "policy": describe(baseline.policy, plan.instance),
-                "lower": baseline.evaluation.lower,
-                "upper": baseline.evaluation.upper,
+                **json_fields(baseline.evaluation, "lower", "upper"),
                 "loss_lower": baseline.loss.lower,
                 "loss_upper": baseline.loss.upper,
             }
@@ -95,27 +94,20 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
 
 def verification_table(verification: Verification) -> RichTable:
     """One row for every condition of the certificate."""
-    table = RichTable(title="Verification of the certificate", title_justify="left")
-    table.add_column("condition", overflow="fold")
-    table.add_column("instances", justify="right")
-    table.add_column("largest violation / tolerance", justify="right")
+    columns = ("condition", "instances", "largest violation / tolerance")
+    table = new_table("Verification of the certificate", *columns, wrap=True)
     table.add_column("")
     for check in verification.checks:
         mark = "[green]holds" if check.holds else "[red]violated"
         table.add_row(check.claim, f"{check.count:,}", format_significant(check.worst), mark)
     table.caption = f"The bounds include a rounding tolerance of {verification.tolerance:.2g}."
-    table.caption_justify = "left"
     return table
 
 
 def sensitivity_table(sensitivity: Sensitivity, plan: Plan) -> RichTable:
     """By changed field: the optimal value, the loss of keeping the plan, and the first recommendation."""
     title = f"Sensitivity to changes of up to {format_percent(sensitivity.by)} of each entry"
-    table = RichTable(title=title, title_justify="left")
-    table.add_column("field", overflow="fold")
-    table.add_column("change", overflow="fold")
-    table.add_column("optimum", justify="right")
-    table.add_column("loss of keeping the plan", justify="right")
+    table = new_table(title, "field", "change", "optimum", "loss of keeping the plan", labels=2, wrap=True)
     table.add_column("first recommendation", overflow="fold")
     for field in FIELDS:
         table.add_section()
@@ -154,14 +146,8 @@ def sensitivity_values(sensitivity: Sensitivity, plan: Plan) -> dict[str, Any]:
         "by": sensitivity.by,
         "first": [names[a] for a in sensitivity.first],
         "shifts": [
-            {
-                "field": shift.field,
-                "change": shift.change,
-                "optimum": shift.optimal_value,
-                "plan_value": shift.plan_value,
-                "loss": shift.loss,
-                "first": [names[a] for a in shift.first],
-            }
+            json_fields(shift, "field", "change", "plan_value", "loss")
+            | {"optimum": shift.optimal_value, "first": [names[a] for a in shift.first]}
             for shift in sensitivity.perturbations
         ],
     }

@@ -8,6 +8,7 @@ from departing.cli.tables.evaluation import EvaluationTable, evaluation_values
 from departing.cli.tables.fit import gains_table
 from departing.cli.tables.simulation import run_values
 from departing.fitting.type_description import describe_types
+from departing.formatting import json_fields
 from departing.policy.library import describe
 from departing.quickstart_demo import CONFIDENCE, LEARNING_USERS, LOG_USERS, QuickstartDemo
 
@@ -39,13 +40,10 @@ def quickstart_values(demo: QuickstartDemo) -> dict[str, Any]:
         "best": best,
         "runs": [run_values(best, run, CONFIDENCE, seconds) for run, seconds in demo.blog.runs],
         "log": {
-            "events": log.events,
+            **json_fields(log, "events", "policy_value", "optimum", "learner_clicks"),
             "types": describe_types(log.fit.instance),
             "clicks_per_user": log.check.clicks_per_user,
-            "policy_value": log.policy_value,
             "simulated": log.run.mean,
-            "optimum": log.optimum,
-            "learner_clicks": log.learner_clicks,
         },
         "learners": [{"learner": curve.learner, "regret": float(curve.final[0])} for curve in demo.regret],
     }
