@@ -7,19 +7,6 @@ from departing.paper.claim import HOLDS, VERDICTS, Claim, Finding, Findings
 from departing.paper.claims import EXTENSIONS, NOT_COMPUTABLE
 from departing.report.page import figure, page, table
 
-STYLE = """
-.claim { border-top: 1px solid var(--line); padding: 0.9rem 0; }
-.claim h3 { font-size: 1rem; margin: 0; }
-.claim p { margin: 0.3rem 0; }
-.source, .method { color: var(--soft); font-size: 0.9rem; }
-.verdict { float: right; font-size: 0.85rem; font-weight: 600; padding: 0 0.5rem; border-radius: 0.6rem;
-  margin-left: 0.6rem; }
-.holds { background: var(--good); color: var(--good-ink); }
-.refuted { background: var(--bad); color: var(--bad-ink); }
-.measured { background: var(--note); color: var(--note-ink); }
-.skipped { background: var(--block); color: var(--soft); }
-"""
-
 
 def paper_page(findings: Findings, quick: bool) -> str:
     """Self-contained page with all claims and their findings."""
@@ -35,7 +22,7 @@ def paper_page(findings: Findings, quick: bool) -> str:
         "<h2>Statements that cannot be computed</h2>",
         table(["source", "statement", "reason"], NOT_COMPUTABLE, wrap=True),
     ]
-    return page("Claims of the paper and their checks", f"<style>{STYLE}</style>" + "\n".join(body))
+    return page("Claims of the paper and their checks", "\n".join(body))
 
 
 def summary(findings: Findings, quick: bool) -> str:

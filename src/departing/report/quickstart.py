@@ -3,7 +3,6 @@
 import html
 import os
 from importlib import resources
-from string import Template
 
 import numpy as np
 
@@ -30,28 +29,10 @@ from departing.quickstart_demo import (
     LogDemo,
     QuickstartDemo,
 )
-from departing.report.page import figure, page, table
+from departing.report.page import page, table
 from departing.studies.plot import draw_regret
 
 NUMERALS = {1: "One type", 2: "Two types", 3: "Three types", 4: "Four types"}
-FIT_CAPTION = (
-    "Fitted click and departure probabilities by type, and the share of active readers after each step, observed and "
-    "fitted."
-)
-PLAN_CAPTION = "First steps of the policy: the recommendation, and the share of readers on each branch."
-REGRET_CAPTION = (
-    "Regret against the number of readers, both on logarithmic scales. Dashed: the best fixed category, known "
-    "from the start."
-)
-BELIEF_CAPTION = (
-    "Left: each click raises the belief in type x. Right: the policy switches to economics after {} clicks, before "
-    "economics is the more likely click, because a reader of type x yields more clicks later."
-)
-THRESHOLD_CAPTION = (
-    "Clicks per reader against the number of sports articles before switching. Left: switching at once costs many "
-    "clicks. Right: the maximum enlarged; {} steps are optimal."
-)
-STYLE = ".summary { background: var(--block); border-radius: 8px; padding: 0.4rem 1.1rem; margin: 1.2rem 0; }"
 
 
 def write_page(demo: QuickstartDemo, path: str | os.PathLike[str]) -> None:
@@ -69,44 +50,33 @@ def _body(demo: QuickstartDemo) -> str:
     optimal, log_clicks = log.gains.values[0], log.check.clicks_per_user
     types = describe_types(log.fit.instance)
     template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
-    body = Template(template).substitute(
+    return template.format(
+        log=log,
+        blog=blog,
+        optimal=optimal,
+        log_clicks=log_clicks,
+        ratio=[each / log_clicks for each in (optimal.value, optimal.lower, optimal.upper)],
+        gain=gain * 1e6,
+        bayes_regret=demo.regret[-1].final[0],
         days=LOG_DAYS,
+        log_users=LOG_USERS,
+        inactive_after=INACTIVE_AFTER,
+        learning_users=LEARNING_USERS,
         n_types=NUMERALS.get(len(types), f"{len(types)} types"),
         types_line=html.escape("; ".join(types)),
-        first_category=html.escape(log.first_category),
-        value=f"{optimal.value:.1f}",
-        log_clicks=f"{log_clicks:.1f}",
-        ratio=f"{optimal.value / log_clicks:.1f}",
-        ratio_lower=f"{optimal.lower / log_clicks:.1f}",
-        ratio_upper=f"{optimal.upper / log_clicks:.1f}",
-        learner_clicks=f"{log.learner_clicks:.1f}",
-        log_users=f"{LOG_USERS:,}",
-        events=f"{log.events:,}",
-        inactive_after=INACTIVE_AFTER,
         types_list="".join(f"<li>{html.escape(sentence)}</li>" for sentence in types),
-        fit=figure(svg(draw_fit(log.fit, log.check)), FIT_CAPTION),
-        plan_gap=f"{log.gains.plan.gap:.3f}",
-        plan=figure(svg(draw_plan(log.gains.plan)), PLAN_CAPTION),
+        first_category=html.escape(log.first_category),
+        fit=svg(draw_fit(log.fit, log.check)),
+        plan=svg(draw_plan(log.gains.plan)),
+        regret=svg(draw_regret("Regret of three learners", demo.regret)),
+        beliefs=svg(draw_beliefs(blog.instance, blog.best)),
+        thresholds=svg(draw_thresholds(blog.instance, *map(int, blog.best.phase_categories))),
         gains=_gains_table(log.gains),
-        policy_value=f"{log.policy_value:.3f}",
-        simulated=f"{log.run.mean:.3f} ± {log.run.stderr:.3f}",
-        optimum=f"{log.optimum:.3f}",
         truth=_truth_table(log),
-        learning_users=f"{LEARNING_USERS:,}",
-        bayes_regret=f"{demo.regret[-1].final[0]:,.0f}",
-        regret=figure(svg(draw_regret("Regret of three learners", demo.regret)), REGRET_CAPTION),
-        blog=_instance_table(blog.instance),
-        beliefs=figure(svg(draw_beliefs(blog.instance, blog.best)), BELIEF_CAPTION.format(blog.best.steps)),
-        blog_values=_policy_table(blog),
-        steps=blog.best.steps,
-        gain=f"{gain * 1e6:.1f}",
-        thresholds=figure(
-            svg(draw_thresholds(blog.instance, *map(int, blog.best.phase_categories))),
-            THRESHOLD_CAPTION.format(blog.best.steps),
-        ),
+        instance=_instance_table(blog.instance),
+        values=_policy_table(blog),
         runs=_run_table(blog),
     )
-    return f"<style>{STYLE}</style>{body}"
 
 
 def _gains_table(gains: PolicyGains) -> str:
