@@ -1,8 +1,7 @@
 """Claims of the paper, and findings: the results of checking them."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HOLDS, REFUTED, MEASURED, SKIPPED = "holds", "refuted", "measured", "skipped"
@@ -37,18 +36,14 @@ class Finding:
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, holds: bool, result: str, table: Table = ()) -> "Finding":
+    def of(cls, holds: bool, result: str, table: Table = (), plot: str = "", caption: str = "") -> "Finding":
         """Finding about a claim that holds or is refuted."""
-        return cls(HOLDS if holds else REFUTED, result, _as_text(table))
+        return cls(HOLDS if holds else REFUTED, result, _as_text(table), plot, caption)
 
     @classmethod
-    def measured(cls, result: str, table: Table = ()) -> "Finding":
+    def measured(cls, result: str, table: Table, plot: str = "", caption: str = "") -> "Finding":
         """Finding that answers a question, where there is no claim to check."""
-        return cls(MEASURED, result, _as_text(table))
-
-    def with_plot(self, plot: str, caption: str) -> "Finding":
-        """Return a copy with an SVG."""
-        return replace(self, plot=plot, caption=caption)
+        return cls(MEASURED, result, _as_text(table), plot, caption)
 
 
 Check = Callable[[Scale], Finding]
@@ -66,14 +61,14 @@ class Claim:
 
 
 Findings = Sequence[tuple[Claim, Finding]]
-REGISTRY: dict[str, Claim] = {}
+CHECKS: dict[str, Check] = {}
 
 
-def claim(key: str, source: str, statement: str) -> Callable[[Check], Check]:
-    """Register a function as the check of a claim; its docstring describes the method."""
+def claim(key: str) -> Callable[[Check], Check]:
+    """Register a function as the check of a claim in `claims.toml`; its docstring describes the method."""
 
     def register(check: Check) -> Check:
-        REGISTRY[key] = Claim(key, source, statement, inspect.getdoc(check) or "", check)
+        CHECKS[key] = check
         return check
 
     return register

@@ -1,12 +1,14 @@
 """Reference arithmetic for sure departure, independent of the planners: fractions, and the recursion of the paper."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from departing.model.instance import Floats
+from departing.model.families import random_instance
+from departing.model.instance import Floats, Instance
 
 BLOG = (
     (Fraction(2, 5), Fraction(3, 5)),
@@ -14,6 +16,11 @@ BLOG = (
 )  # prior and click probabilities of Table 1
 Row = Sequence[Fraction]
 Reached = dict[tuple[int, ...], tuple[Fraction, list[Fraction]]]
+
+
+def random_instances(family: str, n: int, **options: Any) -> Iterator[Instance]:
+    """Random instances of a family with the seeds 0, 1, …"""
+    return (random_instance(family, seed=seed, **options) for seed in range(n))
 
 
 def walk_value(prior: Row, click: Sequence[Row], walk: Sequence[int], then: int | None = None) -> Fraction:

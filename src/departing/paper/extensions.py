@@ -36,11 +36,7 @@ COUNTER_CLICK = (
 DEPTH = 30  # steps after which the value of policies of two categories is bounded: 0.82^30 of the users are active
 
 
-@claim(
-    "two-categories",
-    "Section 6, first future direction",
-    "Conjecture: with two types and sure departure, an optimal policy uses at most two categories.",
-)
+@claim("two-categories")
 def check_counter_example(_: Scale) -> Finding:
     """A counterexample in exact fractions, with an upper bound for every policy of two categories."""
     value = walk_value(COUNTER_PRIOR, COUNTER_CLICK, [0, 2], 1)
@@ -62,7 +58,7 @@ def check_counter_example(_: Scale) -> Finding:
     )
 
 
-@claim("how-often", "Extension", "Frequency of instances that need three or more categories, and their gain.")
+@claim("how-often")
 def check_how_often(scale: Scale) -> Finding:
     """Plans with all categories and with every pair of categories, on random instances."""
     rows, n = (
@@ -90,9 +86,7 @@ def _two_category_loss(instance: Instance) -> float:
     return max(best.lower - max(pairs), 0.0) / best.lower
 
 
-@claim(
-    "constants", "Extension", "Number of users until UCB-Hybrid, with the proved constants, separates its policies."
-)
+@claim("constants")
 def check_constants(scale: Scale) -> Finding:
     """Confidence radius in closed form, and one run."""
     rows = [["instance", "τ", "largest loss", "users until the radius is half of it", "regret (users)", "in turn"]]
@@ -116,11 +110,7 @@ def check_constants(scale: Scale) -> Finding:
     )
 
 
-@claim(
-    "open-problems",
-    "Section 6, both future directions",
-    "Learning with more than two categories, and with uncertain departure.",
-)
+@claim("open-problems")
 def check_open_problems(scale: Scale) -> Finding:
     """Two learners on one instance of each kind on which planning matters."""
     users = scale.of(10**6, 30_000)
@@ -138,13 +128,14 @@ def check_open_problems(scale: Scale) -> Finding:
             curves.append(Curves(label, run.checkpoints.astype(float), run.regret[None], (name,), loss, 0.0))
             rows.append([name, label, f"{users:,}", f"{run.regret[-1]:,.0f}", f"{loss * users:,.0f}"])
         plots.append(svg(draw_regret(f"Regret with {name}", curves)))
-    finding = Finding.measured(
+    return Finding.measured(
         "Both open problems can be learned. The regret of Bayes, which knows the number of types, levels off soon. "
         "The lattice learner does not know it and needs far more users to beat the best fixed category. The study "
         "open-problems covers many instances, seeds and users.",
         rows,
+        "".join(plots),
+        "Regret against users.",
     )
-    return finding.with_plot("".join(plots), "Regret against users.")
 
 
 def _instance_that_needs_planning(categories: int, depart: float | None) -> Instance:
@@ -177,7 +168,7 @@ def of_film_ratings(path: Path, n: int) -> Iterator[Instance]:
         yield ratings.semi_synthetic(genres, 3, depart=rng.uniform(0.2, 0.9), seed=seed).instance
 
 
-@claim("planning-gain", "Extension", "Gain of planning over the greedy policy.")
+@claim("planning-gain")
 def check_planning_gain(scale: Scale) -> Finding:
     """Plans, greedy and fixed policies on random instances of several families."""
     rows = [["instances", "gain over greedy: median", "90%", "max", "gain over fixed: median", "90%", "max"]]
@@ -198,13 +189,13 @@ def check_planning_gain(scale: Scale) -> Finding:
         ]
         rows.append([name, *cells])
         curves.append((name, gains[:, 0]))
-    figure = draw_survival("Gain of the optimal policy over greedy", "gain over greedy, %", curves)
-    finding = Finding.measured(
+    return Finding.measured(
         "Planning gains most if types differ in their preferences and users stay long. Film raters differ in "
         "generosity but hardly in preferences, so planning gains almost nothing there.",
         rows,
+        svg(draw_survival("Gain of the optimal policy over greedy", "gain over greedy, %", curves)),
+        "Share of random instances with at least this gain.",
     )
-    return finding.with_plot(svg(figure), "Share of random instances with at least this gain.")
 
 
 def _gains(instance: Instance) -> tuple[float, float]:
@@ -215,7 +206,7 @@ def _gains(instance: Instance) -> tuple[float, float]:
     return max(best / greedy - 1, 0.0), max(best / fixed - 1, 0.0)
 
 
-@claim("after-clicks", "Extension", "Effect of departures after a click.")
+@claim("after-clicks")
 def check_departing_after_clicks(scale: Scale) -> Finding:
     """Plans with and without departures after clicks, on random instances."""
     rows, n = [["P(departure after a click)", "instances with a loss", "mean loss", "max"]], scale.of(200, 25)
