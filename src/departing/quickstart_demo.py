@@ -156,5 +156,5 @@ def _learn() -> list[Curves]:
     curves = []
     for name, learner in learners.items():
         run = simulate(instance, learner, LEARNING_USERS, seed=1, optimum=optimum)
-        curves.append(Curves(name, run.checkpoints.astype(np.float64), run.regret[None], ("hard",), fixed_loss, 0.0))
+        curves.append(Curves.of_run(name, run, "hard", fixed_loss))
     return curves

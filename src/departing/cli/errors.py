@@ -4,8 +4,8 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -21,9 +21,10 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            with on_interrupt("Interrupted. No partial files were written."):
+                command(*args, **kwargs)
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except InputError as error:
             fail(f"Error: {_with_options(error, command, kwargs)}")
         except BrokenPipeError:  # the reader of our output has closed it
@@ -33,13 +34,20 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
             fail(f"Error: Cannot write the output: {error.strerror or error}.")
         except MemoryError:
             fail("Error: Not enough memory. Try fewer users, types or nodes.")
-        except (KeyboardInterrupt, SystemError) as error:
-            # A compiled function that is interrupted while it starts raises a SystemError.
-            if not is_interrupt(error):
-                raise
-            fail("Interrupted. No partial files were written.")
 
     return wrapper
+
+
+@contextmanager
+def on_interrupt(message: str) -> Iterator[None]:
+    """Print `message` and exit with code 2 at Ctrl-C."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemError) as error:
+        # A compiled function that is interrupted while it starts raises a SystemError.
+        if not _is_interrupt(error):
+            raise
+        fail(message)
 
 
 def _with_options(error: InputError, command: Callable[..., None], given: dict[str, Any]) -> str:
@@ -62,7 +70,7 @@ def _options(command: Callable[..., None]) -> dict[str, str]:
     return options
 
 
-def is_interrupt(error: BaseException | None) -> bool:
+def _is_interrupt(error: BaseException | None) -> bool:
     """Return True if `error` was caused by Ctrl-C."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__

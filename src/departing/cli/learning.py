@@ -1,11 +1,11 @@
 """Commands about learners: learn and study."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from departing.cli.errors import fail, is_interrupt
+from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files, load_instance, parse_int
 from departing.cli.options import InstanceArgument, Json, Plot, Seed, Users, output_option
 from departing.cli.output import present, progress
@@ -83,15 +83,10 @@ def study(
 
     definition = load_study(file)
     folder = output or Path(f"{file.stem}-results")
-    try:
-        with progress("running", as_json) as bar:
-            results = run_study(
-                definition, folder, jobs=jobs, backend=backend, scheduler=scheduler, progress=bar.update
-            )
-    except (KeyboardInterrupt, SystemError) as error:
-        if not is_interrupt(error):
-            raise
-        fail(f"Interrupted. Finished runs are kept in {str(folder)!r}; run the same command to resume.")
+    message = f"Interrupted. Finished runs are kept in {str(folder)!r}; run the same command to resume."
+    options: dict[str, Any] = {"jobs": jobs, "backend": backend, "scheduler": scheduler}
+    with on_interrupt(message), progress("running", as_json) as bar:
+        results = run_study(definition, folder, **options, progress=bar.update)
     plots = write_plots(results, folder)
     rows = results.statistics()
     values = {"title": definition.title, "folder": str(folder), "summary": rows, "plots": plots}

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from departing.cli.errors import fail, is_interrupt
+from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files
 from departing.cli.options import Json, output_option
 from departing.cli.output import present, progress
@@ -30,13 +30,9 @@ def paper(
     checkpoint = output.with_name(f".{output.stem}-unfinished.json")
     if movielens is not None:
         MovieLens.read(movielens)  # rejects an invalid path before the checks
-    try:
-        with progress("checking", as_json) as bar:
-            findings = check_all(CLAIMS, Scale(quick, movielens), checkpoint, bar.update)
-    except (KeyboardInterrupt, SystemError) as error:
-        if not is_interrupt(error):
-            raise
-        fail("Interrupted. Finished checks are kept; run the same command to resume.")
+    message = "Interrupted. Finished checks are kept; run the same command to resume."
+    with on_interrupt(message), progress("checking", as_json) as bar:
+        findings = check_all(CLAIMS, Scale(quick, movielens), checkpoint, bar.update)
     with atomic_write(output) as part:
         part.write_text(paper_page(findings, quick), encoding="utf-8")
     checkpoint.unlink(missing_ok=True)

@@ -125,7 +125,7 @@ def check_open_problems(scale: Scale) -> Finding:
         for learner in (Bayes(2, k, seed=1, users=users), LatticeUCB(k, users=users, seed=1)):
             run = simulate(instance, learner, users, 1, optimum=best)
             label = "Bayes" if isinstance(learner, Bayes) else "lattice"
-            curves.append(Curves(label, run.checkpoints.astype(float), run.regret[None], (name,), loss, 0.0))
+            curves.append(Curves.of_run(label, run, name, loss))
             rows.append([name, label, f"{users:,}", f"{run.regret[-1]:,.0f}", f"{loss * users:,.0f}"])
         plots.append(svg(draw_regret(f"Regret with {name}", curves)))
     return Finding.measured(

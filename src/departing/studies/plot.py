@@ -63,7 +63,9 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     tidy(axes)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    low, high = _limits(curves)
+    low = 1.0  # click
+    tops = [float(learner.regret.mean(axis=0).max()) for learner in curves]
+    high = 1.6 * max(*tops, curves[0].fixed_loss * float(curves[0].users[-1]), 10.0)
     labels = [_draw_fixed(axes, curves[0], low)]
     for i, learner in enumerate(curves):
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % 4]
@@ -78,12 +80,6 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     figure.text(0.12 / WIDTH, 1 - 0.12 / height, shorten(title, WIDTH - 0.3, 12, "bold"), va="top", **bold)
     figure.text(0.12 / WIDTH, 0.1 / height, _caption(curves), size=LABEL_SIZE, color=FAINT, va="bottom")
     return figure
-
-
-def _limits(curves: Sequence[Curves]) -> tuple[float, float]:
-    """Range of the regret axis: from one click to just above the largest regret."""
-    tops = [float(learner.regret.mean(axis=0).max()) for learner in curves]
-    return 1.0, 1.6 * max(*tops, curves[0].fixed_loss * float(curves[0].users[-1]), 10.0)
 
 
 def _first(curves: Sequence[Curves], low: float) -> float:

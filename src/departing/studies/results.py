@@ -17,6 +17,7 @@ from departing.model.errors import InputError
 from departing.model.files import atomic_write, write_document
 from departing.model.instance import Floats
 from departing.simulation.regret_curve import Slope, slope
+from departing.simulation.run import Run
 from departing.studies.definition import Job, Study, load_study
 
 if TYPE_CHECKING:
@@ -164,6 +165,11 @@ class Curves:
     instance: tuple[str, ...]
     fixed_loss: float
     seconds: float
+
+    @classmethod
+    def of_run(cls, learner: str, run: Run, instance: str, fixed_loss: float) -> "Curves":
+        """Regret of a single run; its duration is not known."""
+        return cls(learner, run.checkpoints.astype(np.float64), run.regret[None], (instance,), fixed_loss, 0.0)
 
     @property
     def final(self) -> Floats:

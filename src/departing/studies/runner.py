@@ -185,18 +185,15 @@ def run_learner(
 @contextmanager
 def _pool(backend: str, workers: int | None, scheduler: str | None) -> Iterator[Pool]:
     """Function that executes tasks in parallel and yields their results as they finish."""
+    options: dict[str, Any] = {"backend": backend, "n_jobs": workers or -1}
     if backend == "ray":
         with _ray(workers) as pool:
             yield pool
-        return
-    options: dict[str, Any] = {"backend": backend, "n_jobs": workers or -1}
-    if backend == "dask":
+    elif backend == "dask":
         with _dask(workers, scheduler) as client:
             yield partial(_joblib, options | {"client": client})
-        return
-    if backend == "loky":
-        options["idle_worker_timeout"] = IDLE_SECONDS
-    yield partial(_joblib, options)
+    else:
+        yield partial(_joblib, options | ({"idle_worker_timeout": IDLE_SECONDS} if backend == "loky" else {}))
 
 
 def _joblib(options: dict[str, Any], tasks: Iterator[Any]) -> Finished:

@@ -115,12 +115,6 @@ def optimum_notes(optimum: Record, last: dict[str, Any]) -> list[str]:
 
 def learning_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
     """Results of a learner as JSON values."""
-    return {
-        "learner": curves.learner,
-        "runs": len(curves.final),
-        "regret_curve": list(rows),
-        "slope": finite_or_none(curves.slope.value),
-        "slope_stderr": finite_or_none(curves.slope.stderr),
-        "policy": policy,
-        "seconds": curves.seconds,
-    }
+    statistics = curves.statistics()
+    chosen = {name: statistics[name] for name in ("learner", "runs", "slope", "slope_stderr", "seconds")}
+    return chosen | {"regret_curve": list(rows), "policy": policy}
