@@ -217,14 +217,14 @@ def test_malformed_lines_are_counted_and_written_to_rejects(tmp_path):
     [bad] = log.report.irregularities
     assert (bad.kind, bad.count, log.report.events) == ("malformed line", 2, 4)
     assert "1,1,news,0,1,too,many" in bad.examples[0]
-    [(n,)] = duckdb.sql(f"SELECT count(problem) FROM '{tmp_path}/bad.parquet'").fetchall()
+    [(n,)] = duckdb.sql(f"SELECT count(rejection_reason) FROM '{tmp_path}/bad.parquet'").fetchall()
     assert n == 2
 
 
 def test_rejected_rows_are_written_unchanged(tmp_path):
     rows = ["1,0,news,1,0", "1,1,news,perhaps,0", "1,2,sport,0,1", "1,3,sport,0,0", "2,0,news,1,0", "2,0,news,1,0"]
-    path = write(tmp_path / "a.csv", rows, header="user,time,category,clicked,problem")
-    dp.read_log(path, departed="problem", rejects=tmp_path / "bad.csv")
+    path = write(tmp_path / "a.csv", rows, header="user,time,category,clicked,rejection_reason")
+    dp.read_log(path, departed="rejection_reason", rejects=tmp_path / "bad.csv")
     written = duckdb.sql(f"FROM read_csv('{tmp_path}/bad.csv', all_varchar = true) ORDER BY ALL").fetchall()
     assert written == [
         ("1", "1", "news", "perhaps", "0", "clicked cannot be parsed"),
@@ -233,10 +233,12 @@ def test_rejected_rows_are_written_unchanged(tmp_path):
     ]
 
 
-def test_a_source_column_named_problem_does_not_clash_with_the_added_one(tmp_path):
-    path = write(tmp_path / "log.csv", ["a,1,x,1,0", "a,2,x,,0", "b,1,x,0,1"], "user,time,category,clicked,Problem")
-    dp.read_log(path, departed="Problem", rejects=tmp_path / "bad.csv")
-    assert "problem_" in (tmp_path / "bad.csv").read_text().splitlines()[0]
+def test_a_source_column_named_rejection_reason_does_not_clash_with_the_added_one(tmp_path):
+    path = write(
+        tmp_path / "log.csv", ["a,1,x,1,0", "a,2,x,,0", "b,1,x,0,1"], "user,time,category,clicked,Rejection_Reason"
+    )
+    dp.read_log(path, departed="Rejection_Reason", rejects=tmp_path / "bad.csv")
+    assert "rejection_reason_" in (tmp_path / "bad.csv").read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize("name", ["log[1].csv", "log[1].parquet", "log[ab]*.jsonl"])

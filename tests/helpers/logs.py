@@ -73,7 +73,7 @@ def read_row_by_row(
         if time is not None:
             times.append(time)
         clicked = flag(row["clicked"], CLICKED)
-        problem = (
+        reason = (
             ("user is missing" if missing(row["user"]) else None)
             or ("time is missing" if missing(row["time"]) else None)
             or ("time cannot be parsed" if time is None else None)
@@ -86,8 +86,8 @@ def read_row_by_row(
             or ("clicked is missing" if missing(row["clicked"]) else None)
             or ("clicked cannot be parsed" if clicked is None else None)
         )
-        if problem:
-            kinds[problem] += 1
+        if reason:
+            kinds[reason] += 1
             if time is not None and not missing(row["user"]):
                 until[row["user"]] = max(until.get(row["user"], time), time)
             continue

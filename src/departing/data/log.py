@@ -39,7 +39,7 @@ class Episodes:
     propensity : float array [S]
         Probability with which the category was recommended; NaN where it is unknown.
     pending : bool array [S]
-        Whether it is unknown if the user stayed after this step.
+        True if it is unknown whether the user stayed after this step.
     """
 
     user: Integers
@@ -154,9 +154,14 @@ def read_log(
     source : path or table
         A Parquet, CSV or JSON file, a folder or glob pattern of them, a DuckDB or SQLite file, a pandas or Polars
         frame, a PyArrow table, a Spark DataFrame, or an Ibis table.
-    user, time, category, clicked : str
-        Columns of the user ID, the time (timestamps, dates or numbers), the recommended category, and whether it was
-        clicked.
+    user : str
+        Column of the user ID. Values of any type; rows without one are rejected.
+    time : str
+        Column of the time of the recommendation: timestamps, dates or numbers. Times without a zone are UTC.
+    category : str
+        Column of the recommended category: names or numbers, at most 1,000 distinct ones.
+    clicked : str
+        Column that is true if the user clicked the recommendation: Booleans, 0 or 1, or words such as yes and no.
     departed : str or None
         Column that is true at the event after which the user departed. None, or a source without a column of the
         default name: departures are not logged.
@@ -169,11 +174,11 @@ def read_log(
     categories : list of str, optional
         Categories in order; rows with others are rejected. Default: all categories of the log, sorted.
     duplicates : {"drop", "keep"}
-        Whether rows that are equal in all columns of the source count once or each.
+        Treatment of rows that are equal in all columns of the source: count them once or each.
     table : str, optional
         Table of a database file; needed if there are several.
     rejects : path, optional
-        Write rejected rows with their problem to this .parquet or .csv file. Not available for Spark.
+        Write rejected rows with a column `rejection_reason` to this .parquet or .csv file. Not available for Spark.
     memory_limit : str or int
         Memory to use, such as "500 MB", or bytes; spill to disk above this limit. On Spark it applies to each task.
 

@@ -96,7 +96,7 @@ class SemiSynthetic:
     too_few_ratings : int
         Number of users excluded because they have too few ratings for both halves.
     is_replay : bool
-        Whether every user is a type.
+        True if every user is a type.
     """
 
     instance: Instance
@@ -164,7 +164,7 @@ class MovieLens:
     half_stars : int array [R]
         Ratings in half stars, 1 to 10.
     has_genre : bool array [F, G]
-        Whether a film has a genre.
+        True if a film has a genre.
     """
 
     names: tuple[str, ...]
@@ -369,7 +369,7 @@ class MovieLens:
 
 
 def _first_half(users: Indices, n: int, rng: np.random.Generator) -> Flags:
-    """Whether a rating falls into the first half of its user's ratings, at random; an odd one is in the second."""
+    """True if a rating falls into the first half of its user's ratings, at random; an odd one is in the second."""
     order = np.argsort(users + rng.random(len(users), np.float32))  # by user, then at random
     ratings = np.bincount(users, minlength=n)
     rank = np.arange(len(users)) - np.repeat(ratings.cumsum() - ratings, ratings)

@@ -26,7 +26,7 @@ class Irregularity:
     examples : tuple of str
         Up to three of the rows, in alphabetical order.
     rejected : bool
-        Whether these rows are left out of the histories.
+        True if these rows are left out of the histories.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class LogReport:
     irregularities : tuple of Irregularity
         All kinds of irregular rows with counts and examples.
     notes : tuple of str
-        Sentences about properties of the log that limit what it can tell.
+        Sentences about properties of the log that limit inference.
     """
 
     source: str
@@ -96,7 +96,7 @@ class LogReport:
 
 
 def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
-    """Sentences about properties of the log that limit what it can tell."""
+    """Sentences about properties of the log that limit inference."""
     notes, names = [], histories.categories or ()
     if report.rejected > report.used:
         notes.append(f"More events were rejected ({report.rejected:,}) than used ({report.used:,}).")

@@ -14,7 +14,7 @@ import numpy as np
 
 from departing.data import rules
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
-from departing.data.rules import INACTIVE, KNOWN, LOGGED, PENDING, PROBLEMS, Profile, Rules, TimeColumn
+from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules, TimeColumn
 from departing.data.sources import Arrays, DuckDBEngine
 from departing.data.spec import MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.model.errors import InputError
@@ -28,7 +28,7 @@ EXPECTED = {  # accepted values, for the error if no row can be used
     "time cannot be parsed": "; expected timestamps, dates or numbers",
     "clicked cannot be parsed": "; expected true or false, 0 or 1, yes or no, or click or no click",
 }
-FLAGS = [STAY, CLICK]  # outcomes of a step by its click, if the user does not depart
+OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
 
 
 class LogReader:
@@ -46,33 +46,36 @@ class LogReader:
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
         max_rows = max_bytes // (32 * k)
-        histories, users, totals = None, np.zeros(4, np.int64), defaultdict[str, int](int)
-        for counts, ends, cells in self.engine.arrays(*self.rules.histories(profile, max_rows)):
+        histories, users, totals = None, np.zeros(len(HistoryEnd), np.int64), defaultdict[str, int](int)
+        for counts, rows, cells in self.engine.arrays(*self.rules.histories(profile, max_rows)):
             for name, values in counts.items():
                 totals[name] += int(values[0])
             if 0 < counts["rows"][0] <= max_rows:
-                histories = _merge(histories, _histories(profile.categories, ends, cells))
-                users += np.bincount(ends["ends"], ends["users"], 4).astype(np.int64)
+                histories = _merge(histories, _histories(profile.categories, rows, cells))
+                users += np.bincount(rows["history_end"], rows["users"], len(HistoryEnd)).astype(np.int64)
         if histories is None or len(histories) > max_rows:
             raise InputError(
                 f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
                 f"{totals['rows'] * k * 32 / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )
-        faults = ((rules.DUPLICATE, totals["duplicates"]), (rules.LATE, totals["late"]))
-        notes = [(f, "rejected", n, self.rules.examples("corrected", rules.has_fault(f))) for f, n in faults]
+        notes = [
+            (reason, "rejected", n, self.rules.examples("corrected", rules.is_rejected_as(reason)))
+            for reason, n in ((rules.DUPLICATE, totals["duplicates"]), (rules.LATE, totals["late"]))
+        ]
         notes.append((*rules.TIES, totals["ties"], rules.TIES_EXAMPLES))
         notes.append((*rules.SEEN_LATER, totals["seen_later"], rules.SEEN_LATER_EXAMPLES))
+        ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
         self._note(notes, profile.time)
         report = LogReport(
             source=self.engine.name,
             events=events,
             used=events - sum(each.count for each in self.irregularities if each.rejected),
             users=histories.users,
-            departed=int(users[LOGGED] + users[INACTIVE]),
-            inactive=int(users[INACTIVE]),
-            censored=int(users[KNOWN] + users[PENDING]),
-            pending=int(users[PENDING]),
+            departed=ends[HistoryEnd.DEPARTED_LOGGED] + ends[HistoryEnd.DEPARTED_INACTIVE],
+            inactive=ends[HistoryEnd.DEPARTED_INACTIVE],
+            censored=ends[HistoryEnd.CENSORED] + ends[HistoryEnd.CENSORED_PENDING],
+            pending=ends[HistoryEnd.CENSORED_PENDING],
             first=profile.time.format(profile.first),
             last=profile.time.format(profile.last),
             irregularities=tuple(self.irregularities),
@@ -101,14 +104,16 @@ class LogReader:
         total, names = _totals(rows), {row[1] for row in rows if row[0] is None}
         used, events = _totals(row for row in rows if row[0] is None), total["n"] + sum(n for (n,) in malformed)
         self._check_values(total, names)
-        problems = {i: _totals(row for row in rows if row[0] == i)["n"] for i in range(1, len(PROBLEMS) + 1)}
+        codes = range(1, len(REJECTION_REASONS) + 1)
+        rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
         examples = self.rules.examples
         notes = [(*rules.NO_ZONE, without_zone, examples("raw", rules.WITHOUT_ZONE))]
         notes += [
-            (PROBLEMS[i - 1], "rejected", n, examples("checked", f"problem = {i}")) for i, n in problems.items()
+            (REJECTION_REASONS[code - 1], "rejected", n, examples("checked", f"rejection_code = {code}"))
+            for code, n in rejected.items()
         ]
         notes.append((rules.MALFORMED, "rejected", events - total["n"], rules.MALFORMED_EXAMPLES))
-        relation = "(FROM checked WHERE problem IS NULL)"
+        relation = "(FROM checked WHERE rejection_code IS NULL)"
         for field, missing, unreadable, is_unknown in (
             ("departed", rules.NO_DEPARTED, rules.BAD_DEPARTED, "d = 1"),
             ("propensity", rules.NO_PROPENSITY, rules.BAD_PROPENSITY, "p IS NULL"),
@@ -123,11 +128,11 @@ class LogReader:
         if categories is None:
             categories = sort_categories(names)
             self.engine.define(rules.category_type(categories))
-        has_rejected = any(n for i, n in problems.items() if i >= rules.USER_AND_TIME_KNOWN)
+        has_rejected = any(n for code, n in rejected.items() if code >= rules.USER_AND_TIME_KNOWN)
         return Profile(time, total["first"], total["last"], categories, inactive, has_rejected), events
 
     def _time_column(self) -> tuple[TimeColumn, int]:
-        """How to read the time column, and how many of its timestamps lack the zone that others have."""
+        """The time column, and the number of its timestamps that lack the zone that others have."""
         self.engine.define(self.rules.raw())
         if self.rules.kinds["time"] != "text":
             return self.rules.time_column(), 0
@@ -194,27 +199,27 @@ def _totals(rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
     return totals
 
 
-def _histories(categories: tuple[str, ...], ends: Arrays, cells: Arrays) -> Histories:
+def _histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
     """Distinct histories `[N]` from their last steps and ends, and the cells of their counts.
 
-    A step's code is 2 × category + click, and 2 K more for a recent step; `last` is the code of the last step.
+    A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click.
     """
-    n, k = len(ends["ends"]), len(categories)
+    n, k = len(rows["history_end"]), len(categories)
     flat = np.zeros((n, 4 * k), np.int64)
-    flat[cells["i"], cells["code"]] = cells["n"]
+    flat[cells["history"], cells["code"]] = cells["n"]
     steps = flat.reshape(n, 2, k, 2)
     counts = np.zeros((n, k, 4), np.int64)
-    counts[..., FLAGS] = steps.sum(axis=1)
-    category, clicked = ends["last"] // 2, ends["last"] % 2
-    gone = np.flatnonzero(ends["ends"] > PENDING)
+    counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1)
+    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
+    gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
     counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
     counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
-    is_pending = ends["ends"] == PENDING
+    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
     pending = np.zeros((n, k, 2), np.int64)
-    pending[..., FLAGS] = steps[:, 1] * is_pending[:, None, None]
+    pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
     last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
     pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
-    return Histories(counts, ends["users"], pending=pending, categories=categories).distinct
+    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
 
 
 def _merge(one: Histories | None, two: Histories) -> Histories:

@@ -21,6 +21,7 @@ event.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
@@ -30,8 +31,7 @@ from departing.data.spec import MAX_CATEGORIES, OPTIONAL, LogSpec, parse_inactiv
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
-KNOWN, PENDING, LOGGED, INACTIVE = range(4)  # how a user's log ends; the last two are departures
-PROBLEMS = (  # numbered from 1; a row is rejected for the first that applies
+REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason that applies
     "user is missing",
     "time is missing",
     "time cannot be parsed",
@@ -40,7 +40,7 @@ PROBLEMS = (  # numbered from 1; a row is rejected for the first that applies
     "clicked is missing",
     "clicked cannot be parsed",
 )
-USER_AND_TIME_KNOWN = 4  # the first problem of rows whose user and time are known: the user was still active then
+USER_AND_TIME_KNOWN = 4  # the first code of rows whose user and time are known: the user was still active then
 DUPLICATE = "duplicate row"
 LATE = "event after the user's departure"
 MALFORMED = "malformed line"
@@ -66,8 +66,8 @@ WITHOUT_ZONE = (
     f"TRY_CAST(time_ AS DECIMAL(26, 6)) IS NULL AND TRY_CAST(time_ AS TIMESTAMPTZ) IS NOT NULL AND NOT {HAS_ZONE}"
 )
 MICRO = 10**6
-MALFORMED_EXAMPLES = f"SELECT unnest(min(problem, {MAX_EXAMPLES})) FROM malformed"
-TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n || ' events' FROM ties ORDER BY ALL LIMIT {MAX_EXAMPLES}"
+MALFORMED_EXAMPLES = f"SELECT unnest(min(line, {MAX_EXAMPLES})) FROM malformed"
+TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n_events || ' events' FROM ties ORDER BY ALL LIMIT {MAX_EXAMPLES}"
 SEEN_LATER_EXAMPLES = f"SELECT u::VARCHAR, until, 'rejected row' FROM seen_later ORDER BY ALL LIMIT {MAX_EXAMPLES}"
 PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
@@ -76,14 +76,23 @@ PROFILE_COLUMNS = (
 WHITESPACE = literal("".join(filter(str.isspace, map(chr, range(0x3001)))))  # U+3000 is the last one of Unicode
 DIGEST_MODULUS = 2**61 - 1
 DIGEST = (
-    f"SELECT coalesce(sum((hash(f, n, ends, last) >> 32)::HUGEINT * users) % {DIGEST_MODULUS}, 0)::BIGINT AS digest "
-    "FROM histories"
+    "SELECT coalesce(sum((hash(counts_hash, n_events, history_end, last_step) >> 32)::HUGEINT * users) "
+    f"% {DIGEST_MODULUS}, 0)::BIGINT AS digest FROM histories"
 )
+
+
+class HistoryEnd(IntEnum):
+    """End of the history of a user; the values are those in SQL."""
+
+    CENSORED = 0
+    CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
+    DEPARTED_LOGGED = 2
+    DEPARTED_INACTIVE = 3
 
 
 @dataclass(frozen=True)
 class TimeColumn:
-    """The time column as an integer: its SQL, units per second or per 1, and whether it holds timestamps."""
+    """The time column as an integer: its SQL, units per second or per 1, and true if it holds timestamps."""
 
     sql: str
     units: int
@@ -102,8 +111,8 @@ class TimeColumn:
 class Profile:
     """Facts about all rows that reading a single user depends on.
 
-    `inactive` is the inactivity period in units of the time column. `has_rejected` says whether there are rejected
-    rows with a known user and time.
+    `inactive` is the inactivity period in units of the time column. `has_rejected` is true if there are rejected rows
+    with a known user and time.
     """
 
     time: TimeColumn
@@ -151,7 +160,7 @@ class Rules:
         )
 
     def time_column(self, numbers: int = 0, integers: int = 0, timestamps: int = 0) -> TimeColumn:
-        """How to read the time column; the counts matter only if it is text."""
+        """SQL and units of the time column; the counts matter only if it is text."""
         kind = self.kinds["time"]
         is_number = kind == "text" and numbers >= timestamps
         if kind == "integer" or (is_number and integers == numbers):
@@ -178,7 +187,7 @@ class Rules:
         return round(parse_inactivity(self.spec.inactive_after, time.is_clock, self.fields["time"]) * time.units)
 
     def checked(self, time: TimeColumn, categories: tuple[str, ...] | None) -> list[str]:
-        """The view `checked`: every row in the columns of the rules, with the number of its problem if it has one.
+        """The view `checked`: every row in the columns of the rules, with a rejection code if it is rejected.
 
         Flags in text columns have few distinct values, so each value is parsed once, in a table of its own.
         """
@@ -208,7 +217,7 @@ class Rules:
         )
         cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
         statements.append(
-            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS problem FROM ("
+            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS rejection_code FROM ("
             f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
@@ -250,15 +259,15 @@ class Rules:
         return flag, f"CASE WHEN {flag} IS NULL AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
 
     def profile(self) -> str:
-        """Query with one row per used category and per problem, problems first, cut after too many categories.
+        """Query with one row per rejection code and per used category, codes first, cut after too many categories.
 
-        The columns are the problem, the category and `PROFILE_COLUMNS`.
+        The columns are the code, the category and `PROFILE_COLUMNS`.
         """
         return (
-            "SELECT problem, CASE WHEN problem IS NULL THEN c END AS c, count(*), min(t), max(t), "
+            "SELECT rejection_code, CASE WHEN rejection_code IS NULL THEN c END AS c, count(*), min(t), max(t), "
             "min(clicked_number), min(departed_number), count(*) FILTER (departed_missing), count(*) FILTER (d = 1), "
             "count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL) FROM checked GROUP BY ALL "
-            f"ORDER BY problem NULLS LAST, c LIMIT {len(PROBLEMS) + MAX_CATEGORIES + 1}"
+            f"ORDER BY rejection_code NULLS LAST, c LIMIT {len(REJECTION_REASONS) + MAX_CATEGORIES + 1}"
         )
 
     def examples(self, relation: str, where: str) -> str:
@@ -274,34 +283,38 @@ class Rules:
         """Tables of users, given the type `category`.
 
         `events` are all used rows, `groups` users with equal counts and ends, `corrected` the events of users with
-        duplicates or events after a departure, each with its fault, and `histories` the groups after correction.
+        duplicates or events after a departure, each with its rejection reason if it has one, and `histories` the
+        groups after correction.
         """
         limit = "" if profile.has_rejected else "LIMIT 0"  # spares a pass over the source
         twice = "false" if self.spec.keep_duplicates else "max(n) > 1"
         copy = "1" if self.spec.keep_duplicates else "row_number() OVER (PARTITION BY u, t, full_row)"
         return [
             "CREATE TABLE rejected_users AS SELECT u, max(t) AS until FROM checked "
-            f"WHERE problem >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
+            f"WHERE rejection_code >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
             "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
-            "FROM checked WHERE problem IS NULL",
+            "FROM checked WHERE rejection_code IS NULL",
             f"CREATE TABLE groups AS {_grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
             "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = irregular_user",
-            "CREATE TABLE faulty_users AS SELECT u FROM ("
+            "CREATE TABLE corrected_users AS SELECT u FROM ("
             "SELECT u, t, d, count(*) AS n FROM irregular GROUP BY u, t, k, y, d, p) "
             f"GROUP BY u HAVING {twice} OR sum(n) FILTER (d = 2) > 1 OR min(t) FILTER (d = 2) < max(t)",
             f"CREATE TABLE corrected AS SELECT *, CASE WHEN copy > 1 THEN {literal(DUPLICATE)} "
-            f"WHEN place > departure THEN {literal(LATE)} END AS fault FROM ("
+            f"WHEN place > departure THEN {literal(LATE)} END AS rejection_reason FROM ("
             "SELECT *, min(place) FILTER (d = 2 AND copy = 1) OVER (PARTITION BY u) AS departure FROM ("
             "SELECT *, row_number() OVER (PARTITION BY u ORDER BY copy, t, d, k, y, p) AS place FROM ("
-            f"SELECT *, {copy} AS copy FROM events SEMI JOIN faulty_users USING (u))))",
-            "CREATE VIEW irregular_used AS SELECT u, t, k, y, d, p FROM irregular ANTI JOIN faulty_users USING (u) "
-            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE fault IS NULL",
-            "CREATE VIEW ties AS SELECT u, t, count(*) AS n FROM irregular_used GROUP BY u, t HAVING count(*) > 1",
+            f"SELECT *, {copy} AS copy FROM events SEMI JOIN corrected_users USING (u))))",
+            "CREATE VIEW irregular_used AS "
+            "SELECT u, t, k, y, d, p FROM irregular ANTI JOIN corrected_users USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL",
+            "CREATE VIEW ties AS SELECT u, t, count(*) AS n_events FROM irregular_used GROUP BY u, t "
+            "HAVING count(*) > 1",
             "CREATE VIEW seen_later AS SELECT u, until FROM ("
             "SELECT u, max(t) AS t FROM events SEMI JOIN rejected_users USING (u) GROUP BY u HAVING max(d) < 2) "
             f"JOIN rejected_users USING (u) WHERE t < until AND NOT {_is_recent(profile)}",
-            "CREATE TABLE histories AS "
-            "SELECT *, row_number() OVER (ORDER BY is_irregular, f, n, ends, last) - 1 AS i FROM ("
+            "CREATE TABLE histories AS SELECT *, "
+            "row_number() OVER (ORDER BY is_irregular, counts_hash, n_events, history_end, last_step) - 1 "
+            "AS history FROM ("
             "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
             "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
             f"FROM ({_grouped(profile, 'irregular_used', 'NULL')}))",
@@ -311,26 +324,29 @@ class Rules:
         """Queries for totals, for the ends of distinct histories, and for their cells; empty if above `max_rows`."""
         if_small = f"(SELECT count(*) FROM histories) <= {max_rows}"
         return (
-            f"SELECT count(*) FILTER ({has_fault(DUPLICATE)}) AS duplicates, "
-            f"count(*) FILTER ({has_fault(LATE)}) AS late, "
-            "(SELECT coalesce(sum(n), 0)::BIGINT FROM ties) AS ties, "
+            f"SELECT count(*) FILTER ({is_rejected_as(DUPLICATE)}) AS duplicates, "
+            f"count(*) FILTER ({is_rejected_as(LATE)}) AS late, "
+            "(SELECT coalesce(sum(n_events), 0)::BIGINT FROM ties) AS ties, "
             "(SELECT count(*) FROM seen_later) AS seen_later, (SELECT count(*) FROM histories) AS rows, "
             f"({DIGEST}) AS digest FROM corrected",
-            f"SELECT ends, coalesce(last, 0) AS last, users FROM histories WHERE {if_small} ORDER BY i",
-            f"SELECT i, {_step(profile)} AS code, count(*) AS n FROM ("
-            "SELECT i, k, y, t FROM events JOIN histories ON u = one WHERE NOT is_irregular UNION ALL "
-            "SELECT i, k, y, t FROM irregular_used JOIN histories ON u = one WHERE is_irregular) "
+            "SELECT history_end, coalesce(last_step, 0) AS last_step, users FROM histories "
+            f"WHERE {if_small} ORDER BY history",
+            f"SELECT history, {_step(profile)} AS code, count(*) AS n FROM ("
+            "SELECT history, k, y, t FROM events JOIN histories ON u = sample_user WHERE NOT is_irregular UNION ALL "
+            "SELECT history, k, y, t FROM irregular_used JOIN histories ON u = sample_user WHERE is_irregular) "
             f"WHERE {if_small} GROUP BY ALL",
         )
 
     def rejects(self) -> str:
-        """Query for all rejected rows as they are in the source, each with its problem."""
-        cases = " ".join(f"WHEN {i} THEN {literal(problem)}" for i, problem in enumerate(PROBLEMS, 1))
-        name = self.unused_name("problem")
+        """Query for all rejected rows as they are in the source, each with its rejection reason."""
+        cases = " ".join(f"WHEN {i} THEN {literal(reason)}" for i, reason in enumerate(REJECTION_REASONS, 1))
+        name = self.unused_name("rejection_reason")
         return (
-            f"SELECT unnest(full_row), CASE problem {cases} END AS {name} FROM checked WHERE problem IS NOT NULL "
-            f"UNION ALL BY NAME SELECT unnest(full_row), fault AS {name} FROM corrected WHERE fault IS NOT NULL "
-            f"UNION ALL BY NAME SELECT problem AS {name} FROM malformed"
+            f"SELECT unnest(full_row), CASE rejection_code {cases} END AS {name} FROM checked "
+            "WHERE rejection_code IS NOT NULL "
+            f"UNION ALL BY NAME SELECT unnest(full_row), rejection_reason AS {name} FROM corrected "
+            "WHERE rejection_reason IS NOT NULL "
+            f"UNION ALL BY NAME SELECT line AS {name} FROM malformed"
         )
 
     def episodes(self, profile: Profile) -> str:
@@ -340,14 +356,14 @@ class Rules:
         return (
             f"CREATE TABLE episodes AS SELECT user, step, k AS category, {outcome} AS outcome, "
             f"coalesce(p, 'nan') AS propensity, "
-            f"user_ends = {PENDING} AND (is_last OR {_is_recent(profile)}) AS pending "
-            f"FROM (SELECT *, user_ends >= {LOGGED} AND is_last AS departs FROM ("
-            "SELECT *, max(ends) OVER (PARTITION BY user) AS user_ends FROM ("
-            f"SELECT *, CASE WHEN is_last THEN {_ends(profile, 'd', 't')} END AS ends FROM ("
+            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {_is_recent(profile)}) AS pending "
+            f"FROM (SELECT *, user_end >= {HistoryEnd.DEPARTED_LOGGED} AND is_last AS departs FROM ("
+            "SELECT *, max(history_end) OVER (PARTITION BY user) AS user_end FROM ("
+            f"SELECT *, CASE WHEN is_last THEN {_history_end(profile, 'd')} END AS history_end FROM ("
             "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
             "row_number() OVER steps - 1 AS step, lead(k) OVER steps IS NULL AS is_last FROM ("
-            "SELECT u, t, k, y, d, p FROM events ANTI JOIN faulty_users USING (u) "
-            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE fault IS NULL) "
+            "SELECT u, t, k, y, d, p FROM events ANTI JOIN corrected_users USING (u) "
+            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL) "
             "LEFT JOIN rejected_users USING (u) WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p))))) "
             "ORDER BY user, step"
         )
@@ -358,9 +374,9 @@ def category_type(categories: Sequence[str]) -> str:
     return f"CREATE TYPE category AS ENUM ({', '.join(map(literal, categories))})"
 
 
-def has_fault(fault: str) -> str:
-    """Condition for a row of `corrected` with this fault."""
-    return f"fault = {literal(fault)}"
+def is_rejected_as(reason: str) -> str:
+    """Condition for a row of `corrected` with this rejection reason."""
+    return f"rejection_reason = {literal(reason)}"
 
 
 def _is_recent(profile: Profile) -> str:
@@ -376,41 +392,44 @@ def _step(profile: Profile) -> str:
     return f"{step} + {2 * len(profile.categories)} * ({_is_recent(profile)})::INTEGER"
 
 
-def _ends(profile: Profile, d: str, t: str) -> str:
-    """SQL of how the log of a user ends whose last step has the flag `d` and the time `t`."""
-    flagged, seen_later = f"WHEN {d} = 2 THEN {LOGGED}", f"WHEN {t} < until THEN {KNOWN}"
+def _history_end(profile: Profile, d: str) -> str:
+    """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`."""
+    end = HistoryEnd
+    logged, seen_later = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}", f"WHEN t < until THEN {end.CENSORED}"
     if profile.inactive is None:
-        return f"CASE {flagged} {seen_later} WHEN {d} = 1 THEN {PENDING} ELSE {KNOWN} END"
-    recent = f"WHEN {t} > {profile.last - profile.inactive} THEN {PENDING}"
-    return f"CASE {flagged} {recent} {seen_later} ELSE {INACTIVE} END"
+        return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
+    recent = f"WHEN {_is_recent(profile)} THEN {end.CENSORED_PENDING}"
+    return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
 
 
 def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
     """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart.
 
-    `f` and `n` represent the counts. A user is irregular if two events may have the same time, or a departure is not
-    the last event. Times are distinct if they set distinct bits of `a` (modulo 61) or of `b` (modulo 59); a user
-    whose times collide in both by chance is sorted needlessly, with the same result.
+    `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
+    departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
+    `bits59` (modulo 59); a user whose times collide in both by coincidence is sorted needlessly, with the same
+    result. `last_key` encodes time, departure flag, category and click of the last step.
     """
     codes = 2 * len(profile.categories)
     base = 3 * codes  # flags × categories × clicks
     is_small = (profile.last - profile.first + 1) * base < 2**63
     since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
     return f"""
-        SELECT {irregular_user} AS irregular_user, f, n, ends,
-            CASE WHEN ends > {KNOWN} THEN code % {codes} END AS last, count(*) AS users, min(u) AS one
+        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end,
+            CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step, count(*) AS users,
+            min(u) AS sample_user
         FROM (
-            SELECT u, f, n, code, {_ends(profile, f"(code // {codes})", "t")} AS ends,
-                (bit_count(a) < n AND bit_count(b) < n) OR departures > 1 OR (departures = 1 AND code < {2 * codes})
-                    AS is_irregular
+            SELECT u, counts_hash, n_events, code, {_history_end(profile, f"(code // {codes})")} AS history_end,
+                (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
+                    OR (departures = 1 AND code < {2 * codes}) AS is_irregular
             FROM (
-                SELECT *, final // {base} + ({profile.first}) AS t, (final % {base})::INTEGER AS code
+                SELECT *, last_key // {base} + ({profile.first}) AS t, (last_key % {base})::INTEGER AS code
                 FROM (
-                    SELECT u, count(*) AS n, sum(hash({_step(profile)} + 1)) AS f,
+                    SELECT u, count(*) AS n_events, sum(hash({_step(profile)} + 1)) AS counts_hash,
                         count(*) FILTER (d = 2) AS departures,
-                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS final,
-                        bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS a,
-                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS b
+                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS last_key,
+                        bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS bits61,
+                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59
                     FROM {relation} GROUP BY u
                 ) LEFT JOIN rejected_users USING (u)
             )

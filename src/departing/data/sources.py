@@ -279,7 +279,7 @@ def _check_line_ends(files: list[str]) -> None:
 
 def _keep_malformed(database: Database) -> None:
     """Create the table `malformed`: a description of every line that could not be parsed as a row."""
-    database.execute("CREATE TABLE malformed (problem VARCHAR)")
+    database.execute("CREATE TABLE malformed (line VARCHAR)")
     if database.execute("FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchall():
         database.execute(
             "INSERT INTO malformed SELECT 'line ' || line || ' of ' || file_path || ': ' || any_value(csv_line) "

@@ -32,7 +32,7 @@ class SparkEngine:
             "threads": 1,
             "preserve_insertion_order": False,
         }
-        self.script = ["SET TimeZone = 'UTC'", "CREATE TABLE malformed (problem VARCHAR)"]
+        self.script = ["SET TimeZone = 'UTC'", "CREATE TABLE malformed (line VARCHAR)"]
         with duckdb.connect() as database, _input_errors(self.name):
             database.register("source", to_arrow_schema(frame.schema).empty_table())
             self.columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
