@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from departing.cli import options as opt
 from departing.cli.inputs import (
     check_files,
     check_resamples,
@@ -15,52 +16,25 @@ from departing.cli.inputs import (
     policy_label,
     split_names,
 )
-from departing.cli.options import (
-    POLICY_HELP,
-    Confidence,
-    InstanceArgument,
-    InstanceOutput,
-    Json,
-    Plot,
-    Seed,
-    Users,
-    output_option,
-)
 from departing.cli.output import present, progress
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
     from departing.data.log import Log
 
-LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file, or the bundled dataset oulad."
-INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days'."
-TYPES_HELP = "Number of types, or numbers to select from: 3, 1-5 or 2,4."
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
 RESAMPLES_HELP = "Bootstrap resamples, at least 20"
 
-LogArgument = Annotated[str, Argument(metavar="LOG", help=LOG_HELP)]
-User = Annotated[str, Option(metavar="COLUMN", help="User ID column.")]
-Time = Annotated[str, Option(metavar="COLUMN", help="Timestamp column.")]
-Category = Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")]
-Clicked = Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")]
-Departed = Annotated[str, Option(metavar="COLUMN", help="Column with the departures, if the log has one.")]
-InactiveAfter = Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)]
-Categories = Annotated[str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")]
-Table = Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")]
-MemoryLimit = Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")]
-Types = Annotated[str, Option(metavar="M", help=TYPES_HELP)]
-Rejects = Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")]
-
 
 def sample_log(
-    file: InstanceArgument,
-    output: Annotated[Path, output_option("Event log to write (.parquet or .csv).")],
-    users: Users = "1e5",
+    file: opt.InstanceArgument,
+    output: Annotated[Path, opt.output_option("Event log to write (.parquet or .csv).")],
+    users: opt.Users = "1e5",
     days: Annotated[float, Option(help="Length of the log in days.")] = 90.0,
     step_days: Annotated[float, Option(help="Mean time between two steps of a user, in days.")] = 1.0,
-    seed: Seed = 0,
-    as_json: Json = False,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
 ) -> None:
     """Write a simulated event log of a site that recommends categories uniformly at random."""
     from departing.simulation.event_log import format_of
@@ -76,25 +50,25 @@ def sample_log(
 
 
 def fit(
-    log: LogArgument,
-    output: InstanceOutput = None,
-    user: User = "user",
-    time: Time = "time",
-    category: Category = "category",
-    clicked: Clicked = "clicked",
-    departed: Departed = "departed",
-    inactive_after: InactiveAfter = None,
-    categories: Categories = None,
-    table: Table = None,
-    memory_limit: MemoryLimit = "1 GB",
-    types: Types = "1-5",
+    log: opt.LogArgument,
+    output: opt.InstanceOutput = None,
+    user: opt.User = "user",
+    time: opt.Time = "time",
+    category: opt.Category = "category",
+    clicked: opt.Clicked = "clicked",
+    departed: opt.Departed = "departed",
+    inactive_after: opt.InactiveAfter = None,
+    categories: opt.Categories = None,
+    table: opt.Table = None,
+    memory_limit: opt.MemoryLimit = "1 GB",
+    types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: bic or held-out.")] = "bic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the gains.")] = 50,
-    rejects: Rejects = None,
-    plot: Plot = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    rejects: opt.Rejects = None,
+    plot: opt.Plot = None,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
 ) -> None:
     """Infer the types of users from an event log, and the gains of the optimal policy."""
     from departing.cli.tables import fit as tables
@@ -136,24 +110,24 @@ def fit(
 
 
 def ope(
-    log: LogArgument,
-    policies: Annotated[list[str], Argument(metavar="POLICY", help=POLICY_HELP)],
-    user: User = "user",
-    time: Time = "time",
-    category: Category = "category",
-    clicked: Clicked = "clicked",
-    departed: Departed = "departed",
+    log: opt.LogArgument,
+    policies: Annotated[list[str], Argument(metavar="POLICY", help=opt.POLICY_HELP)],
+    user: opt.User = "user",
+    time: opt.Time = "time",
+    category: opt.Category = "category",
+    clicked: opt.Clicked = "clicked",
+    departed: opt.Departed = "departed",
     propensity: Annotated[str, Option(metavar="COLUMN", help="Propensity column, if there is one.")] = "propensity",
-    inactive_after: InactiveAfter = None,
-    categories: Categories = None,
-    table: Table = None,
-    memory_limit: MemoryLimit = "1 GB",
-    types: Types = "1-5",
-    confidence: Confidence = 0.95,
+    inactive_after: opt.InactiveAfter = None,
+    categories: opt.Categories = None,
+    table: opt.Table = None,
+    memory_limit: opt.MemoryLimit = "1 GB",
+    types: opt.Types = "1-5",
+    confidence: opt.Confidence = 0.95,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
-    rejects: Rejects = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    rejects: opt.Rejects = None,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
 ) -> None:
     """Estimate the value of policies from an event log (off-policy evaluation)."""
     from departing.cli.tables import ope as tables
@@ -222,9 +196,9 @@ def movielens(
     click: Annotated[str, Option(help=CLICK_HELP)] = "stars",
     replay: Annotated[bool, Option("--replay", help="Make every user a type instead of clustering.")] = False,
     seed: Annotated[int | None, Option(help="Seed of the split and the clustering.", show_default="0")] = None,
-    output: InstanceOutput = None,
-    plot: Plot = None,
-    as_json: Json = False,
+    output: opt.InstanceOutput = None,
+    plot: opt.Plot = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Build an instance from MovieLens ratings: clustered types, or a replay of the users."""
     from departing.cli.tables import movielens as tables

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from departing.cli import options as opt
 from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files, load_instance, parse_int
-from departing.cli.options import InstanceArgument, Json, Plot, Seed, Users, output_option
 from departing.cli.output import present, progress
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
@@ -19,17 +19,17 @@ SCHEDULER_HELP = "Scheduler of a Dask cluster."
 
 
 def learn(
-    file: InstanceArgument,
+    file: opt.InstanceArgument,
     learner: Annotated[str | None, Argument(metavar="LEARNER", help=LEARNER_HELP)] = None,
-    users: Users = "1e6",
-    seed: Seed = 0,
+    users: opt.Users = "1e6",
+    seed: opt.Seed = 0,
     runs: Annotated[int, Option(help="Number of runs, with consecutive seeds.")] = 1,
     open_users: Annotated[int | None, Option(help="Concurrent users.", show_default="1; 1000 with --delay")] = None,
     delay: Annotated[str, Option(metavar="N", help="Delay feedback until N more users have arrived.")] = "0",
-    plot: Plot = None,
-    output: Annotated[Path | None, output_option("Write the state of the learner (.json).")] = None,
+    plot: opt.Plot = None,
+    output: Annotated[Path | None, opt.output_option("Write the state of the learner (.json).")] = None,
     load: Annotated[Path | None, Option(metavar="FILE", help="Resume from a saved state.")] = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Simulate an online learner and report its regret against the optimal policy."""
     from departing.cli.tables import learning as tables
@@ -69,11 +69,11 @@ def learn(
 
 def study(
     file: Annotated[Path, Argument(metavar="STUDY", help="TOML or JSON file with instances, learners and seeds.")],
-    output: Annotated[Path | None, output_option("Folder of the results.", "FOLDER", "STUDY-results")] = None,
+    output: Annotated[Path | None, opt.output_option("Folder of the results.", "FOLDER", "STUDY-results")] = None,
     jobs: Annotated[int | None, Option(help="Number of parallel runs.", show_default="all cores")] = None,
     backend: Annotated[str, Option(help="loky, threading, dask or ray.")] = "loky",
     scheduler: Annotated[str | None, Option(metavar="ADDRESS", help=SCHEDULER_HELP, show_default="local")] = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed. A study resumes where it stopped."""
     from departing.cli.tables.learning import study_tables

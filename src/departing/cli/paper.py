@@ -5,17 +5,17 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from departing.cli import options as opt
 from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files
-from departing.cli.options import Json, output_option
 from departing.cli.output import present, progress
 
 
 def paper(
-    output: Annotated[Path, output_option("HTML page to write.")] = Path("departing-paper.html"),
+    output: Annotated[Path, opt.output_option("HTML page to write.")] = Path("departing-paper.html"),
     quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; less than a minute.")] = False,
     movielens: Annotated[Path | None, Option(metavar="PATH", help="Folder or zip of a MovieLens release.")] = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Check every claim of the paper that can be computed, and the extensions of it."""
     from departing.cli.tables.paper import paper_table, paper_values

@@ -9,37 +9,26 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from departing.cli import options as opt
 from departing.cli.inputs import check_files, exclusive, load_instance, parse_int, policy_label, split_names
-from departing.cli.options import (
-    INSTANCE_HELP,
-    POLICY_HELP,
-    Confidence,
-    InstanceArgument,
-    InstanceOutput,
-    Json,
-    Plot,
-    Seed,
-    Users,
-    output_option,
-)
 from departing.cli.output import present, progress
 from departing.model.errors import InputError
 
-POLICIES_HELP = f"{POLICY_HELP} By default all fixed policies and greedy."
+POLICIES_HELP = f"{opt.POLICY_HELP} By default all fixed policies and greedy."
 FAMILY_HELP = "Draw a random instance: uniform, specialists, sticky, row, column or diagonal."
 NODES_HELP = "Maximum number of nodes (counts) to expand for each policy."
 SENSITIVITY_HELP = "Report the effect of changing every probability by up to this fraction of it."
 
 
 def instance(
-    file: Annotated[str | None, Argument(metavar="INSTANCE", help=INSTANCE_HELP)] = None,
+    file: Annotated[str | None, Argument(metavar="INSTANCE", help=opt.INSTANCE_HELP)] = None,
     family: Annotated[str | None, Option("--random", metavar="FAMILY", help=FAMILY_HELP)] = None,
     types: Annotated[int | None, Option(help="Types of a random instance.", show_default="2")] = None,
     categories: Annotated[int | None, Option(help="Categories of a random instance.", show_default="2")] = None,
     depart: Annotated[float | None, Option(help="P(departure | no-click) of a random instance.")] = None,
     seed: Annotated[int | None, Option(help="Seed of a random instance.", show_default="0")] = None,
-    output: InstanceOutput = None,
-    as_json: Json = False,
+    output: opt.InstanceOutput = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Show an instance, draw a random one, or convert between TOML and JSON."""
     from departing.cli.tables.instance import instance_tables
@@ -58,14 +47,14 @@ def instance(
 
 
 def evaluate(
-    file: InstanceArgument,
+    file: opt.InstanceArgument,
     policies: Annotated[list[str] | None, Argument(metavar="POLICY", help=POLICIES_HELP)] = None,
     gap: Annotated[float, Option(help="Gap at which to stop: upper minus lower bound.")] = 1e-9,
     max_nodes: Annotated[
         str | None, Option("--nodes", metavar="N", help=NODES_HELP, show_default="10^7 / categories")
     ] = None,
     distribution: Annotated[bool, Option("--distribution", help="Show distributions of clicks and steps.")] = False,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Compute the exact value of policies: expected clicks per user."""
     from departing.cli.tables.evaluation import evaluation_contents, evaluation_values
@@ -86,18 +75,18 @@ def evaluate(
 
 
 def simulate(
-    file: InstanceArgument,
-    policy: Annotated[str, Argument(metavar="POLICY", help=POLICY_HELP)],
-    users: Users = "1e6",
-    seed: Seed = 0,
+    file: opt.InstanceArgument,
+    policy: Annotated[str, Argument(metavar="POLICY", help=opt.POLICY_HELP)],
+    users: opt.Users = "1e6",
+    seed: opt.Seed = 0,
     engine: Annotated[str, Option(help="auto, aggregate, lanes or step.")] = "auto",
     against: Annotated[str | None, Option(metavar="POLICY", help="Compare with it on the same users.")] = None,
     open_users: Annotated[int | None, Option(help="Concurrent users of engine step.", show_default="4096")] = None,
     max_steps: Annotated[int | None, Option(help="Truncate users after this many steps.")] = None,
     threads: Annotated[int | None, Option(help="Threads of engine lanes.", show_default="all cores")] = None,
     log: Annotated[Path | None, Option(metavar="FILE", help="Write an event log (.parquet or .csv).")] = None,
-    confidence: Confidence = 0.95,
-    as_json: Json = False,
+    confidence: opt.Confidence = 0.95,
+    as_json: opt.Json = False,
 ) -> None:
     """Simulate users under a policy, or compare two policies on the same users."""
     from departing.cli.tables import simulation as tables
@@ -140,7 +129,7 @@ def simulate(
 
 
 def plan(
-    file: InstanceArgument,
+    file: opt.InstanceArgument,
     gap: Annotated[float, Option(help="Optimality gap at which to stop, in clicks per user.")] = 1e-6,
     seconds: Annotated[float, Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
     method: Annotated[str, Option(help="auto, closed-form, lattice or search.")] = "auto",
@@ -148,9 +137,9 @@ def plan(
     depth: Annotated[int, Option(help="Number of steps that the policy tree shows.")] = 4,
     sensitivity: Annotated[float | None, Option(metavar="FRACTION", help=SENSITIVITY_HELP)] = None,
     verify: Annotated[bool, Option("--verify", help="Verify the certificate of the bounds.")] = False,
-    output: Annotated[Path | None, output_option("Write the policy (.toml or .json).")] = None,
-    plot: Plot = None,
-    as_json: Json = False,
+    output: Annotated[Path | None, opt.output_option("Write the policy (.toml or .json).")] = None,
+    plot: opt.Plot = None,
+    as_json: opt.Json = False,
 ) -> None:
     """Compute the optimal policy with a certified optimality gap."""
     from departing.cli.tables import plan as tables

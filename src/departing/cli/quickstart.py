@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Annotated
 
+from departing.cli import options as opt
 from departing.cli.inputs import check_files
-from departing.cli.options import Json, output_option
 from departing.cli.output import present, progress
 
 
 def quickstart(
-    output: Annotated[Path, output_option("HTML page to write.")] = Path("departing-quickstart.html"),
-    as_json: Json = False,
+    output: Annotated[Path, opt.output_option("HTML page to write.")] = Path("departing-quickstart.html"),
+    as_json: opt.Json = False,
 ) -> None:
     """Demonstrate fitting, planning and online learning on a self-contained HTML page."""
     from departing.cli.tables.quickstart import quickstart_tables, quickstart_values

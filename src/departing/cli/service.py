@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from departing.cli import options as opt
 from departing.cli.inputs import load_instance, parse_int
-from departing.cli.options import InstanceArgument, Json
 from departing.cli.output import present, progress
 from departing.model.errors import InputError, MissingExtraError
 
@@ -113,7 +113,7 @@ def backup(
 
 
 def loadtest(
-    file: InstanceArgument,
+    file: opt.InstanceArgument,
     url: Annotated[str, typer.Option(help="URL of the service.")] = "http://127.0.0.1:8080",
     users: Annotated[str, typer.Option(metavar="N", help="Number of simulated users.")] = "10000",
     pace: Annotated[float, typer.Option(help="Maximum arrivals of users per second; 0 for no limit.", min=0)] = 200.0,
@@ -122,7 +122,7 @@ def loadtest(
     key: Annotated[
         str | None, typer.Option(envvar="DEPARTING_CLIENT_KEY", help="API key of the service.", show_default=False)
     ] = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Send simulated users of an instance to a running service; report their regret and the latencies."""
     from departing.cli.tables.loadtest import loadtest_tables
