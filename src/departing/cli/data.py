@@ -12,8 +12,8 @@ from departing.cli.inputs import (
     check_resamples,
     exclusive,
     load_instance,
+    load_policy,
     parse_int,
-    policy_label,
     split_names,
 )
 from departing.cli.output import present, progress
@@ -81,14 +81,8 @@ def fit(
     limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
     data = _read(log, inactive_after, categories, as_json, **columns, **limits)
     with progress("fitting", as_json) as bar:
-        model = fit_log(
-            data,
-            numbers,
-            criterion=criterion,
-            depart=1.0 if depart else None,
-            seed=seed,
-            progress=bar.update,
-        )
+        options: dict[str, Any] = {"criterion": criterion, "depart": 1.0 if depart else None, "seed": seed}
+        model = fit_log(data, numbers, **options, progress=bar.update)
     with progress("checking", as_json):
         check = model.check()
     if output is not None:
@@ -135,7 +129,6 @@ def ope(
     from departing.fitting.fit import fit as fit_log
     from departing.model.validation import check_confidence
     from departing.offpolicy.estimators import off_policy_value
-    from departing.policy.library import describe, parse_policy
 
     numbers, bootstrap = _parse_types(types), check_resamples(bootstrap)
     confidence = check_confidence(confidence)
@@ -144,9 +137,7 @@ def ope(
     data = _read(log, inactive_after, categories, as_json, propensity=propensity, **columns, **limits)
     with progress("fitting", as_json) as bar:
         model = fit_log(data, numbers, seed=seed, progress=bar.update)
-    parsed = [parse_policy(text, model.instance) for text in policies]
-    descriptions = (describe(policy, model.instance) for policy in parsed)
-    labels = [policy_label(*pair) for pair in zip(policies, descriptions, strict=True)]
+    parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
     with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]

@@ -8,6 +8,7 @@ from departing.model.errors import InputError
 
 if TYPE_CHECKING:
     from departing.model.instance import Instance
+    from departing.policy.protocol import Policy
 
 MIN_RESAMPLES = 20  # with fewer, the ends of a 95% interval are the extremes of the sample
 
@@ -32,9 +33,13 @@ def load_instance(name: str) -> "Instance":
     return Instance.load(name)
 
 
-def policy_label(text: str, description: str) -> str:
-    """Description of a policy, preceded by its file if it was loaded from one."""
-    return f"{text}: {description}" if Path(text).suffix.lower() in (".toml", ".json") else description
+def load_policy(text: str, instance: "Instance") -> "tuple[Policy, str]":
+    """Parse a policy; return it with its description, preceded by its file if it was loaded from one."""
+    from departing.policy.library import describe, parse_policy
+
+    policy = parse_policy(text, instance)
+    description = describe(policy, instance)
+    return policy, f"{text}: {description}" if Path(text).suffix.lower() in (".toml", ".json") else description
 
 
 def check_files(output: Path | None = None, plot: Path | None = None, suffixes: Sequence[str] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from departing.cli import options as opt
-from departing.cli.inputs import check_files, exclusive, load_instance, parse_int, policy_label, split_names
+from departing.cli.inputs import check_files, exclusive, load_instance, load_policy, parse_int, split_names
 from departing.cli.output import present, progress
 from departing.model.errors import InputError
 
@@ -59,17 +59,13 @@ def evaluate(
     """Compute the exact value of policies: expected clicks per user."""
     from departing.cli.tables.evaluation import evaluation_contents, evaluation_values
     from departing.evaluation.evaluate import evaluate as evaluate_policy
-    from departing.policy.library import describe, parse_policy
 
     chosen = load_instance(file)
     texts = policies or [*(f"fixed:{a}" for a in range(chosen.n_categories)), "greedy"]
-    parsed = [parse_policy(text, chosen) for text in texts]
+    parsed = [load_policy(text, chosen) for text in texts]
     limit = None if max_nodes is None else parse_int("max_nodes", max_nodes)
     with progress("evaluating", as_json):
-        rows = [
-            (policy_label(text, describe(policy, chosen)), evaluate_policy(chosen, policy, gap, limit))
-            for text, policy in zip(texts, parsed, strict=True)
-        ]
+        rows = [(label, evaluate_policy(chosen, policy, gap, limit)) for policy, label in parsed]
     values = {"policies": [evaluation_values(*row, distribution) for row in rows]}
     present(as_json, values, evaluation_contents(chosen, rows, gap, distribution))
 
@@ -90,24 +86,21 @@ def simulate(
 ) -> None:
     """Simulate users under a policy, or compare two policies on the same users."""
     from departing.cli.tables import simulation as tables
-    from departing.policy.library import describe, parse_policy
     from departing.simulation.compare import compare
     from departing.simulation.run import normal_interval
     from departing.simulation.simulate import simulate as simulate_policy
 
     chosen, n_users = load_instance(file), parse_int("users", users)
-    parsed = parse_policy(policy, chosen)
-    label = policy_label(policy, describe(parsed, chosen))
+    parsed, label = load_policy(policy, chosen)
     normal_interval(0.0, 0.0, confidence)  # rejects an invalid level before the simulation
     if against is not None:
         chosen_engine = None if engine == "auto" else engine
         exclusive("--against", log=log, engine=chosen_engine, threads=threads, open_users=open_users)
-        other = parse_policy(against, chosen)
+        other, other_label = load_policy(against, chosen)
         with progress("comparing", as_json, n_users) as bar:
             comparison = compare(chosen, parsed, other, n_users, seed, max_steps=max_steps, progress=bar.advance)
-        labels = (label, policy_label(against, describe(other, chosen)))
-        values = tables.comparison_values(*labels, comparison, confidence)
-        present(as_json, values, [tables.comparison_table(*labels, comparison, confidence)])
+        result = (label, other_label, comparison, confidence)
+        present(as_json, tables.comparison_values(*result), [tables.comparison_table(*result)])
         return
     started = time.perf_counter()
     with progress("simulating", as_json, n_users) as bar:
@@ -124,8 +117,8 @@ def simulate(
             progress=bar.advance,
         )
     seconds = time.perf_counter() - started
-    result = (label, run, confidence, seconds)
-    present(as_json, tables.run_values(*result), [tables.run_table(*result)], log=log)
+    timed = (label, run, confidence, seconds)
+    present(as_json, tables.run_values(*timed), [tables.run_table(*timed)], log=log)
 
 
 def plan(

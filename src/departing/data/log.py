@@ -83,15 +83,9 @@ class Log(Histories):
     def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
         rows = summary.histories
         super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=rows.categories)
-        state = {
-            "report": summary.report,
-            "source": source,
-            "spec": spec,
-            "profile": profile,
-            "digest": summary.digest,
-        }
-        for name, value in state.items():  # the base class is frozen
-            object.__setattr__(self, name, value)
+        vars(self).update(  # the base class is frozen
+            report=summary.report, source=source, spec=spec, profile=profile, digest=summary.digest
+        )
 
     def episodes(self, users: int = 100_000) -> Iterator[Episodes]:
         """Read the source again and yield all steps in order.
