@@ -21,7 +21,7 @@ def test_rows_are_found_as_in_a_dictionary(seed, width, n, most):
     slots, multipliers = empty_slots(len(rows)), key_multipliers(width)
     insert_rows(slots, rows, len(rows), multipliers)
     twin = {row.tobytes(): i for i, row in enumerate(rows)}
-    assert find_rows(slots, rows, wanted, multipliers).tolist() == [twin.get(row.tobytes(), -1) for row in wanted]
+    assert find_rows(slots, rows, multipliers, wanted).tolist() == [twin.get(row.tobytes(), -1) for row in wanted]
 
 
 def test_rows_with_equal_keys_are_told_apart():
@@ -29,8 +29,8 @@ def test_rows_with_equal_keys_are_told_apart():
     rows = np.arange(30).reshape(10, 3)
     slots, same = empty_slots(len(rows)), np.zeros(3, np.uint64)
     insert_rows(slots, rows, len(rows), same)
-    assert find_rows(slots, rows, rows[::-1].copy(), same).tolist() == list(range(10))[::-1]
-    assert find_rows(slots, rows, rows + 1, same).tolist() == [-1] * 10
+    assert find_rows(slots, rows, same, rows[::-1].copy()).tolist() == list(range(10))[::-1]
+    assert find_rows(slots, rows, same, rows + 1).tolist() == [-1] * 10
 
 
 def test_only_the_first_entries_are_inserted():
@@ -38,7 +38,7 @@ def test_only_the_first_entries_are_inserted():
     slots = empty_slots(10)
     insert_rows(slots, rows, 4, multipliers)
     assert sorted(slots[slots >= 0].tolist()) == [0, 1, 2, 3]
-    assert find_rows(slots, rows, rows, multipliers).tolist() == [0, 1, 2, 3, -1, -1, -1, -1, -1, -1]
+    assert find_rows(slots, rows, multipliers, rows).tolist() == [0, 1, 2, 3, -1, -1, -1, -1, -1, -1]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=100, unique=True))

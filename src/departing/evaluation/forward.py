@@ -69,13 +69,13 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
         switching = level.weights * level.switch_bounds
         errors = switching @ (instance.prior * (best - worst))
         stop = truncation.rows(errors, lost)
-        staying = np.einsum(
-            "nx,nx->x", level.weights[stop] - switching[stop], instance.fixed_values[level.categories[stop]]
-        )
-        stopped += staying + switching[stop].sum(axis=0) * limits
-        lost += float(errors[stop].sum())
-        levels, widest = levels + 1, max(widest, len(level))
-        level.keep(~stop)
+        levels, widest = levels + 1, max(widest, len(errors))
+        if stop.any():
+            fixed = instance.fixed_values[level.categories[stop]]
+            staying = np.einsum("nx,nx->x", level.weights[stop] - switching[stop], fixed)
+            stopped += staying + switching[stop].sum(axis=0) * limits
+            lost += float(errors[stop].sum())
+            level.keep(~stop)
         gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
     # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
@@ -96,8 +96,9 @@ def departure_distribution(
         stop = truncation.rows(share, remaining)
         if stop.all():
             return departures, float(share.sum()) + remaining
-        lost += level.weights[stop].sum(axis=0)
-        level.keep(~stop)
+        if stop.any():
+            lost += level.weights[stop].sum(axis=0)
+            level.keep(~stop)
         departing = level.weights * instance.outcome_probabilities[level.categories, DEPART]
         clicking = level.weights * instance.outcome_probabilities[level.categories, CLICK_DEPART]
         departures.add(clicks(level.counts), departing, clicking)

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.belief import finite_log_probabilities, posterior
+from departing.model.belief import posterior
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 
@@ -188,7 +188,7 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
     Returns totals by step, `[n, (steps, clicks, steps with known departure, departures, expected departures)]`.
     """
     k = instance.n_categories
-    log_prior, log_prob = finite_log_probabilities(instance)
+    log_prior, log_prob = instance.finite_log_probabilities
     _, index = np.unique(chunk.user, return_inverse=True)
     weights = np.tile(log_prior, (int(index.max()) + 1 if len(index) else 0, 1))
     previous = np.zeros((len(weights), 2), np.int64)  # clicks and no-clicks so far

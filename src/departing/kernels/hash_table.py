@@ -66,7 +66,7 @@ def insert_rows(slots, rows, n, multipliers):
 
 
 @kernel
-def find_rows(slots, rows, wanted, multipliers):
+def find_rows(slots, rows, multipliers, wanted):
     """Index in `rows[:, L]` of each of `wanted[n, L]`, -1 where it is not there."""
     indices = np.empty(len(wanted), np.int64)
     for i in range(len(wanted)):

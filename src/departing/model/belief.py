@@ -7,20 +7,12 @@ from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 
-# Finite stand-in for log 0, so that 0 times it is 0. Sums with it stay below IMPOSSIBLE, real log weights far above.
-LOG_ZERO, IMPOSSIBLE = -1e300, -1e290
-
-
-def finite_log_probabilities(instance: Instance) -> tuple[Floats, Floats]:
-    """Logarithms of the prior, `[M]`, and of the outcome probabilities, `[4 K, M]`; finite also for probability 0."""
-    with np.errstate(divide="ignore"):
-        prior = np.maximum(np.log(instance.prior), LOG_ZERO)
-    return prior, np.maximum(instance.log_outcome_probabilities, LOG_ZERO).reshape(-1, instance.n_types)
+IMPOSSIBLE = -1e290  # sums with `LOG_ZERO` stay below it, real log weights far above
 
 
 def log_weights(instance: Instance, counts: Integers) -> Floats:
     """`log(prior · Π probability^count)`, `[..., M]`; below `IMPOSSIBLE` for types of probability 0."""
-    prior, outcomes = finite_log_probabilities(instance)
+    prior, outcomes = instance.finite_log_probabilities
     flat = flat_rows(counts).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.asarray(flat @ outcomes + prior)

@@ -15,6 +15,7 @@ from departing.model.names import check_names, default_names, find_category
 
 Floats = npt.NDArray[np.float64]
 CLICK, STAY, DEPART, CLICK_DEPART = range(4)
+LOG_ZERO = -1e300  # finite stand-in for log 0, so that 0 times it is 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,6 +125,12 @@ class Instance:
         return _frozen(np.stack([p * (1 - click_depart), (1 - p) * (1 - d), (1 - p) * d, p * click_depart], axis=1))
 
     @cached_property
+    def cumulative_prior(self) -> Floats:
+        """Cumulative sums of the prior, divided by the last: `[M]`."""
+        sums = self.prior.cumsum()
+        return np.asarray(sums / sums[-1])
+
+    @cached_property
     def cumulative_outcome_probabilities(self) -> Floats:
         """Cumulative sums of the outcome probabilities but for the last, which is 1: `[K, 3, M]`."""
         return np.asarray(self.outcome_probabilities.cumsum(axis=1)[:, :3])
@@ -138,6 +145,13 @@ class Instance:
         return _frozen(
             np.stack([click + click_stay, no_click + stay, no_click + depart, click + click_depart], axis=1)
         )
+
+    @cached_property
+    def finite_log_probabilities(self) -> tuple[Floats, Floats]:
+        """Logarithms of the prior, `[M]`, and of the outcome probabilities, `[4 K, M]`; that of 0 is `LOG_ZERO`."""
+        with np.errstate(divide="ignore"):
+            prior = np.maximum(np.log(self.prior), LOG_ZERO)
+        return _frozen(prior), _frozen(np.maximum(self.log_outcome_probabilities, LOG_ZERO).reshape(-1, self.n_types))
 
     @cached_property
     def departure_probabilities(self) -> Floats:

@@ -8,8 +8,7 @@ from departing.model.instance import Floats, Instance
 
 def sample_types(instance: Instance, n: int, rng: np.random.Generator) -> Integers:
     """Sample the types `[n]` of new users from the prior."""
-    sums = instance.prior.cumsum()
-    return np.searchsorted(sums / sums[-1], rng.random(n), side="right")
+    return instance.cumulative_prior.searchsorted(rng.random(n), side="right")
 
 
 def sample_type_counts(instance: Instance, users: int, rng: np.random.Generator) -> Integers:

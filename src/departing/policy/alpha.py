@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.belief import IMPOSSIBLE, finite_log_probabilities
+from departing.model.belief import IMPOSSIBLE
 from departing.model.counts import Integers, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
@@ -66,7 +66,7 @@ class Alpha(BeliefPolicy):
 
         flat = flat_rows(counts)
         rows = np.ascontiguousarray(flat.reshape(-1, flat.shape[-1]))
-        log_prior, log_outcomes = finite_log_probabilities(self.instance)
+        log_prior, log_outcomes = self.instance.finite_log_probabilities
         best = best_by_counts(rows, log_outcomes, log_prior, self.instance.prior, IMPOSSIBLE, self.vectors)
         return np.asarray(self.categories[best].reshape(counts.shape[:-2]))
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
+from functools import cache, cached_property
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,13 @@ from departing.policy.protocol import (
     resolved_indices,
     switch_probability_bounds,
 )
+
+
+@cache
+def _kernels() -> ModuleType:
+    from departing.kernels import hash_table  # on first use, because numba takes long to import
+
+    return hash_table
 
 
 class Table(SerializablePolicy):
@@ -74,14 +82,12 @@ class Table(SerializablePolicy):
         return indices
 
     @cached_property
-    def _hash_table(self) -> tuple[npt.NDArray[np.uint64], Integers]:
-        """Multipliers of the hash keys, and the slots."""
-        from departing.kernels.hash_table import insert_rows, key_multipliers
-
-        multipliers = key_multipliers(self.counts.shape[1] * 4)
-        slots = np.full(1 << (2 * len(self.counts) + 1).bit_length(), -1, np.int64)
-        insert_rows(slots, flat_rows(self.counts), len(self.counts), multipliers)
-        return multipliers, slots
+    def _hash_table(self) -> tuple[Integers, Integers, npt.NDArray[np.uint64]]:
+        """Slots, rows `[entries, 4 K]` and multipliers of the hash keys."""
+        rows, multipliers = flat_rows(self.counts), _kernels().key_multipliers(self.counts.shape[1] * 4)
+        slots = np.full(1 << (2 * len(rows) + 1).bit_length(), -1, np.int64)
+        _kernels().insert_rows(slots, rows, len(rows), multipliers)
+        return slots, rows, multipliers
 
     @cached_property
     def depth(self) -> int:
@@ -112,25 +118,20 @@ class Table(SerializablePolicy):
 
     def _choose(self, given: Integers) -> Integers:
         rows = given.reshape(-1, *given.shape[-2:])
-        answer = np.empty(len(rows), np.int64)
         entry = self._look_up(rows)
-        known = entry >= 0
-        answer[known] = self.categories[entry[known]]
-        if not known.all():
-            answer[~known] = recommended(self.fallback, rows[~known])
+        unknown = entry < 0
+        answer = self.categories[entry] if len(self.categories) else entry
+        if unknown.any():
+            answer[unknown] = recommended(self.fallback, rows[unknown])
         return answer.reshape(given.shape[:-2])
 
     def _look_up(self, rows: Integers) -> Integers:
         """The entry of each row, or -1."""
-        from departing.kernels.hash_table import find_rows
-
         if not len(self.counts):
             return np.full(len(rows), -1, np.int64)
         if rows.shape[1] != self.counts.shape[1]:
             raise InputError(f"counts have {rows.shape[1]} categories; the table has {self.counts.shape[1]}.")
-        flat = np.ascontiguousarray(flat_rows(rows))
-        multipliers, slots = self._hash_table
-        return np.asarray(find_rows(slots, flat_rows(self.counts), flat, multipliers))
+        return np.asarray(_kernels().find_rows(*self._hash_table, np.ascontiguousarray(flat_rows(rows))))
 
     def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """Bounds of the fallback for counts deeper than the table, one elsewhere."""

@@ -39,6 +39,7 @@ def aggregate(
     users = active = int(first.weights.sum())
     finished, visited, affordable = FinishedUsers(merge_at=np.inf), 0, True
     sure = (first.instance.outcome_probabilities[:, STAY] == 0).all(axis=1)
+    chains_possible = max_steps is None and bool(sure.any())
     repeated = type(first) is not Level  # equal final counts may be in several rows
     for level in traverse(first):
         visited += len(level)
@@ -49,10 +50,11 @@ def aggregate(
             finished.add(level.counts, level.weights.sum(axis=1))
             break
         observed = observe is not None and (observed_steps is None or level.step < observed_steps)
-        if max_steps is None and sure.any() and not observed:
+        if chains_possible and not observed:
             chain = sure[level.categories] & (level.switch_bounds == 0).all(axis=1)
-            visited += _play_chains(level, chain, rng, finished, max_nodes)
-            repeated |= int(chain.sum()) > 1
+            if chain.any():
+                visited += _play_chains(level, chain, rng, finished, max_nodes)
+                repeated |= int(chain.sum()) > 1
         outcomes = _split_by_outcome(level, rng)
         totals = outcomes.sum(axis=2)
         if observe is not None and observed:
@@ -60,8 +62,10 @@ def aggregate(
         for outcome in (DEPART, CLICK_DEPART):
             finished.depart(level.counts, level.categories, outcome, totals[:, outcome])
         level.flows = np.ascontiguousarray(outcomes[:, : STAY + 1])
-        level.next.keep(level.next.weights.sum(axis=1) > 0)
-        before, active = active, int(level.next.weights.sum())
+        moved = level.next.weights.sum(axis=1)
+        if not moved.all():
+            level.next.keep(moved > 0)
+        before, active = active, int(moved.sum())
         progress(before - active)
     if visited > max_nodes or not affordable:
         progress(active - users)  # take back what was reported: another engine starts over
@@ -73,11 +77,13 @@ def aggregate(
 def _split_by_outcome(level: Level, rng: np.random.Generator) -> Integers:
     """Sample the outcome of one step of all users of a level: numbers of users `[n, 4, M]`."""
     instance, categories = level.instance, level.categories
+    outcomes = np.empty((len(categories), 4, instance.n_types), np.int64)
     clicked = rng.binomial(level.weights, instance.click[categories])
-    last = rng.binomial(clicked, instance.depart_on_click[categories])
+    outcomes[:, CLICK_DEPART] = last = rng.binomial(clicked, instance.depart_on_click[categories])
     not_clicked = level.weights - clicked
-    departed = rng.binomial(not_clicked, instance.depart[categories])
-    return np.stack([clicked - last, not_clicked - departed, departed, last], axis=1)
+    outcomes[:, DEPART] = departed = rng.binomial(not_clicked, instance.depart[categories])
+    outcomes[:, CLICK], outcomes[:, STAY] = clicked - last, not_clicked - departed
+    return outcomes
 
 
 def _play_chains(

@@ -72,6 +72,8 @@ class FinishedUsers:
     def depart(self, counts: Integers, categories: Integers, outcome: int, users: Integers) -> None:
         """Add `users[n]` who depart from `counts[n, K, 4]` by `outcome` of `categories[n]`."""
         some = users > 0
+        if not some.any():
+            return
         final = counts[some]
         final[np.arange(len(final)), categories[some], outcome] += 1
         self.add(final, users[some])
@@ -111,16 +113,16 @@ def play(
     been made (truncated). The next user to arrive takes the place of one who is no longer active.
     """
     users, time = arrivals(open_users), 0
-    while len(users):
+    while n := len(users):
         categories = recommended(policy, users.counts)
-        outcomes = sample_outcomes(instance, categories, users.types, rng.random(len(users)))
-        users.counts[np.arange(len(users)), categories, outcomes] += 1
+        outcomes = sample_outcomes(instance, categories, users.types, rng.random(n))
+        users.counts[np.arange(n), categories, outcomes] += 1
         if record is not None:
             record(users.ids, time, categories, outcomes)
         over = outcomes >= DEPART
         if max_steps is not None:
             over |= steps(users.counts) >= max_steps
-        rows = np.flatnonzero(over)
+        rows = over.nonzero()[0]
         if len(rows):
             finished.add(users.counts[rows])
             users.replace(rows, arrivals(len(rows)))
