@@ -22,8 +22,8 @@ def test_fit_prints_types_standard_errors_and_gains(log, tmp_path):
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
         "-o", tmp_path / "fitted.toml", "--plot", tmp_path / "fit.svg",
     )  # fmt: skip
-    for words in ("Number of types", "love news", "±", "no evidence of misfit", "policy of the log", "fitted.toml"):
-        assert words in printed
+    for phrase in ("Number of types", "love news", "±", "no evidence of misfit", "policy of the log", "fitted.toml"):
+        assert phrase in printed
     result = dp.Instance.load(tmp_path / "fitted.toml")
     assert result.categories == ("music", "news", "sport")
     assert result.n_types == 3
@@ -117,7 +117,7 @@ def test_ope_estimates_the_value_of_policies(log, tmp_path):
     dp.Walk([1], then=0).save(tmp_path / "walk.toml")
     options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
     printed = output("ope", log, *chosen, *options)
-    for words in (
+    for phrase in (
         "20,000 users",
         "Clicks per user of always news",
         "of greedy",
@@ -125,7 +125,7 @@ def test_ope_estimates_the_value_of_policies(log, tmp_path):
         "doubly robust",
         "ESS",
     ):
-        assert words in printed
+        assert phrase in printed
     result = json_output("ope", log, *chosen, *options)
     assert result["log"]["users"] == 20000
     assert [each["policy"].split(":")[0] for each in result["policies"]] == [

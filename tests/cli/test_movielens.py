@@ -48,7 +48,7 @@ def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "phrase"),
     [
         (["--genres", "Dramma"], "There is no genre 'Dramma'; did you mean 'Drama'?"),
         (["--types", 0], "--types is 0"),
@@ -60,10 +60,10 @@ def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
         (["--plot", "a.gif"], "expected one of .svg, .png, .pdf"),
     ],
 )
-def test_invalid_input_prints_one_message(release, arguments, words):
+def test_invalid_input_prints_one_message(release, arguments, phrase):
     done = call("movielens", release, *arguments)
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert phrase in done.stderr
     assert done.stdout == ""
 
 

@@ -32,8 +32,8 @@ def test_command_writes_the_page(demo, tmp_path, monkeypatch):
 def test_summary_is_printed(demo, capsys):
     Console(width=120).print(quickstart_tables(demo))
     text = capsys.readouterr().out
-    for words in ("love news", "Show music first", "policy of the log", "Bayes: ", "sports × 6, then economics"):
-        assert words in text
+    for phrase in ("love news", "Show music first", "policy of the log", "Bayes: ", "sports × 6, then economics"):
+        assert phrase in text
 
 
 def test_learners_improve_on_ucb_hybrid(demo):
@@ -46,7 +46,7 @@ def test_learners_improve_on_ucb_hybrid(demo):
 def test_policy_from_the_log_is_close_to_the_optimum(demo):
     log = demo.log
     assert log.fit.instance.n_types == log.truth.n_types
-    assert [words.split(": ")[1].split(",")[0] for words in describe_types(log.fit.instance)] == [
+    assert [phrase.split(": ")[1].split(",")[0] for phrase in describe_types(log.fit.instance)] == [
         "love news",
         "love sport",
         "love music",

@@ -119,7 +119,7 @@ class FitCheck:
 
     @property
     def truncated(self) -> bool:
-        """True if so many users remain active after the longest history that the log shows only the first steps."""
+        """True if more than 5% of users remain active after the longest history: the log shows only first steps."""
         return bool(self.survival[-1] > MAX_FINAL_SURVIVAL)
 
     def worst(self, n: int = 5) -> list[Cell]:
