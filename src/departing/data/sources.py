@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.errors import InputError
+from departing.model.errors import InputError, interruptible_query
 from departing.model.names import list_names, suggest
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def describe_source(source: Any) -> str:
 def _input_errors(name: str) -> Iterator[None]:
     """Turn errors of the database into input errors of one sentence; an interrupt stays an interrupt."""
     try:
-        yield
+        with interruptible_query():
+            yield
     except duckdb.OutOfMemoryException as error:
         raise InputError(
             f"Reading {name} needs more memory or disk than available ({first_line(error)}); raise `memory_limit`, "
@@ -169,10 +170,6 @@ def _input_errors(name: str) -> Iterator[None]:
         ) from error
     except (duckdb.Error, sqlite3.Error, zlib.error, OSError, EOFError) as error:
         raise InputError(f"Cannot read {name}: {first_line(error)}.") from error
-    except RuntimeError as error:
-        if "interrupted" in str(error).lower():
-            raise KeyboardInterrupt from error
-        raise
 
 
 def first_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from departing.learning.base import LearnerBase
 from departing.learning.files import read_learner
 from departing.learning.registry import LEARNERS
-from departing.model.errors import InputError
+from departing.model.errors import InputError, errors_in
 from departing.model.instance import Instance
 
 Spec = dict[str, Any]  # the kind of a learner and its options
@@ -36,10 +36,8 @@ def check_spec(spec: Spec, where: str = "The learner") -> Spec:
             if value not in option:
                 raise InputError(f"{where}: {name} is {value!r:.40}; expected one of {', '.join(option)}.")
             continue
-        try:
+        with errors_in(where):
             option(name, value)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
     for name in learner.required:
         if name not in spec:
             raise InputError(f"{where} has no option {name!r}, which the kind {learner.kind!r} requires.")

@@ -1,5 +1,8 @@
 """Errors that invalid input causes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """Invalid input; the message states the field, its value and the accepted values.
@@ -22,3 +25,23 @@ class InputError(ValueError):
 
 class MissingExtraError(InputError, ImportError):
     """An optional part of the package whose extra is not installed."""
+
+
+@contextmanager
+def errors_in(where: str) -> Iterator[None]:
+    """Context in which messages of input errors start with `where`, such as the name of a file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+@contextmanager
+def interruptible_query() -> Iterator[None]:
+    """Context in which Ctrl-C raises KeyboardInterrupt, although DuckDB turns it into a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "interrupted" not in str(error).lower():
+            raise
+        raise KeyboardInterrupt from error

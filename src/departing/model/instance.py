@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.errors import InputError
+from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document, write_document
 from departing.model.names import check_names, default_names, find_category
 
@@ -268,10 +268,8 @@ class Instance:
         """Return an instance from the fields of `document`; error messages start with `where`."""
         optional = {"depart", "depart_on_click", "categories", "types"}
         check_fields(document, {"prior", "click"}, optional, where)
-        try:
+        with errors_in(where):
             return cls(**document)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 
 from departing.model.counts import Integers
-from departing.model.errors import InputError
+from departing.model.errors import InputError, interruptible_query
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
 from departing.simulation.reference import Record
@@ -49,23 +49,14 @@ def copy_out(
 ) -> None:
     """Write a table to the temporary file `part` of `path`."""
     try:
-        _execute(database, f"COPY {table} TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
+        with interruptible_query():
+            database.execute(f"COPY {table} TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
     except duckdb.Error as error:
         raise _unwritable(path, error) from error
 
 
 def _unwritable(path: str | os.PathLike[str], error: duckdb.Error) -> InputError:
     return InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.")
-
-
-def _execute(database: duckdb.DuckDBPyConnection, query: str, values: list[object] | None = None) -> None:
-    """Run a query; raise KeyboardInterrupt on Ctrl-C, which DuckDB turns into an error of its own."""
-    try:
-        database.execute(query, values)
-    except RuntimeError as error:
-        if "interrupted" in str(error).lower():
-            raise KeyboardInterrupt from error
-        raise
 
 
 class _Writer:
@@ -99,7 +90,7 @@ class _Writer:
             "departed": outcome >= DEPART,
         }
         self.database.register("chunk", chunk)
-        _execute(
-            self.database, "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk", [self.names]
-        )
+        with interruptible_query():
+            insert = "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk"
+            self.database.execute(insert, [self.names])
         self.events, self.waiting = [], 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from departing import __version__
 from departing.learning.library import Spec, check_spec, short_form
-from departing.model.errors import InputError
+from departing.model.errors import InputError, errors_in
 from departing.model.examples import EXAMPLES
 from departing.model.files import check_fields, read_document
 from departing.model.instance import Instance
@@ -163,14 +163,12 @@ def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: s
     check_fields(document, required, optional, where)
     title = _text(document.get("title", title), "title", where)
     instances, learners = (_tables(document, name, where) for name in ("instances", "learners"))
-    try:
+    with errors_in(where):
         users = check_int("users", document["users"], most=MAX_USERS)
         open_users = document.get("open_users")
         open_users = None if open_users is None else check_int("open_users", open_users)
         delay = check_int("delay", document.get("delay", 0), 0, MAX_USERS)
         seeds = _seeds(document.get("seeds", 1))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
     named = [_learner(table, f"{where}, learner {i}") for i, table in enumerate(learners, 1)]
     _check_distinct([learner.name for learner in named], "learners", where)
     cases = [case for i, table in enumerate(instances, 1) for case in _cases(table, folder, f"{where}, instance {i}")]
@@ -224,10 +222,8 @@ def _cases(table: dict[str, Any], folder: Path, where: str) -> Iterator[Case]:
     else:
         sampler = InstanceSampler.from_table(table, where)
         name = _required_name(table, where)
-        try:
+        with errors_in(where):
             sampled = sampler.sample()
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
         for seed, instance in sampled:
             yield _case(f"{name}-{seed:02d}", {"group": name} | table, instance, where)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from departing.model.errors import InputError
+from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields
 from departing.model.instance import Instance
 from departing.model.validation import check_float, check_int, check_seed
@@ -43,7 +43,7 @@ class InstanceSampler:
     def from_table(cls, table: dict[str, Any], where: str) -> "InstanceSampler":
         """Build a sampler from a table of a study; `where` names the table in errors."""
         check_fields(table, REQUIRED, OPTIONAL | CONDITION, where)
-        try:
+        with errors_in(where):
             return cls(
                 types=check_int("types", table["types"], 1, 1000),
                 categories=check_int("categories", table["categories"], 1, 1000),
@@ -55,8 +55,6 @@ class InstanceSampler:
                 fixed_loss=check_float("fixed_loss", table.get("fixed_loss", 0.0), 0.0, 1.0),
                 fixed_loss_share=check_float("fixed_loss_share", table.get("fixed_loss_share", 1.0), 0.0, 1.0),
             )
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
 
     def sample(self) -> list[tuple[int, Instance]]:
         """Draw all instances, each with its seed."""
