@@ -24,21 +24,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 _COMMANDS = (
-    instance,
-    evaluate,
-    simulate,
-    plan,
-    learn,
-    study,
-    sample_log,
-    fit,
-    ope,
-    movielens,
-    serve,
-    backup,
-    loadtest,
-    paper,
-    quickstart,
+    *(instance, evaluate, simulate, plan, learn, study),
+    *(sample_log, fit, ope, movielens),
+    *(serve, backup, loadtest),
+    *(paper, quickstart),
 )
 for _command in _COMMANDS:
     app.command()(report_errors(_command))
