@@ -17,6 +17,7 @@ def log(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_fit_prints_types_standard_errors_and_gains(log, tmp_path):
     printed = output(
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,

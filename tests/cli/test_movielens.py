@@ -35,6 +35,7 @@ def test_types_are_built_printed_and_saved(release, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_replay_is_built_and_accepted_by_other_commands(release, tmp_path):
     saved = tmp_path / "replay.json"
     text = output("movielens", release, "--replay", "-o", saved, "--plot", tmp_path / "a.svg")

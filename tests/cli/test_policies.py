@@ -188,6 +188,7 @@ def test_ctrl_c_removes_partial_files(tmp_path):
     assert os.listdir(tmp_path) == ["blog.toml"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_lanes_engine():
     arguments = ["simulate", "blog", "greedy", "--users", "1e11", "--engine", "lanes"]
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
@@ -309,6 +310,7 @@ def test_closed_stdout_gives_no_traceback():
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_background_jobs_can_be_terminated():
     command = " ".join([sys.executable, "-c", "'from departing.cli import main; main()'"])
     script = (

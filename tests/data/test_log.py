@@ -67,6 +67,7 @@ def write_csv(path, rows):
     categories=st.sampled_from([None, ("sport", "news", "film")]),
     keep=st.booleans(),
 )
+@pytest.mark.slow
 def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity, propensity, categories, keep):
     rows = dirty_rows(seed, MOMENTS if clock else NUMBERS)
     dictionaries = [dict(zip(FIELDS, row, strict=True)) for row in rows]

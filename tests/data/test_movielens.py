@@ -58,6 +58,7 @@ def test_every_release_format_gives_the_same_ratings_as_folder_and_as_zip(tmp_pa
     st.booleans(),
     st.sampled_from(["stars", "paper"]),
 )
+@pytest.mark.slow
 def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, half_stars, click):
     ratings, genres = draw(seed, users=12, half_stars=half_stars)
     half_stars = any(stars % 1 for _, _, stars in ratings)
@@ -221,6 +222,7 @@ def test_a_folder_may_have_any_name_and_an_unreadable_file_raises_an_error(relea
         MovieLens.read(strange)
 
 
+@pytest.mark.slow
 def test_learners_and_environments_accept_a_replay(release):
     gymnasium = pytest.importorskip("gymnasium")
     import departing.simulation.gym  # noqa: F401
@@ -386,6 +388,7 @@ def test_drama_is_dominant_in_the_small_release():
 
 
 @real
+@pytest.mark.slow
 def test_the_commands_of_the_page_print_the_output_shown(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "howto" / "movielens.md").read_text(encoding="utf-8")
     (tmp_path / "ml-latest-small").symlink_to(SMALL.resolve())

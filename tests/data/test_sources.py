@@ -320,6 +320,7 @@ def test_columns_may_have_any_name(tmp_path):
     assert histories_of(log) == {(((0, 0), (1, 2)), ()): 1}
 
 
+@pytest.mark.slow
 def test_too_many_categories_are_refused_unless_listed(tmp_path):
     path = tmp_path / "a.parquet"
     duckdb.sql(

@@ -51,7 +51,9 @@ class Postgres:
             return subprocess.Popen(full, stdout=log, stderr=log, cwd=self.folder)
 
     def start(self):
-        options = ("-k", self.folder, "-p", self.port, "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=50")
+        settings = ["listen_addresses=127.0.0.1", "max_connections=50"]
+        settings += ["fsync=off", "full_page_writes=off"]  # tests kill processes, not the operating system
+        options = ("-k", self.folder, "-p", self.port, *(f"--{setting}" for setting in settings))
         self.process = self._do(binaries() / "postgres", "-D", self.data, *options, wait=False)
         deadline = time.monotonic() + 60
         while True:

@@ -85,6 +85,7 @@ def test_switch_bounds_hold_for_greedy(seed):
         assert changed / n <= bound[x] + 4 * np.sqrt(0.25 / n)
 
 
+@pytest.mark.slow
 def test_few_nodes_give_wide_but_valid_bounds():
     instance = dp.random_instance("sticky", types=3, categories=3, seed=1)
     policy = Opaque(dp.Greedy(instance))

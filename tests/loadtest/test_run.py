@@ -108,6 +108,7 @@ def test_the_regret_of_a_learning_service_decreases(tmp_path):
         assert regret < initial / 2
 
 
+@pytest.mark.slow
 def test_a_service_that_is_killed_and_restarted_loses_nothing(tmp_path):
     SITE.save(tmp_path / "site.toml")
     with serving(tmp_path, "--instance", tmp_path / "site.toml", "--explore", "0") as server:

@@ -54,6 +54,7 @@ def z_score(values, expected):
 
 @pytest.mark.parametrize("name", INSTANCES)
 @pytest.mark.parametrize("optimal", [True, False], ids=["optimal vectors", "suboptimal vectors"])
+@pytest.mark.slow
 def test_mean_regret_is_the_optimum_minus_the_value_of_the_policy(name, optimal):
     instance = INSTANCES[name]
     step_regret = optimum_and_regret(instance)[1] if optimal else StepRegret(instance)

@@ -31,6 +31,7 @@ def random_click(rng, i):
     return np.clip(rng.beta(0.5, 0.5, (2, 2)), 0.001, 0.9)
 
 
+@pytest.mark.slow
 def test_the_closed_form_agrees_with_the_lattice_on_5000_instances():
     rng = np.random.default_rng(7)
     seen = set()

@@ -179,6 +179,7 @@ def test_the_title_has_the_policy_and_the_bounds(plans):
     assert bounds in _texts(many.plot())
 
 
+@pytest.mark.slow
 def test_long_and_odd_names_fit(tmp_path):
     odd = magazine()
     categories, types = [LONG + "1", LONG + "$2_$", "_\n3"], ["W" * 80, "_y $x$", LONG]

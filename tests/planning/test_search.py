@@ -19,6 +19,7 @@ def small_instance(rng):
     return dp.Instance(rng.dirichlet(np.ones(types)), click, rng.uniform(0.5, 1, (categories, types)), last)
 
 
+@pytest.mark.slow
 def test_bounds_contain_the_brute_force_value_on_500_instances():
     rng = np.random.default_rng(11)
     brute = {1: exact.BruteForce(1, 60), 2: exact.BruteForce(2, 24), 3: exact.BruteForce(3, 13)}

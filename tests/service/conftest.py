@@ -1,13 +1,5 @@
 import pytest
 
-from helpers import postgres as pg
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    with pg.running() as server:
-        yield server
-
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request, tmp_path):

@@ -69,6 +69,7 @@ def test_of_conflicting_feedback_at_once_one_wins(server):
     assert sum(taken for _, taken in results) == 8
 
 
+@pytest.mark.slow
 def test_categories_are_added_and_retired_while_serving(tmp_path):
     with serving(tmp_path, "--learn", "--explore", "1", *CATEGORIES) as server, server.client() as client:
         client.call("POST", "/v1/categories", {"name": "golf"})
@@ -101,6 +102,7 @@ def test_a_forgotten_user_leaves_counts_but_no_name(tmp_path):
             assert b"secret name" not in file.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_log_of_a_served_plan_supports_off_policy_evaluation(tmp_path):
     site = magazine()
     site.save(tmp_path / "site.toml")
@@ -145,6 +147,7 @@ def visit(client, site, name, rng):
             return
 
 
+@pytest.mark.slow
 def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
     with (
         serving(tmp_path, "--learn", "--inactive-after", "3 seconds", *CATEGORIES) as server,

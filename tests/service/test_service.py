@@ -84,6 +84,7 @@ def test_random_calls_equal_a_plain_model_with_sqlite(calls, tmp_path_factory):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
 @given(calls=CALLS)
+@pytest.mark.slow
 def test_random_calls_equal_a_plain_model_with_postgres(calls, postgres):
     check_random_calls(calls, postgres.new())
 
@@ -135,6 +136,7 @@ def check_random_calls(calls, address):
         served.store.close()
 
 
+@pytest.mark.slow
 def test_propensities_are_the_frequencies_of_the_categories(address):
     with service(address, instance=magazine(), explore=0.3) as served:
 

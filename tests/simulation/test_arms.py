@@ -139,6 +139,7 @@ def z_score(one, other):
 
 
 @pytest.mark.parametrize("options", [{"tau": 0.3}, {"scale": "estimated"}])
+@pytest.mark.slow
 def test_the_step_engine_agrees_in_distribution(options):
     pulls = {"arms": [], "step": []}
     clicks = {"arms": [], "step": []}

@@ -220,6 +220,7 @@ def test_killed_study_resumes_with_equal_results(tmp_path, start):
     assert_equal_results(tmp_path)
 
 
+@pytest.mark.slow
 def test_ctrl_c_reports_how_to_resume(tmp_path, start):
     study(tmp_path, **SLOW, seeds=1000)
     process = start(tmp_path)

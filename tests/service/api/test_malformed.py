@@ -75,6 +75,7 @@ def send_malformed(server, n):
     return seen
 
 
+@pytest.mark.slow
 def test_thousands_of_malformed_requests_are_rejected(tmp_path, address):
     requests, began = REQUESTS if address.endswith(".sqlite") else REQUESTS // 8, time.monotonic()
     with serving(tmp_path, "--learn", "--categories", "news,sports,music", store=address) as server:

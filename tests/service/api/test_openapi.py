@@ -62,11 +62,13 @@ def check_operation(operation, mode, checks, key):
     responses_conform()
 
 
+@pytest.mark.slow
 def test_valid_requests_get_the_documented_responses(server):
     for operation in operations(server):
         check_operation(operation, GenerationMode.POSITIVE, [*CHECKS, ignored_auth], "for admins")
 
 
+@pytest.mark.slow
 def test_invalid_requests_are_rejected_as_documented(server):
     for operation in operations(server):
         rejected = [negative_data_rejection] if operation.body else []  # unknown query parameters are ignored

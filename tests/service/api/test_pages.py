@@ -130,6 +130,7 @@ def test_the_dashboard_of_a_new_service(browser, tmp_path, width, scheme):
         assert "Start with music" in page.locator("#tree-text").text_content()
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_the_activity_of_users(browser, server):
     clicks = visit(server, 60)
     for width, scheme in LOOKS:
@@ -148,6 +149,7 @@ def test_the_dashboard_shows_the_activity_of_users(browser, server):
             assert page.locator("img").count() == 0
 
 
+@pytest.mark.slow
 def test_both_pages_require_a_key(browser, tmp_path):
     with serving(tmp_path, "--instance", "blog", environment={"DEPARTING_ADMIN_KEY": "secret"}) as server:
         context = browser.new_context()
@@ -238,6 +240,7 @@ def test_a_change_is_drawn_within_300_ms(browser, server):
         assert median(took) < 300
 
 
+@pytest.mark.slow
 def test_a_link_restores_the_view(browser, server):
     with opened(browser, server) as page:
         changed(page, lambda: page.get_by_text("Add category").click())

@@ -122,6 +122,7 @@ def test_workers_stop_when_their_supervisor_is_killed(tmp_path, postgres):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
 def test_of_conflicting_feedback_one_wins(tmp_path, postgres, workers):
     address = postgres.new()
     with serving(tmp_path, *LEARN, "--workers", str(workers), store=address) as server:
@@ -299,6 +300,7 @@ def test_a_backup_that_fails_is_reported_in_one_sentence(tmp_path, content, targ
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
 def test_no_acknowledged_feedback_is_lost_by_stopping(tmp_path, request, workers):
     store = tmp_path / "store.sqlite" if workers == 1 else request.getfixturevalue("postgres").new()
     server = Running(tmp_path, *LEARN, "--workers", str(workers), store=store)

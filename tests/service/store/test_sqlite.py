@@ -32,6 +32,7 @@ def test_a_renamed_user_stays_in_memory_until_written(tmp_path):
         assert store.cache.users["ann"].previous == -1
 
 
+@pytest.mark.slow
 def test_forgotten_names_are_erased_from_all_files(tmp_path):
     with service(tmp_path / "s.sqlite") as served:
 

@@ -164,6 +164,7 @@ def test_the_helper_process_answers_line_by_line(monkeypatch):
     assert third.result.instance["depart"] == 0.5
 
 
+@pytest.mark.slow
 def test_requests_are_answered_in_turn_and_a_killed_helper_is_replaced():
     request = m.ExploreRequest(instance=blog().to_dict())
 
