@@ -59,7 +59,8 @@ def learn(
     policy = most_used_policy(run)
     if output is not None:
         agent.save(output)
-    save(draw_regret(f"{curves.learner} on {Path(file).stem}", [curves]), plot)
+    if plot is not None:
+        save(draw_regret(f"{curves.learner} on {Path(file).stem}", [curves]), plot)
     rows = tables.regret_rows(records)
     values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
