@@ -31,6 +31,9 @@ def spark(tmp_path_factory):
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
+        # Jobs of milliseconds: compiling them to fast code takes most of the time, in Spark and in the JVM.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.adaptive.enabled": "false",  # it would merge these small partitions into one
         "spark.sql.session.timeZone": "America/New_York",  # must not matter
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

@@ -169,7 +169,7 @@ def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_p
         dp.read_log(folder / "events.csv", category="Catgory")
     with pytest.raises(dp.InputError, match=r"no column 'left' .* for departed; expected one of 'user', 'time'"):
         dp.read_log(folder / "events.csv", departed="left")
-    with pytest.raises(dp.InputError, match="is not a database"):
+    with pytest.raises(dp.InputError, match="only a database file has tables"):
         dp.read_log(folder / "events.csv", table="events")
     with pytest.raises(dp.InputError, match="only a database file has tables"):
         dp.read_log(frame(folder, "polars"), table="events")

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from departing.model.errors import InputError, interruptible_query
+from departing.data.sources import input_errors
+from departing.model.errors import InputError
 
 NO_GENRE = "(no genres listed)"
 MAX_ID = 10**8  # of a user or a film; bounds the index arrays, published IDs are below 300,000
@@ -121,8 +123,6 @@ def _genre_names(folder: Path) -> list[str]:
 
 def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, Indices, HalfStars]:
     """User IDs, film IDs and half stars of all ratings."""
-    import duckdb
-
     file = layout.files[0]
     where = f"{file} in {str(path)!r}"
     if layout.header:
@@ -136,13 +136,10 @@ def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, 
         f"CASE WHEN {is_valid} AND 2 * rating = round(2 * rating) THEN 2 * rating ELSE 0 END::TINYINT AS half_stars"
     )
     query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {half_stars} FROM {source}"
-    with duckdb.connect() as connection, interruptible_query():
+    with duckdb.connect() as connection, input_errors(where):
         connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout
-        try:
-            name = glob.escape(str(folder / file))  # DuckDB reads a file name as a glob pattern
-            columns = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
-        except duckdb.Error as error:
-            raise InputError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
+        name = glob.escape(str(folder / file))  # DuckDB reads a file name as a glob pattern
+        columns = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
     ratings: HalfStars = columns["half_stars"]
     if not len(ratings):
         raise InputError(f"{where} holds no ratings.")

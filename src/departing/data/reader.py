@@ -226,7 +226,6 @@ def _merge(one: Histories | None, two: Histories) -> Histories:
     """The distinct histories of both."""
     if one is None:
         return two
-    parts = ([part.counts for part in (one, two)], [part.multiplicity for part in (one, two)])
-    counts, multiplicity = map(np.concatenate, parts)
-    pending = np.concatenate([one.pending, two.pending])
+    names = ("counts", "multiplicity", "pending")
+    counts, multiplicity, pending = (np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)
     return Histories(counts, multiplicity, pending=pending, categories=two.categories).distinct

@@ -142,7 +142,7 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
             "threads": max(min(os.cpu_count() or 1, memory // THREAD_BYTES), 1),
             "preserve_insertion_order": False,
         }
-        with closing(duckdb.connect(config=settings)) as database, _input_errors(name):
+        with closing(duckdb.connect(config=settings)) as database, input_errors(name):
             database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
             _create_source(database, source, table, Path(folder))
             columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
@@ -158,7 +158,7 @@ def describe_source(source: Any) -> str:
 
 
 @contextmanager
-def _input_errors(name: str) -> Iterator[None]:
+def input_errors(name: str) -> Iterator[None]:
     """Turn errors of the database into input errors of one sentence; an interrupt stays an interrupt."""
     try:
         with interruptible_query():
@@ -192,8 +192,7 @@ def _create_source(database: Database, source: Any, table: str | None, folder: P
     if form == "database":
         _create_from_database(database, files, table, str(source))
         return
-    if table is not None:
-        raise InputError(f"table is {table!r}, but {str(source)!r} is not a database; leave it out.", "table")
+    _check_no_table(table)
     patterns = [literal(escape(file)) for file in files]  # DuckDB reads a file name as a glob pattern
     listed = ", ".join(patterns)
     if form == "parquet":
@@ -257,16 +256,19 @@ def _format(path: Path) -> str | None:
 
 def _check_not_empty(files: list[str]) -> None:
     for file in files:
-        with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
-            if not stream.read(1):
-                raise InputError(f"{file!r} is empty; expected a log with a header.")
+        if not _first_bytes(file, 1):
+            raise InputError(f"{file!r} is empty; expected a log with a header.")
+
+
+def _first_bytes(file: str, n: int) -> bytes:
+    with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
+        return stream.read(n)
 
 
 def _check_line_ends(files: list[str]) -> None:
     """Raise if a file mixes line endings, which CSV readers refuse."""
     for file in files:
-        with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
-            start = stream.read(2**20)
+        start = _first_bytes(file, 2**20)
         windows, unix = start.count(b"\r\n"), start.count(b"\n")
         if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
             raise InputError(
@@ -287,9 +289,7 @@ def _keep_malformed(database: Database) -> None:
 def _create_from_database(database: Database, files: list[str], table: str | None, name: str) -> None:
     if len(files) > 1:
         raise InputError(f"{name!r} matches {len(files)} databases; read one at a time.")
-    with open(files[0], "rb") as stream:
-        is_sqlite = stream.read(16) == b"SQLite format 3\0"
-    if is_sqlite:
+    if _first_bytes(files[0], 16) == b"SQLite format 3\0":
         _create_from_sqlite(database, files[0], table, name)
         return
     database.execute(f"ATTACH {literal(files[0])} AS attached (READ_ONLY)")

@@ -20,8 +20,6 @@ class InputError(ValueError):
         super().__init__(message)
         self.parameter = parameter
 
-    code: str = "invalid_request"  # stable and machine-readable; the HTTP API reports it
-
 
 class MissingExtraError(InputError, ImportError):
     """An optional part of the package whose extra is not installed."""

@@ -78,11 +78,9 @@ class Histories:
         places = _as_pending(pending, rows)
         for array in (rows, times, places):
             array.setflags(write=False)
-        object.__setattr__(self, "counts", rows)
-        object.__setattr__(self, "multiplicity", times)
-        object.__setattr__(self, "ids", None if ids is None else tuple(ids))
-        object.__setattr__(self, "pending", places)
-        object.__setattr__(self, "categories", None if categories is None else tuple(categories))
+        names = None if categories is None else tuple(categories)
+        fields = {"counts": rows, "multiplicity": times, "pending": places, "categories": names}
+        self.__dict__.update(fields, ids=None if ids is None else tuple(ids))  # the class is frozen
 
     @property
     def users(self) -> int:

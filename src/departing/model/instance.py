@@ -75,17 +75,14 @@ class Instance:
             )
         if abs(q.sum() - 1.0) > 1e-9:
             raise InputError(f"prior sums to {q.sum():.12g}; expected 1.")
-        fields = {
-            "prior": q,
-            "click": p,
-            "depart": _matrix("depart", depart, p.shape),
-            "depart_on_click": _matrix("depart_on_click", depart_on_click, p.shape),
-        }
-        for name, array in fields.items():
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
-        object.__setattr__(self, "categories", _names_or_default("categories", "category", categories, p.shape[0]))
-        object.__setattr__(self, "types", _names_or_default("types", "type", types, p.shape[1]))
+        self.__dict__.update(  # the class is frozen
+            prior=_frozen(q),
+            click=_frozen(p),
+            depart=_frozen(_matrix("depart", depart, p.shape)),
+            depart_on_click=_frozen(_matrix("depart_on_click", depart_on_click, p.shape)),
+            categories=_names_or_default("categories", "category", categories, p.shape[0]),
+            types=_names_or_default("types", "type", types, p.shape[1]),
+        )
         self._check_departures()
 
     def _check_departures(self) -> None:

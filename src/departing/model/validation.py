@@ -56,10 +56,8 @@ def check_fraction(field: str, value: float) -> float:
 
 
 def check_confidence(confidence: float) -> float:
-    """Return `confidence` if it is above 0 and below 1 by at least 1e-9, so that its normal quantile is finite."""
-    if not 0 < (number := _as_float(confidence)) <= 1 - 1e-9:
-        raise InputError(f"confidence is {confidence!r:.40}; expected a number above 0 and below 1.", "confidence")
-    return number
+    """Return `confidence` if it is above 0 and below 1, at most 1 - 1e-9 so that its normal quantile is finite."""
+    return min(check_fraction("confidence", confidence), 1 - 1e-9)
 
 
 def check_seed(seed: int) -> int:
