@@ -192,20 +192,22 @@ class TestExceptions:
         with store.read() as snapshot:
             assert snapshot.rows("SELECT event FROM decisions") == [(event,)]
 
-    def test_rollbacks_run_backwards_after_an_exception_only(self, store):
-        undone = []
+    def test_changes_in_memory_are_undone_after_an_exception_only(self, store):
+        memory = {"a": 1, "b": 2}
 
-        def registers(tx, error=None):
-            tx.on_rollback(lambda: undone.append("first"))
-            tx.on_rollback(lambda: undone.append("second"))
+        def changes(tx, error=None):
+            tx.assign(memory, "a", 5)
+            tx.assign(memory, "a", 6)
+            tx.discard(memory, "b")
+            tx.assign(memory, "c", 7)
             if error:
                 raise error
 
-        call(store, registers)
-        assert undone == []
         with pytest.raises(RuntimeError):
-            call(store, lambda tx: registers(tx, RuntimeError()))
-        assert undone == ["second", "first"]
+            call(store, lambda tx: changes(tx, RuntimeError()))
+        assert memory == {"a": 1, "b": 2}
+        call(store, changes)
+        assert memory == {"a": 6, "c": 7}
 
     def test_a_change_that_is_not_saved_is_not_kept(self, store):
         call(store, fill)

@@ -156,7 +156,7 @@ def test_a_category_unknown_to_the_policy_is_shown_by_exploration_only(address):
     with service(address, instance=magazine(), explore=0.0) as served:
         run(served.add_category("golf"))
         version = served.rollout.state.versions[0]
-        assert version.choose(np.zeros((4, 4), int), [3], 0.0, served.rng) == (3, 1.0, 3)
+        assert version.choose([], [3], 0.0, served.rng) == (3, 1.0, 3)
         assert recommend(served, "ann").category == "music"
         assert run(served.user_state("ann")).counts["golf"] == m.OutcomeCounts(0, 0, 0, 0)
 

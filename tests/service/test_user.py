@@ -118,10 +118,10 @@ def test_late_feedback_corrects_a_provisional_no_click():
     add_step(user, 1, 0, 0.0)
     confirm_stay(user)
     add_step(user, 2, 1, 1.0)
-    assert user.current_counts(2, "no-click")[0].tolist() == [0, 1, 0, 0]
-    assert user.current_counts(2, "not-seen")[0].tolist() == [0, 0, 0, 0]
+    assert user.current_counts("no-click")[:4] == [0, 1, 0, 0]
+    assert user.current_counts("not-seen") == []
     feedback(user, 1, True, None)
-    assert user.current_counts(2, "no-click")[0].tolist() == [1, 0, 0, 0]
+    assert user.current_counts("no-click")[:4] == [1, 0, 0, 0]
     confirm_stay(user)
     add_step(user, 3, 0, 3.0)
     with pytest.raises(FeedbackRejectedError, match="The user returned after this event"):

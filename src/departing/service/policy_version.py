@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from departing.model.counts import Integers
 from departing.model.instance import Instance
 from departing.planning.policy_tree import policy_tree
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, recommended
+from departing.service.user import counts_array
 
 # Sources of a policy version, in `details["source"]`.
 INSTANCE, LEARNED, EXPLORATION, INITIAL = "instance", "learned", "exploration", "initial"
@@ -29,7 +29,7 @@ class PolicyVersion:
         self.number, self.created, self.policy = number, created, policy
         self.n_categories, self.details = n_categories, details
         self.uniform = bool(details.get("uniform"))  # whether all categories have equal probability
-        self._choices: dict[bytes, int] = {}
+        self._choices: dict[tuple[int, ...], int] = {}
         self._instance: Instance | None = None
 
     @classmethod
@@ -57,35 +57,35 @@ class PolicyVersion:
         return self._instance
 
     def choose(
-        self, counts: Integers, allowed: list[int], explore: float, rng: random.Random
+        self, counts: list[int], allowed: list[int], explore: float, rng: random.Random
     ) -> tuple[int, float, int]:
         """Choose a category; return it, its propensity, and the policy's own choice.
 
-        With probability `explore` the category is drawn uniformly from those `allowed`.
+        With probability `explore` the category is drawn uniformly from those `allowed`, which are in order. `counts`
+        are those of a user, in a row.
         """
         explore = 1.0 if self.uniform else explore
-        known = [a for a in allowed if a < self.n_categories]
+        known = allowed if allowed[-1] < self.n_categories else [a for a in allowed if a < self.n_categories]
         if not known:  # only categories added after this version
             return rng.choice(allowed), 1 / len(allowed), allowed[0]
         mask = None
         if len(known) < self.n_categories:
-            mask = np.zeros(len(counts), bool)
+            mask = np.zeros(self.n_categories, bool)
             mask[known] = True
         best = self._best(counts, mask)
         shown = rng.choice(allowed) if explore > 0 and rng.random() < explore else best
         propensity = explore / len(allowed) + (1 - explore if shown == best else 0.0)
         return shown, propensity, best
 
-    def _best(self, counts: Integers, mask: NDArray[np.bool_] | None) -> int:
-        """Return the policy's category for `counts[K, 4]`, among the categories it knows and those allowed."""
-        own = counts[: self.n_categories]
+    def _best(self, counts: list[int], mask: NDArray[np.bool_] | None) -> int:
+        """Return the policy's category for counts, among the categories it knows and those allowed."""
         if mask is not None:
-            return int(recommended(self.policy, own[None], mask[None, : self.n_categories])[0])
-        key = own.tobytes()
+            return int(recommended(self.policy, counts_array(counts, self.n_categories)[None], mask[None])[0])
+        key = tuple(counts[: 4 * self.n_categories])
         category = self._choices.get(key)
         if category is None:
-            category = int(recommended(self.policy, own[None])[0])
-            if len(self._choices) * len(key) < MAX_MEMO_BYTES:
+            category = int(recommended(self.policy, counts_array(counts, self.n_categories)[None])[0])
+            if 8 * len(self._choices) * len(key) < MAX_MEMO_BYTES:
                 self._choices[key] = category
         return category
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -113,8 +112,7 @@ class Rollout:
     # Changes
 
     def _change(self, tx: Transaction, **fields: Any) -> None:
-        tx.on_rollback(partial(setattr, self, "state", self.state))
-        self.state = replace(self.state, **fields)
+        tx.assign(vars(self), "state", replace(self.state, **fields))
 
     def _set_categories(self, tx: Transaction, names: list[str], retired: set[int] | frozenset[int]) -> None:
         available = [a for a in range(len(names)) if a not in retired]

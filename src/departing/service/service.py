@@ -8,7 +8,6 @@ from math import inf
 from uuid import uuid4
 
 from departing.model.belief import belief as belief_after
-from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.service import user as users
 from departing.service.api import messages as m
@@ -18,7 +17,7 @@ from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.store import queries
 from departing.service.store.base import Decision, Prefetch, Store, StoreError, Transaction, event_number
-from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User
+from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User, counts_array
 
 MAX_SWEEP = 1000  # inactive users of one transaction, so that others need not wait for long
 MAX_HISTORY = 100  # events in the answer about a user
@@ -62,7 +61,7 @@ class Service:
 
     async def recommend(self, request: m.RecommendRequest) -> m.Recommendation:
         """Recommend a category to a user."""
-        prefetch = Prefetch(users=(request.user,), key=request.event, new_event=True)
+        prefetch = Prefetch((request.user,), (), request.event, True)
         return await self.store.transaction(lambda tx: self._recommend(tx, request), prefetch, durable=False)
 
     def _recommend(self, tx: Transaction, request: m.RecommendRequest) -> m.Recommendation:
@@ -76,18 +75,19 @@ class Service:
         user = self._active_user(tx, request.user, now)
         if tx.shared:
             rollout.catch_up(tx, user.version, user.n_categories)
+        state = rollout.state
         users.confirm_stay(user)
-        counts = user.current_counts(len(rollout.state.names), settings.missing_feedback)
-        version = rollout.state.versions[user.version]
+        counts = user.current_counts(settings.missing_feedback)
+        version = state.versions[user.version]
         propensity: float | None
         category, propensity, policy_category = version.choose(counts, allowed, settings.explore, self.rng)
         if shown is not None:
             category, propensity = shown, request.propensity
         event = tx.new_event()
         users.add_step(user, event, category, now, settings.missing_feedback)
+        shadow = int(shown is not None)
         decision = Decision(
-            *(event, request.event, user.number, now, category, propensity),
-            *(user.version, policy_category, int(shown is not None)),
+            event, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
@@ -96,10 +96,10 @@ class Service:
     def _active_user(self, tx: Transaction, name: str, now: float) -> User:
         """Return the user of this name; a new one if there is none, or the last one has departed."""
         user = tx.user(name)
-        if user is not None and not user.departed and now - user.last_seen > self.settings.inactive_after:
-            self._depart(tx, user, now, "inactive")
         if user is not None and not user.departed:
-            return user
+            if now - user.last_seen <= self.settings.inactive_after:
+                return user
+            self._depart(tx, user, now, "inactive")
         if tx.active_users >= self.settings.max_users:
             raise StoreError(f"{tx.active_users:,} users are active, which is the limit. Raise --max-users.")
         if user is not None:
@@ -129,8 +129,7 @@ class Service:
         if user is None:
             raise InputError(f"event is {event!r:.60}; this ID was already used for another user.")
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
-        n_categories = len(self.rollout.state.names)
-        counts = user.current_counts(n_categories, self.settings.missing_feedback, decision.event)
+        counts = user.current_counts(self.settings.missing_feedback, decision.event)
         return self._recommendation(decision, counts if request.explain else None)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
@@ -140,7 +139,7 @@ class Service:
             yield user
             user = tx.user_by_number(user.previous) if user.previous >= 0 else None
 
-    def _recommendation(self, decision: Decision, counts: Integers | None) -> m.Recommendation:
+    def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
         names = self.rollout.state.names
         response = m.Recommendation(
             decision.key or f"e-{decision.event}", names[decision.category], decision.propensity, decision.version
@@ -167,7 +166,7 @@ class Service:
 
     async def feedback(self, rows: Sequence[m.Feedback]) -> list[m.FeedbackResult]:
         """Record feedback; what is accepted is on disk when this returns."""
-        prefetch = Prefetch(events=tuple(row.event for row in rows))
+        prefetch = Prefetch((), tuple([row.event for row in rows]))
         return await self.store.transaction(lambda tx: [self._feedback(tx, row) for row in rows], prefetch)
 
     def _feedback(self, tx: Transaction, row: m.Feedback) -> m.FeedbackResult:
@@ -247,13 +246,14 @@ class Service:
         history = tx.rows(queries.USER_HISTORY, user.number, MAX_HISTORY)
         self.rollout.catch_up(tx, user.version, max([user.n_categories, *(row[3] + 1 for row in history)]))
         names = self.rollout.state.names
-        counts = user.current_counts(len(names), self.settings.missing_feedback)
+        counts = user.current_counts(self.settings.missing_feedback)
+        rows = counts_array(counts, len(names)).tolist()
         belief, clicks = _forecast(self.rollout.state.versions[user.version], counts) or (None, None)
         return m.UserState(
             user.name,
             user.version,
             user.departed,
-            {name: m.OutcomeCounts(*row.tolist()) for name, row in zip(names, counts, strict=True)},
+            {name: m.OutcomeCounts(*row) for name, row in zip(names, rows, strict=True)},
             belief,
             None if user.departed else clicks,
             history_events(history, names),
@@ -348,12 +348,12 @@ def _existing_user(tx: Transaction, name: str) -> User:
     return user
 
 
-def _forecast(version: PolicyVersion, counts: Integers) -> tuple[dict[str, float], float] | None:
+def _forecast(version: PolicyVersion, counts: list[int]) -> tuple[dict[str, float], float] | None:
     """Return belief and expected remaining clicks of a user who stays; None if the version cannot tell."""
     instance = version.instance
     if instance is None:
         return None
-    known = counts[: instance.n_categories].copy()
+    known = counts_array(counts, instance.n_categories)
     known[:, 2:] = 0  # the forecast is for a user who stays
     try:
         belief = belief_after(instance, known)

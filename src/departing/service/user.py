@@ -98,38 +98,44 @@ class User(msgspec.Struct, array_like=True, gc=False):
                 return step
         return None
 
-    def current_counts(self, n_categories: int, missing_feedback: str, until: float = inf) -> Integers:
-        """Return the counts `[K, 4]` to decide by, in which open steps have their provisional outcome.
+    def current_counts(self, missing_feedback: str, until: float = inf) -> list[int]:
+        """Return the counts to decide by, in a row, in which open steps have their provisional outcome.
 
         Open steps from the event `until` on are left out.
         """
-        counts = np.zeros((n_categories, 4), np.int64)
-        counts.reshape(-1)[: len(self.counts)] = self.counts
+        counts = self.counts.copy()
         for step in self.open:
-            if step.event >= until:
-                continue
-            if step.clicked:
-                counts[step.category, CLICK] += 1
-            elif step.clicked is not None or missing_feedback == "no-click":
-                counts[step.category, STAY] += 1
+            if step.event < until and (step.clicked is not None or missing_feedback == "no-click"):
+                _add(counts, step.category, CLICK if step.clicked else STAY)
         return counts
+
+
+def counts_array(counts: list[int], n_categories: int) -> Integers:
+    """Return counts in a row as an array `[K, 4]` of the first `n_categories` categories."""
+    array = np.zeros(4 * n_categories, np.int64)
+    known = counts[: 4 * n_categories]
+    array[: len(known)] = known
+    return array.reshape(n_categories, 4)
 
 
 def training_counts(user: User, missing_feedback: str) -> list[int]:
     """Return the settled counts plus the steps without feedback before the user's latest one."""
     counts = user.counts
-    for step in user.open:
-        if step.clicked is None and step.event != user.last_event and missing_feedback == "no-click":
-            if counts is user.counts:
-                counts = list(counts)
-            _add(counts, step.category, STAY)
+    if missing_feedback == "no-click":
+        last_event = user.last_event
+        for step in user.open:
+            if step.clicked is None and step.event != last_event:
+                if counts is user.counts:
+                    counts = counts.copy()
+                _add(counts, step.category, STAY)
     return counts
 
 
 def confirm_stay(user: User) -> None:
     """Settle all steps with feedback: a new request shows that the user stayed."""
-    for step in [step for step in user.open if step.clicked is not None]:
-        _settle(user, step, CLICK if step.clicked else STAY)
+    for step in user.open.copy():
+        if step.clicked is not None:
+            _settle(user, step, CLICK if step.clicked else STAY)
 
 
 def add_step(user: User, event: int, category: int, now: float, missing_feedback: str = "no-click") -> None:
@@ -213,6 +219,7 @@ def _settle(user: User, step: Step, outcome: int) -> None:
 
 
 def _add(counts: list[int], category: int, outcome: int) -> None:
-    if 4 * category + outcome >= len(counts):
+    index = 4 * category + outcome
+    if index >= len(counts):
         counts.extend([0] * (4 * (category + 1) - len(counts)))
-    counts[4 * category + outcome] += 1
+    counts[index] += 1

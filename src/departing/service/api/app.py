@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
+from types import CoroutineType
 from typing import Any
 
 from departing.service.api.auth import PUBLIC, ApiKeys, check_local
@@ -93,7 +94,7 @@ class App:
         else:
             argument = route.decode(body)
         result = route.handler(argument)
-        if isinstance(result, Awaitable):
+        if isinstance(result, CoroutineType):
             result = await result
         return result if isinstance(result, tuple) else (200, JSON_HEADERS, encode(result))
 
@@ -108,12 +109,18 @@ class App:
 
     async def _body(self, scope: Any, protocol: Any) -> bytes:
         """The whole body, or the beginning of one that is far too large; callers with keys must send it in time."""
-        async with asyncio.timeout(BODY_TIMEOUT if self.keys.required else None):
-            if int(scope.headers.get("content-length") or MAX_BODY) < MAX_BODY:
-                return bytes(await protocol())
-            body = bytearray()
-            async for part in protocol:
-                body += part
-                if len(body) > 8 * MAX_BODY:
-                    break
-        return bytes(body)
+        if not self.keys.required:
+            return await _read(scope, protocol)
+        async with asyncio.timeout(BODY_TIMEOUT):
+            return await _read(scope, protocol)
+
+
+async def _read(scope: Any, protocol: Any) -> bytes:
+    if int(scope.headers.get("content-length") or MAX_BODY) < MAX_BODY:
+        return bytes(await protocol())
+    body = bytearray()
+    async for part in protocol:
+        body += part
+        if len(body) > 8 * MAX_BODY:
+            break
+    return bytes(body)

@@ -2,8 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +50,7 @@ class Prefetch(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_PREFETCH = Prefetch()
+_MISSING = object()
 
 
 class Cache:
@@ -63,55 +64,25 @@ class Cache:
         self.keys: OrderedDict[str, int | None] = OrderedDict()
         self.feedback: OrderedDict[int, RecordedFeedback | None] = OrderedDict()
 
-    def add_user(self, user: User) -> User:
-        """Keep a user under the present name."""
-        self.users[user.name] = user
-        self.names[user.number] = user.name
-        return user
-
     def by_number(self, number: int) -> User | None:
         """Return the user of this number, if in memory."""
         name = self.names.get(number)
         return None if name is None else self.users[name]
 
-    def merge(self, tx: "Transaction") -> None:
-        """Take over the records that a transaction wrote."""
-        for name in tx.released_names:
-            self.users.pop(name, None)
-        for user in tx.saved.values():
-            self.add_user(user)
-        for event, key in tx.forgotten_keys:
-            self.decisions.pop(event, None)
-            self.keys.pop(key, None)
-        for event, decision in tx.decisions.items():
-            self.decisions[event] = decision
-            if decision.key is not None:
-                self.keys[decision.key] = event
-        for event, feedback in tx.recorded.items():
-            self.feedback[event] = feedback
-
 
 class Transaction:
     """Reads and writes of one call.
 
-    Users that are read are copies, and everything written stays here until the call has returned. If the call raises
-    any exception, the transaction is dropped and nothing of it remains in memory or on disk.
+    Users that are read are copies. What is written goes to the cache at once, and what was there before to a list: if
+    the call raises any exception, `rollback` restores it, and nothing of the call remains in memory or on disk.
     """
-
-    released_names: tuple[str, ...] = ()
-    forgotten_keys: tuple[tuple[int, str], ...] = ()
 
     def __init__(self, store: "Store") -> None:
         self._store, self._cache, self.shared = store, store.cache, store.shared
-        self.rows, self.new_event = store.rows, store.new_event
-        self.new_user_number, self.next_user_number = store.new_user_number, store.next_user_number
-        self._users: dict[int, User] = {}
-        self._numbers: dict[str, int | None] = {}  # by name; None for names given up
+        self._users: dict[int, User] = {}  # copies of the users that were read
         self._writes: list[Write] = []
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # mapping, key and the value before
         self.saved: dict[int, User] = {}
-        self.decisions: dict[int, Decision] = {}
-        self.recorded: dict[int, RecordedFeedback] = {}
         self.counters: dict[str, int] = {}
         self.active_change = 0
 
@@ -124,39 +95,37 @@ class Transaction:
 
     def user(self, name: str) -> User | None:
         """Return the user of this name."""
-        if name in self._numbers:
-            number = self._numbers[name]
-            return None if number is None else self._users[number]
         user = self._cache.users.get(name)
         if user is None and name not in self._cache.absent:
-            user = self._loaded(self._store.user_rows(queries.USER_BY_NAME, name))
-        return self._own(user)
+            rows = self._store.user_rows(queries.USER_BY_NAME, name)
+            user = decode_user(rows[0][0]) if rows else None
+            if user is not None and user.number in self._cache.names:  # the later state in memory has another name
+                return None
+        return None if user is None else self._own(user)
 
     def user_by_number(self, number: int) -> User | None:
         """Return the user of this number."""
-        if number in self._users:
-            return self._users[number]
+        user = self._users.get(number)
+        if user is not None:
+            return user
         user = self._cache.by_number(number)
-        return self._own(user or self._loaded(self._store.user_rows(queries.USER_BY_NUMBER, number)))
+        if user is None:
+            rows = self._store.user_rows(queries.USER_BY_NUMBER, number)
+            user = decode_user(rows[0][0]) if rows else None
+        return None if user is None else self._own(user)
 
     def inactive_users(self, before: float, limit: int) -> list[User]:
         """Return users who have not departed and were last seen before a time, the longest inactive first."""
-        states = self.rows(self._store.inactive_users, before, limit)
-        users = [
-            self._own(self._cache.by_number(user.number) or user) for user in (decode_user(row[0]) for row in states)
-        ]
-        return [user for user in users if user is not None and not user.departed and user.last_seen < before]
+        stored = [decode_user(state) for (state,) in self.rows(self._store.inactive_users, before, limit)]
+        users = [self._own(self._cache.by_number(user.number) or user) for user in stored]
+        return [user for user in users if not user.departed and user.last_seen < before]
 
     def decision(self, event: int) -> Decision | None:
         """Return the decision of an event."""
-        decision = self.decisions.get(event) or self._cache.decisions.get(event)
-        return decision or _decision(self.rows(queries.DECISION, event))
+        return self._cache.decisions.get(event) or _decision(self.rows(queries.DECISION, event))
 
     def decision_by_key(self, key: str) -> Decision | None:
         """Return the decision with an event ID that the client chose."""
-        for decision in self.decisions.values():
-            if decision.key == key:
-                return decision
         if key in self._cache.keys:
             event = self._cache.keys[key]
             return None if event is None else self.decision(event)
@@ -164,9 +133,8 @@ class Transaction:
 
     def feedback(self, event: int) -> RecordedFeedback | None:
         """Return the feedback recorded for an event."""
-        for recorded in (self.recorded, self._cache.feedback):
-            if event in recorded:
-                return recorded[event]
+        if event in self._cache.feedback:
+            return self._cache.feedback[event]
         rows = self.rows(queries.FEEDBACK, event)
         return feedback_of_row(rows[0]) if rows else None
 
@@ -179,49 +147,67 @@ class Transaction:
         others = self.rows(queries.COUNTERS, self._store.worker)
         return Counter({name: int(value) for name, value in others}) + self._store.counters
 
-    def _loaded(self, rows: Rows) -> User | None:
-        """Return a user from disk, unless the cache has a later state under another name."""
-        user = decode_user(rows[0][0]) if rows else None
-        return None if user is None or user.number in self._cache.names else user
+    def rows(self, query: str, *values: Any) -> Rows:
+        """Return the rows of a query on disk, where SQLite writes with a short delay."""
+        return self._store.rows(query, *values)
 
-    def _own(self, user: User | None) -> User | None:
+    def _own(self, user: User) -> User:
         """Return this transaction's copy of a user."""
-        if user is None:
-            return None
-        if user.number not in self._users:
-            self._users[user.number] = user.copy()
-            self._numbers[user.name] = user.number
-        return self._users[user.number]
+        own = self._users.get(user.number)
+        if own is None:
+            own = self._users[user.number] = user.copy()
+        return own
 
     # Writing
+
+    def new_event(self) -> int:
+        """Return the number of a new event, larger than all earlier events of the same user."""
+        return self._store.new_event()
+
+    def new_user_number(self) -> int:
+        """Return the number of a new user; numbers increase."""
+        return self._store.new_user_number()
+
+    def next_user_number(self) -> int:
+        """Return a lower bound of the numbers of future users."""
+        return self._store.next_user_number()
 
     def add_user(self, user: User) -> None:
         """Add a new, active user."""
         self._users[user.number] = user
-        self._numbers[user.name] = user.number
         self.active_change += 1
         self.save_user(user)
 
     def save_user(self, user: User) -> None:
         """Write the user's state as it is at the end of the call."""
-        self.saved[user.number] = user
+        number, name, cache = user.number, user.name, self._cache
+        if number not in self.saved:
+            self.saved[number] = user
+            self._undo.append((cache.users, name, cache.users.get(name, _MISSING)))
+            cache.users[name] = user
+            if number not in cache.names:
+                self.assign(cache.names, number, name)
 
     def rename_user(self, user: User, name: str) -> None:
         """Give a user another name, so that the old one is free."""
-        self.released_names += (user.name,)
-        self._numbers[user.name], self._numbers[name] = None, user.number
-        user.name = name
         self.save_user(user)
+        self.discard(self._cache.users, user.name)
+        user.name = name
+        self.assign(self._cache.users, name, user)
+        self.assign(self._cache.names, user.number, name)
 
     def record_decision(self, user: User, decision: Decision) -> None:
         """Write a decision together with the user's state."""
-        self.decisions[decision.event] = decision
+        self._undo.append((self._cache.decisions, decision.event, _MISSING))
+        self._cache.decisions[decision.event] = decision
+        if decision.key is not None:
+            self.assign(self._cache.keys, decision.key, decision.event)
         self._writes.append((queries.ADD_DECISION, msgspec.structs.astuple(decision)))
         self.save_user(user)
 
     def record_feedback(self, user: User, event: int, feedback: RecordedFeedback, now: float) -> None:
         """Write feedback together with the user's state; a later call may add whether the user departed."""
-        self.recorded[event] = feedback
+        self.assign(self._cache.feedback, event, feedback)
         departed = None if feedback.departed is None else int(feedback.departed)
         self._writes.append((queries.SAVE_FEEDBACK, (event, now, int(feedback.clicked), departed)))
         self.save_user(user)
@@ -234,32 +220,44 @@ class Transaction:
 
     def forget_keys(self, user: User) -> None:
         """Delete the event IDs that a client chose for the events of a user."""
-        self.forgotten_keys += tuple((event, key) for event, key in self.rows(queries.KEYS_OF_USER, user.number))
+        for event, key in self.rows(queries.KEYS_OF_USER, user.number):
+            self.discard(self._cache.decisions, event)
+            self.discard(self._cache.keys, key)
         self.write(queries.FORGET_KEYS, user.number)
 
     def write(self, query: str, *values: Any) -> None:
         """Run a statement when the transaction commits."""
         self._writes.append((query, values))
 
-    def count(self, counter: str, n: int = 1) -> None:
+    def count(self, counter: str) -> None:
         """Increase a counter."""
-        self.counters[counter] = self.counters.get(counter, 0) + n
+        self.counters[counter] = self.counters.get(counter, 0) + 1
+
+    def assign(self, records: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+        """Change something in memory until a rollback."""
+        self._undo.append((records, key, records.get(key, _MISSING)))
+        records[key] = value
+
+    def discard(self, records: MutableMapping[Any, Any], key: Any) -> None:
+        """Remove something from memory until a rollback."""
+        self._undo.append((records, key, records.pop(key, _MISSING)))
 
     # Ending
 
-    def on_rollback(self, undo: Callable[[], None]) -> None:
-        """Call `undo` if nothing of this transaction is kept."""
-        self._undo.append(undo)
-
     def rollback(self) -> None:
-        """Undo the registered changes, the latest first."""
+        """Restore what was in memory before, the latest change first."""
         while self._undo:
-            self._undo.pop()()
+            records, key, value = self._undo.pop()
+            if value is _MISSING:
+                records.pop(key, None)
+            else:
+                records[key] = value
 
     def take_writes(self) -> list[Write]:
         """Return the writes since the last time, and those of all saved users as they are now."""
         writes, self._writes = self._writes, []
-        writes += [user_write(user, self._store.missing_feedback) for user in self.saved.values()]
+        for user in self.saved.values():
+            writes.append(user_write(user, self._store.missing_feedback))
         return writes
 
 
@@ -333,10 +331,9 @@ def user_write(user: User, missing_feedback: str) -> Write:
     """Return the write of a user."""
     counts = training_counts(user, missing_feedback)
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
-    return queries.SAVE_USER, (
-        *(user.number, user.name, encode(user), encode(counts), int(user.departed), user.last_seen),
-        *(user.version, clicks, user.steps),
-    )
+    state, departed, seen = encode(user), int(user.departed), user.last_seen
+    row = (user.number, user.name, state, encode(counts), departed, seen, user.version, clicks, user.steps)
+    return queries.SAVE_USER, row
 
 
 def _decision(rows: Rows) -> Decision | None:
@@ -367,9 +364,9 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
 
 def resolve(futures: Iterable["asyncio.Future[Any]"], results: Iterable[Any]) -> None:
     """Hand results to futures of any thread's event loop; a result that is an exception is raised there."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for future, result in zip(futures, results, strict=True):
-        by_loop.setdefault(future.get_loop(), []).append((future, result))
+    by_loop = defaultdict(list)
+    for pair in zip(futures, results, strict=True):
+        by_loop[pair[0].get_loop()].append(pair)
     for loop, pairs in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_set_results, pairs)

@@ -62,12 +62,6 @@ class _BatchCache(base.Cache):
             if decision.key is not None:
                 self.keys[decision.key] = decision.event
 
-    def merge(self, tx: Transaction) -> None:
-        super().merge(tx)
-        self.absent.update(tx.released_names)
-        for event in tx.decisions:
-            self.feedback.setdefault(event, None)
-
 
 class PostgresStore(Store):
     """A PostgreSQL database, in which the tables are created if there are none."""
@@ -194,7 +188,6 @@ class PostgresStore(Store):
         finally:
             self._open = None
         self.cache.writes += writes
-        self.cache.merge(tx)
         self.active_users += tx.active_change
         counters.update(tx.counters)
         return result
@@ -245,7 +238,8 @@ class PostgresStore(Store):
             (queries.PG_NEXT, ("numbers", new_users)),
         )
         for (state,) in states:
-            cache.add_user(base.decode_user(state))
+            user = base.decode_user(state)
+            cache.users[user.name], cache.names[user.number] = user, user.name
         cache.keys.update(dict.fromkeys(new_keys))
         cache.add_decisions(existing)
         cache.feedback.update(dict.fromkeys(cache.decisions))

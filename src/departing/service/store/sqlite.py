@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,13 +26,13 @@ from departing.service.store.base import (
     resolve,
 )
 from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, prepare, try_lock
-from departing.service.user import User
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
 CACHED_CHECK = 100  # transactions between checks of that limit
 COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
 RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
+NO_INCREMENTS: Mapping[str, int] = {}
 
 
 class SqliteStore(Store):
@@ -52,12 +52,12 @@ class SqliteStore(Store):
             self._lock.close()
             known = isinstance(error, InputError)
             raise error if known else InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
-        self._departed: OrderedDict[int, tuple[int, User]] = OrderedDict()  # cached until that commit is on disk
+        self._departed: OrderedDict[int, int] = OrderedDict()  # cached until that commit is on disk
         self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
         ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
         self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
         numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, "mark")
-        self._next_event = self._reserved = max(int(number) for (number,) in numbers)
+        self._next_event = max(int(number) for (number,) in numbers)
         self._writer = _Writer(path, self)
         self._reserve_events()
         try:
@@ -79,13 +79,6 @@ class SqliteStore(Store):
         """Run a call as one unit; with `durable`, everything is on disk when this returns."""
         if self.failure is not None:
             raise StoreError(self.failure)
-        result = self._run(call)
-        if durable:
-            await self._writer.flushed()
-        return result
-
-    def _run(self, call: Callable[[Transaction], T]) -> T:
-        """Run a call, and drop it or commit it to memory; the writer commits it to disk."""
         tx = Transaction(self)
         try:
             result = call(tx)
@@ -94,24 +87,20 @@ class SqliteStore(Store):
             tx.rollback()
             raise
         self._commit(tx, writes)
+        if durable:
+            await self._writer.flushed()
         return result
 
     def _commit(self, tx: Transaction, writes: list[Write]) -> None:
-        """Make a transaction visible to others, and hand its writes to the writer."""
+        """Keep a transaction: hand its writes to the writer, and limit what is in memory."""
         self.active_users += tx.active_change
-        for name, n in tx.counters.items():
-            self.counters[name] += n
-        if not writes:
-            return
-        position = self._writer.put(writes, self.counters)
-        cache = self.cache
-        cache.merge(tx)
-        for user in tx.saved.values():
-            self._departed.pop(user.number, None)
+        position = self._writer.put(writes, tx.counters)
+        for number, user in tx.saved.items():
             if user.departed:
-                self._departed[user.number] = position, user
+                self._departed[number] = position
+                self._departed.move_to_end(number)
         if position % CACHED_CHECK == 0:
-            for records in (cache.decisions, cache.keys, cache.feedback):
+            for records in (self.cache.decisions, self.cache.keys, self.cache.feedback):
                 while len(records) > MAX_CACHED:
                     records.popitem(last=False)
 
@@ -121,27 +110,26 @@ class SqliteStore(Store):
 
     def trim(self) -> None:
         """Drop departed users whose departure is on disk."""
-        for number, (position, user) in list(self._departed.items()):
+        for number, position in list(self._departed.items()):
             if position > self._writer.done:
                 break
             del self._departed[number]
-            if self.cache.users.get(user.name) is user:
-                del self.cache.users[user.name]
-                self.cache.names.pop(number, None)
+            del self.cache.users[self.cache.names.pop(number)]
 
     # Numbers
 
     def new_event(self) -> int:
         """Return the number of a new event."""
-        self._next_event += 1
-        self._reserve_events()
-        return self._next_event - 1
+        event = self._next_event
+        self._next_event = event + 1
+        if event + RESERVED_EVENTS // 2 >= self._reserved:
+            self._reserve_events()
+        return event
 
     def _reserve_events(self) -> None:
         """Write up to where events may be numbered, so that no number is used twice, even after a crash."""
-        if self._next_event + RESERVED_EVENTS // 2 > self._reserved:
-            self._reserved = self._next_event + RESERVED_EVENTS
-            self._writer.put([(queries.SET, ("mark", str(self._reserved)))], self.counters)
+        self._reserved = self._next_event + RESERVED_EVENTS
+        self._writer.put([(queries.SET, ("mark", str(self._reserved)))])
 
     def new_user_number(self) -> int:
         """Return the number of a new user."""
@@ -155,7 +143,7 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Write what is pending, and close the file."""
         if self.failure is None:
-            self._writer.put([(queries.SET, ("mark", str(self._next_event)))], self.counters)
+            self._writer.put([(queries.SET, ("mark", str(self._next_event)))])
         self._writer.close()
         self.failure = None
         self._reader.close()
@@ -182,7 +170,6 @@ class _Writer:
     def __init__(self, path: Path, store: Store) -> None:
         self._database, self._store = SqliteDatabase(path), store
         self._batch: list[list[Write]] = []
-        self._counters: dict[str, int] = {}
         self._futures: list[asyncio.Future[None]] = []
         self._busy, self._idle = False, False
         self._put = self.done = 0  # numbers of write lists handed over, and committed
@@ -192,14 +179,17 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put(self, writes: list[Write], counters: Counter[str]) -> int:
-        """Hand over writes and the counters that go with them; return their position in the order of commits."""
+    def put(self, writes: list[Write], increments: Mapping[str, int] = NO_INCREMENTS) -> int:
+        """Hand over writes and increments of counters; return the position in the order of commits."""
+        counters = self._store.counters
         with self._wake:
-            self._batch.append(writes)
-            self._counters = dict(counters)
-            self._put += 1
-            if self._idle:
-                self._wake.notify()
+            for name in increments:
+                counters[name] += increments[name]
+            if writes:
+                self._batch.append(writes)
+                self._put += 1
+                if self._idle:
+                    self._wake.notify()
             return self._put
 
     async def flushed(self) -> None:
@@ -231,7 +221,7 @@ class _Writer:
                 self._idle = False
                 if not self._futures and not self._closing:
                     self._wake.wait(COMMIT_DELAY)
-                batch, self._batch, counters = self._batch, [], self._counters
+                batch, self._batch, counters = self._batch, [], dict(self._store.counters)
                 futures, self._futures = self._futures, []
                 self._busy = True
                 if self._closing and not batch and not futures:
