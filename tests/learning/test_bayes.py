@@ -164,7 +164,6 @@ def test_advantages_are_averages_over_blocks_until_the_greedy_policy_changes():
     for policy, (n, mean) in budget.advantages.items():
         assert mean == pytest.approx(once[policy][1])
         assert n > once[policy][0]
-    assert ExplorationBudget.from_state(budget.state()).advantages == budget.advantages
     budget.greedy = None
     budget.set_greedy(candidates.greedy)
     assert budget.advantages == {}

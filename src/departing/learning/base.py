@@ -4,6 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from inspect import signature
 from typing import Any, ClassVar, Self, cast
 
@@ -39,7 +40,11 @@ class LearnerBase(ABC):
     kind: ClassVar[str]
     options: ClassVar[dict[str, Option]] = {}
     required: ClassVar[tuple[str, ...]] = ()  # options without a default
-    arrays: ClassVar[tuple[str, ...]] = ("counts", "version", "pending")  # saved, from attributes with an underscore
+    # Attributes of a state: values, arrays, random generators, and flat lists, sets and dictionaries.
+    saved: ClassVar[tuple[str, ...]] = (
+        *("_slots", "_departed", "_departed_below", "_free"),
+        *("_counts", "_version", "_pending"),
+    )
 
     def __init__(self, categories: int | Sequence[str]) -> None:
         self.n_categories, self._names = _check_categories(categories)
@@ -245,22 +250,20 @@ class LearnerBase(ABC):
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume: plain values, arrays and policies."""
-        return {
-            "arguments": self._arguments(),
-            "users": list(self._slots),
-            "rows": list(self._slots.values()),
-            "departed": sorted(self._departed, key=str),
-            "departed_below": self._departed_below,
-            "free": list(self._free),
-        } | {name: getattr(self, f"_{name}").copy() for name in self.arrays}
+        values = {name: getattr(self, name) for name in self.saved}
+        return {"arguments": self._arguments()} | {
+            name.lstrip("_"): value.bit_generator.state if isinstance(value, np.random.Generator) else copy(value)
+            for name, value in values.items()
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
-        self._slots = dict(zip(state["users"], state["rows"], strict=True))
-        self._departed, self._departed_below = set(state["departed"]), state["departed_below"]
-        self._free = list(state["free"])
-        for name in self.arrays:
-            setattr(self, f"_{name}", state[name].copy())
+        for name in self.saved:
+            current, value = getattr(self, name), state[name.lstrip("_")]
+            if isinstance(current, np.random.Generator):
+                current.bit_generator.state = value
+            else:
+                setattr(self, name, copy(value))
         self._users_of = Counter(self._version[list(self._slots.values())].tolist())
 
     @classmethod

@@ -1,7 +1,6 @@
 """Baseline learners: Uniform, Thompson sampling over fixed categories, ULCB and KL-ULCB."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -34,20 +33,13 @@ class RandomisedBlocks(BlockLearner):
         Block size as a share of the users so far; 0 makes every user a block.
     """
 
+    saved = (*BlockLearner.saved, "_rng")
+
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories)
         self.growth = check_float("growth", growth, 0.0, 1.0)
         self.seed = check_seed(seed)
         self._rng = np.random.default_rng(self.seed)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"rng": self._rng.bit_generator.state}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self._rng.bit_generator.state = state["rng"]
 
     def _fixed(self, users: Integers) -> Block:
         """Assign fixed categories to `users[K]` users, starting at a random position of the block and wrapping.
@@ -81,7 +73,7 @@ class Uniform(RandomisedBlocks):
 class CategoryStats(RandomisedBlocks):
     """A learner that counts the outcomes of each category, as if all users were of one type."""
 
-    arrays = (*RandomisedBlocks.arrays, "outcomes")
+    saved = (*RandomisedBlocks.saved, "_outcomes")
 
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories, seed, growth)
@@ -134,7 +126,7 @@ class ULCB(CategoryStats):
     """
 
     kind = "ulcb"
-    arrays = (*CategoryStats.arrays, "clicked_last")
+    saved = (*CategoryStats.saved, "_clicked_last")
 
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:
         super().__init__(categories, seed, growth)
@@ -174,20 +166,6 @@ class ULCB(CategoryStats):
         self._clicked_last = np.concatenate(
             [self._clicked_last, np.ones(len(self._version) - len(self._clicked_last), bool)]
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume; a `LastOutcomePolicy` as its two categories."""
-        state = super().state()
-        policies = [
-            [policy.after_click, policy.after_no_click] if isinstance(policy, LastOutcomePolicy) else policy
-            for policy in state["policies"]
-        ]
-        return state | {"policies": policies}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        policies = [LastOutcomePolicy(*each) if isinstance(each, list) else each for each in state["policies"]]
-        super().restore(state | {"policies": policies})
 
 
 class KLULCB(ULCB):

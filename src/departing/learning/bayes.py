@@ -58,6 +58,7 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
+    saved = (*ModelLearner.saved, "_remembered")
     options: ClassVar[dict[str, Option]] = {"types": check_int, "explore": EXPLORE}
 
     def __init__(
@@ -115,10 +116,9 @@ class Bayes(ModelLearner):
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
-        return super().state() | {"remembered": self._remembered, "budget": self._budget.state()}
+        return super().state() | {"budget": dict(vars(self._budget))}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         super().restore(state)
-        self._remembered = list(state["remembered"])
-        self._budget = ExplorationBudget.from_state(state["budget"])
+        self._budget = ExplorationBudget(**state["budget"])

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ class BlockLearner(LearnerBase):
     `depth` is the number of steps per user that it learns from, None for all.
     """
 
+    saved = (*LearnerBase.saved, "arrived", "_policies", "_queue", "_next_version")
     depth: int | None = None
     growth = 0.0  # block size as a share of the users so far
 
@@ -27,7 +27,7 @@ class BlockLearner(LearnerBase):
         super().__init__(categories)
         self.arrived = 0  # users so far
         self._policies: dict[int, AssignedPolicy] = {}
-        self._queue: list[list[int]] = []  # version, and the number of users still to be assigned to it
+        self._queue: list[tuple[int, int]] = []  # version, and the number of users still to be assigned to it
         self._next_version = 0
 
     @abstractmethod
@@ -43,12 +43,12 @@ class BlockLearner(LearnerBase):
             for policy, n in self._block():
                 if n > 0:
                     self._policies[self._next_version] = policy
-                    self._queue.append([self._next_version, int(n)])
+                    self._queue.append((self._next_version, int(n)))
                     self._next_version += 1
         version, left = self._queue[0]
         n = min(left, max_users)
         self.arrived += n
-        self._queue[0][1] = left - n
+        self._queue[0] = version, left - n
         if n == left:
             self._queue.pop(0)
         return version, n, n == left
@@ -77,20 +77,3 @@ class BlockLearner(LearnerBase):
     def _release(self, version: int) -> None:
         if not self._users_of[version] and all(queued != version for queued, _ in self._queue):
             del self._policies[version]
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {
-            "arrived": self.arrived,
-            "versions": list(self._policies),
-            "policies": list(self._policies.values()),
-            "queue": [list(part) for part in self._queue],
-            "next_version": self._next_version,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self.arrived, self._next_version = state["arrived"], state["next_version"]
-        self._policies = dict(zip(state["versions"], state["policies"], strict=True))
-        self._queue = [list(part) for part in state["queue"]]

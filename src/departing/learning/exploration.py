@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import pi, sqrt
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -81,16 +80,6 @@ class ExplorationBudget:
             if isinstance(policy, Schedule):
                 n, mean = previous.get(policy, (0.0, 0.0))
                 self.advantages[policy] = discount * (n + size), (n * mean + size * now) / (n + size)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        advantages = [[policy, *pair] for policy, pair in self.advantages.items()]
-        return {"spent": self.spent, "greedy": self.greedy, "advantages": advantages}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "ExplorationBudget":
-        """Create a budget that continues from a `state`."""
-        return cls(state["spent"], state["greedy"], {policy: (n, mean) for policy, n, mean in state["advantages"]})
 
 
 class GainModel:

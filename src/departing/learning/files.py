@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from departing.learning.last_outcome import LastOutcomePolicy
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, read_document
 from departing.policy.files import SerializablePolicy, policy_to_dict
@@ -36,8 +37,12 @@ def encode_state(value: Any) -> Any:
         return value.item()
     if isinstance(value, SerializablePolicy):
         return {"policy": policy_to_dict(value)}
+    if isinstance(value, LastOutcomePolicy):
+        return {"last_outcome_policy": [value.after_click, value.after_no_click]}
     if isinstance(value, dict):
-        return {"fields": {str(name): encode_state(part) for name, part in value.items()}}
+        return {"items": [[encode_state(key), encode_state(part)] for key, part in value.items()]}
+    if isinstance(value, set):
+        return {"set": sorted(value, key=str)}
     if isinstance(value, list | tuple):
         return [encode_state(part) for part in value]
     if value is None or isinstance(value, bool | int | float | str):
@@ -54,5 +59,9 @@ def decode_state(value: Any) -> Any:
             return np.array(value["values"], np.dtype(value["array"])).reshape(value["shape"])
         if "policy" in value:
             return policy_from_dict(value["policy"], "the learner's policy")
-        return {name: decode_state(part) for name, part in value["fields"].items()}
+        if "last_outcome_policy" in value:
+            return LastOutcomePolicy(*value["last_outcome_policy"])
+        if "set" in value:
+            return set(value["set"])
+        return {decode_state(key): decode_state(part) for key, part in value["items"]}
     return value

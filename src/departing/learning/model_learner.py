@@ -50,6 +50,7 @@ class ModelLearner(TransitionLearner):
     """
 
     options: ClassVar[dict[str, Option]] = {"types": check_int}
+    saved = (*TransitionLearner.saved, "rng")
     depth: int | None = MAX_STEPS
 
     def __init__(self, types: int, categories: int | Sequence[str], seed: int = 0, growth: float = 0.1) -> None:
@@ -80,13 +81,10 @@ class ModelLearner(TransitionLearner):
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
-        return super().state() | {
-            "rng": self.rng.bit_generator.state,
-            "pool": [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool],
-        }
+        pool = [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool]
+        return super().state() | {"pool": pool}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         super().restore(state)
-        self.rng.bit_generator.state = state["rng"]
         self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]

@@ -59,7 +59,7 @@ class UCBHybrid(LearnerBase):
     """
 
     kind = "ucb-hybrid"
-    arrays = (*LearnerBase.arrays, "pulls", "clicks", "totals")
+    saved = (*LearnerBase.saved, "_pulls", "_clicks", "_totals")
     options: ClassVar[dict[str, Option]] = {
         "policies": ("thresholds", "fixed"),
         "scale": SCALES,

@@ -16,7 +16,7 @@ from departing.model.instance import CLICK_DEPART, Instance
 from departing.simulation.automaton import automaton, counts_like
 from departing.simulation.reference import FinishedUsers, Users, play
 from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
-from departing.simulation.run import Run, UsersProgress, exact_total, merge_values
+from departing.simulation.run import Run, UsersProgress, merge_values, run_from_returns
 
 BATCH = 2**16  # users per call of the kernel: bounds memory, and the call costs nothing beside so many users
 Words = npt.NDArray[np.uint64]
@@ -80,18 +80,8 @@ class Arms:
         segments = [
             PolicySegment(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)
         ]
-        return Run(
-            users=self.users,
-            clicks=exact_total(values, users),
-            steps=made,
-            truncated=0,
-            engine="arms",
-            seed=self.seed,
-            returns=values,
-            returns_users=users,
-            regret_curve=RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments),
-            _count_histories=self.histories,
-        )
+        curve = RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments)
+        return run_from_returns(values, users, made, 0, "arms", self.seed, curve, self.histories)
 
     def histories(self) -> Histories:
         """Return the histories of the run, by repeating it."""

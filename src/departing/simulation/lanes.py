@@ -26,7 +26,7 @@ from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
 from departing.simulation.reference import FinishedUsers, Users, play
 from departing.simulation.regret_curve import RegretCurve
-from departing.simulation.run import Run, UsersProgress, exact_total, merge_values, no_progress
+from departing.simulation.run import Run, UsersProgress, exact_total, merge_values, no_progress, run_from_returns
 
 # Users of a block: fixed, so that the number of threads does not change the result. Larger blocks need more memory
 # (16 bytes a user and thread), smaller ones more calls.
@@ -101,19 +101,11 @@ class Lanes:
         returns, users = merge_values(
             [np.arange(HISTOGRAM_SIZE), many, late.clicks], [histogram, many_users, late.multiplicity]
         )
-        n_clicks = exact_total(returns, users)
-        return Run(
-            users=self.users,
-            clicks=n_clicks,
-            steps=n_steps + exact_total(late.steps, late.multiplicity),
-            truncated=int(late.multiplicity[late.censored].sum()),
-            engine="lanes",
-            seed=self.seed,
-            returns=returns,
-            returns_users=users,
-            regret_curve=RegretCurve.of_policy(self.instance, self.policy, self.users, n_clicks),
-            _count_histories=partial(self.histories, threads),
-        )
+        n_steps += exact_total(late.steps, late.multiplicity)
+        truncated = int(late.multiplicity[late.censored].sum())
+        curve = RegretCurve.of_policy(self.instance, self.policy, self.users, exact_total(returns, users))
+        histories = partial(self.histories, threads)
+        return run_from_returns(returns, users, n_steps, truncated, "lanes", self.seed, curve, histories)
 
     def histories(self, threads: int) -> Histories:
         """Histories of the run, by playing it again and counting."""

@@ -140,19 +140,24 @@ def no_progress(users: int) -> None:
 def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:
     """Run in which users had these histories."""
     users = histories.multiplicity
-    returns, returns_users = merge_values([histories.clicks], [users])
-    return Run(
-        users=histories.users,
-        clicks=exact_total(histories.clicks, users),
-        steps=exact_total(histories.steps, users),
-        truncated=int(users[histories.censored].sum()),
-        engine=engine,
-        seed=seed,
-        returns=returns,
-        returns_users=returns_users,
-        regret_curve=regret_curve,
-        _count_histories=partial(_same, histories),
-    )
+    returns, steps = merge_values([histories.clicks], [users]), exact_total(histories.steps, users)
+    truncated = int(users[histories.censored].sum())
+    return run_from_returns(*returns, steps, truncated, engine, seed, regret_curve, partial(_same, histories))
+
+
+def run_from_returns(
+    returns: Integers,
+    users: Integers,
+    steps: int,
+    truncated: int,
+    engine: str,
+    seed: int,
+    regret_curve: RegretCurve,
+    count_histories: Callable[[], Histories],
+) -> Run:
+    """Run in which `users[n]` users had `returns[n]` clicks, and `steps` steps all together."""
+    total, clicks = int(users.sum()), exact_total(returns, users)
+    return Run(total, clicks, steps, truncated, engine, seed, returns, users, regret_curve, count_histories)
 
 
 def _same(histories: Histories) -> Histories:

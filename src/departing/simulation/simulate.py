@@ -151,16 +151,16 @@ class _Simulation:
             learner.check(self.instance)
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
-        arms = isinstance(learner, SupportsArms) and learner.open_users == 0
-        if self.engine == "arms" and (stepwise or not arms):
+        arms = self.engine in ("auto", "arms") and not stepwise
+        if arms and isinstance(learner, SupportsArms) and learner.open_users == 0:
+            from departing.simulation.arms import Arms
+
+            return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
+        if self.engine == "arms":
             raise InputError(
                 "engine is 'arms'; it applies to UCB-Hybrid without active users, without `open_users` and `delay`.",
                 "engine",
             )
-        if isinstance(learner, SupportsArms) and arms and self.engine in ("auto", "arms") and not stepwise:
-            from departing.simulation.arms import Arms
-
-            return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
         if self.engine == "blocks" and (stepwise or not isinstance(learner, SupportsBlocks)):
             raise InputError(
                 "engine is 'blocks'; it applies to learners that keep a policy for many users, without `open_users` "
