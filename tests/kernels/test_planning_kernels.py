@@ -57,7 +57,7 @@ def test_covers_are_solutions_of_the_linear_programme():
         assert nodes.upper[n] / nodes.mass[n] >= twin.fun - 1e-7 or nodes.expanded[n] >= 0
         j = nodes.cover[n, : nodes.n_cover[n]]
         covered = nodes.multiplier[n, : nodes.n_cover[n]] @ points.belief[j]
-        assert (np.maximum(belief - covered, 0) @ problem.type_values) <= nodes.slack[n] + 1e-12
+        assert (np.maximum(belief - covered, 0) @ problem.type_values) <= nodes.uncovered_value[n] + 1e-12
         assert nodes.multiplier[n, : nodes.n_cover[n]].min() >= 0
 
 
@@ -69,8 +69,8 @@ def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
     beliefs = np.stack([grid, 1 - grid], axis=1)
     twin = beliefs @ problem.type_values
     for _ in range(400):
-        steps = beliefs @ problem.reward.T
-        for transition in (problem.click, problem.stay):
+        steps = beliefs @ problem.click.T
+        for transition in (problem.click_stay, problem.stay):
             moved = beliefs[:, None] * transition
             steps += moved.sum(axis=2) * np.interp(moved[..., 0] / moved.sum(axis=2), grid, twin)
         twin[1:-1] = steps.max(axis=1)[1:-1]

@@ -171,7 +171,7 @@ class TestPlans:
         lines = dp.plan(magazine(), gap=1e-2).summary().splitlines()
         assert lines[0].startswith("Policy: start with music")
         assert lines[1].startswith("Expected clicks per user: 7.07")
-        assert lines[2].startswith("Method: search. Nodes expanded:")
+        assert lines[2].startswith("Method: search. Heuristic search expanded ")
         assert [line.split(":")[0] for line in lines[3:]] == [
             "Loss compared with the optimal policy",
             "  greedy",

@@ -83,7 +83,7 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def fail(message: str) -> NoReturn:
-    """Print `message` on stderr and exit with code 2."""
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Print `message` on stderr and exit: with code 2 for invalid input, 1 for an internal error."""
     print(message, file=sys.stderr)
-    raise typer.Exit(2)
+    raise typer.Exit(code)

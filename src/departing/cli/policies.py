@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from departing.cli import options as opt
+from departing.cli.errors import fail
 from departing.cli.inputs import check_files, exclusive, load_instance, load_policy, parse_int, split_names
 from departing.cli.output import present, progress
 from departing.model.errors import InputError
@@ -171,7 +172,8 @@ def plan(
         contents.append(tables.verification_table(verification))
     present(as_json, values, contents, output=output, plot=plot)
     if verification is not None and not verification.holds:
-        raise InputError("The certificate is invalid. Please report this instance as a bug.")
+        violated = sum(not check.holds for check in verification.checks)
+        fail(f"Error: The certificate is invalid: {violated} checks failed. Please report this instance.", code=1)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats
 from departing.planning.controller import Controller
-from departing.planning.problem import Deadline, PlanningProblem
+from departing.planning.problem import Deadline, PlanningProblem, dominance_table
 from departing.policy.alpha import Alpha
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule
@@ -84,40 +84,19 @@ class Certificate(ABC):
         """Check that the value of `policy` is at least `lower` and that of every policy at most `upper`."""
 
 
-class Solution(NamedTuple):
-    """Result of a planning method. `lower` is the value of `controller`, which `policy` attains or exceeds."""
-
-    policy: Policy
-    controller: Schedule | Controller
-    lower: float
-    upper: float
-    reason: str
-    certificate: Certificate
-
-
-def _check(claim: str, excess: Floats | float, unit: Floats | float = 1.0) -> CertificateCheck:
-    """Check of claims that are violated by `excess`, in units of tolerance."""
-    relative = np.atleast_1d(np.asarray(excess) / np.asarray(unit))
+def _check(claim: str, excess: Sequence[npt.ArrayLike], unit: float = 1.0) -> CertificateCheck:
+    """Check of claims that are violated by `excess`, numbers and arrays, in units of tolerance."""
+    relative = np.concatenate([np.zeros(0), *map(np.ravel, excess)]) / unit
     worst = float(relative.max(initial=0.0)) if not np.isnan(relative).any() else np.inf
     return CertificateCheck(claim, relative.size, max(worst, 0.0))
 
 
 def _dropped(problem: PlanningProblem) -> CertificateCheck:
     """Every allowed category that was dropped is dominated by one that was kept."""
-    outcomes, depart = problem.instance.outcome_probabilities, problem.instance.departure_probabilities
-    kept, missing = problem.categories, [a for a in problem.allowed if a not in problem.categories]
-    excess = [
-        min(
-            max(
-                (problem.instance.click[a] - problem.instance.click[b]).max(),
-                (outcomes[a, [CLICK, STAY]] - outcomes[b, [CLICK, STAY]]).max(),
-                (depart[b] - depart[a]).max(),
-            )
-            for b in kept
-        )
-        for a in missing
-    ]
-    return _check("dominated categories", np.array(excess), 1e-300)
+    table, kept = dominance_table(problem.instance), problem.categories
+    dropped = [a for a in problem.allowed if a not in kept]
+    excess = [(table[a] - table[kept]).max(axis=(1, 2)).min() for a in dropped]
+    return _check("dominated categories", excess, 1e-300)
 
 
 def _schedule_value(problem: PlanningProblem, policy: Policy, lower: float, unit: float) -> CertificateCheck:
@@ -125,7 +104,7 @@ def _schedule_value(problem: PlanningProblem, policy: Policy, lower: float, unit
     categories = policy.phase_categories if isinstance(policy, Schedule) else np.array([-1])
     if not np.isin(categories, problem.allowed).all():
         return CertificateCheck("value of the policy", 1, np.inf)
-    return _check("value of the policy", lower - evaluate(problem.instance, policy).upper, unit)
+    return _check("value of the policy", [lower - evaluate(problem.instance, policy).upper], unit)
 
 
 @dataclass(frozen=True)
@@ -147,7 +126,7 @@ class ClosedFormCertificate(Certificate):
             bound = lattice.lower  # no policy of another method may exceed the upper bound
         checks = (
             _schedule_value(problem, policy, lower, unit),
-            _check("upper bound of every policy", bound - upper, unit),
+            _check("upper bound of every policy", [bound - upper], unit),
         )
         return Verification(checks, upper - lower)
 
@@ -156,8 +135,8 @@ class ClosedFormCertificate(Certificate):
 class LatticeCertificate(Certificate):
     """Certificate of a lattice search: every child of a node is a node or cannot exceed the upper bound.
 
-    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `slack` bounds the relative rounding
-    error.
+    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `rounding_bound` bounds the
+    relative rounding error.
     """
 
     problem: PlanningProblem = field(repr=False)
@@ -165,7 +144,7 @@ class LatticeCertificate(Certificate):
     category: Integers = field(repr=False)
     depth: Integers = field(repr=False)
     clicks: Floats = field(repr=False)
-    slack: float
+    rounding_bound: float
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the value of the walk, and every child that was not created."""
@@ -178,10 +157,10 @@ class LatticeCertificate(Certificate):
             level = order[start:stop]
             counts[level] = counts[self.parent[level]]
             counts[level, self.category[level]] += 1
-            weights[level] = weights[self.parent[level]] * problem.click[self.category[level]]
-        reward = weights @ problem.reward.T
-        child_upper = reward + weights @ (problem.click * problem.type_values).T + self.clicks[:, None]
-        unit = self.slack * max(1.0, upper)
+            weights[level] = weights[self.parent[level]] * problem.click_stay[self.category[level]]
+        reward = weights @ problem.click.T
+        child_upper = reward + weights @ (problem.click_stay * problem.type_values).T + self.clicks[:, None]
+        unit = self.rounding_bound * max(1.0, upper)
         index = {row.tobytes(): i for i, row in enumerate(counts)}
         short = [-float(self.clicks[0])]
         for i, a in np.argwhere(child_upper > upper):
@@ -192,8 +171,8 @@ class LatticeCertificate(Certificate):
             short.append(lost * (self.depth[i] + 1))  # each step of a walk may lose as much
         checks = (
             _dropped(problem),
-            _check("distinct counts", float(n - len(index))),
-            _check("children not created", np.array(short), unit),
+            _check("distinct counts", [n - len(index)]),
+            _check("children not created", short, unit),
             _schedule_value(problem, policy, lower, unit),
         )
         return Verification(checks, 2 * unit)
@@ -219,7 +198,7 @@ class Edge(NamedTuple):
 # Claims about nodes and belief points: the fields of the search's `Nodes` and `BeliefPoints` that justify upper
 # bounds.
 NodeClaims = namedtuple(
-    "NodeClaims", "weights mass upper expanded n_cover cover multiplier slack child q_upper point"
+    "NodeClaims", "weights mass upper expanded n_cover cover multiplier uncovered_value child q_upper point"
 )
 PointClaims = namedtuple("PointClaims", "belief value q_upper")
 
@@ -270,7 +249,7 @@ class SearchCertificate(Certificate):
             attained = max(attained, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
         bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
         off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
-        excess = np.array([bound - upper, lower - max(attained, 0.0), off * upper])
+        excess = [bound - upper, lower - max(attained, 0.0), off * upper]
         return _check("bounds of the root", excess, 1e-15 * max(1.0, upper))
 
     def _check_corners(self, unit: float) -> CertificateCheck:
@@ -280,37 +259,34 @@ class SearchCertificate(Certificate):
         allowed = np.array(problem.allowed)
         outcomes = problem.instance.outcome_probabilities[allowed]
         after = problem.instance.click[allowed] + (outcomes[:, CLICK] + outcomes[:, STAY]) * value
-        kept = problem.reward + (problem.click + problem.stay) * value
+        kept = problem.click + (problem.click_stay + problem.stay) * value
         at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
         occurring = problem.prior > 0  # no claim depends on types that do not occur
-        parts = ((after - value)[:, occurring].ravel(), (kept - q_upper)[:, occurring].ravel(), at)
-        return _check("known types", np.concatenate(parts), unit)
+        return _check("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
 
     def _check_edges(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
         """On each edge a Bellman backup, interpolated on the grid, does not exceed the claims."""
         problem, points, grid = self.problem, self.points, edge_grid()
         n = problem.instance.n_types
-        excess, kept = [np.zeros(0)], [np.zeros(0)]
+        excess: list[Floats] = []
+        kept: list[Floats] = []
         for x, y, value, q_upper, keep in self.edges:
             beliefs = np.stack([grid, 1 - grid], axis=1)
-            steps = beliefs @ problem.reward[:, [x, y]].T
-            for transition in (problem.click, problem.stay):
+            steps = beliefs @ problem.click[:, [x, y]].T
+            for transition in (problem.click_stay, problem.stay):
                 moved = beliefs[:, None, :] * transition[:, [x, y]]
                 mass = moved.sum(axis=2)
                 share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
                 steps += mass * np.interp(share, grid, value)
-            excess += [(steps - q_upper)[1:-1].ravel(), (q_upper.max(axis=1) - value)[1:-1]]
+            excess += [(steps - q_upper)[1:-1], (q_upper.max(axis=1) - value)[1:-1]]
             excess.append(problem.type_values[[x, y]] - value[[-1, 0]])
             rows = slice(n, n + int(keep.sum()))
             at = np.zeros((int(keep.sum()), problem.instance.n_types))
             at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
-            kept += [value[keep] - points.value[rows], (q_upper[keep] - points.q_upper[rows]).ravel()]
+            kept += [value[keep] - points.value[rows], q_upper[keep] - points.q_upper[rows]]
             kept.append(np.where((points.belief[rows] != at).any(axis=1), np.inf, 0.0))
             n = rows.stop
-        return (
-            _check("edges", np.concatenate(excess), unit),
-            _check("points on edges", np.concatenate(kept), unit),
-        )
+        return _check("edges", excess, unit), _check("points on edges", kept, unit)
 
     def _cover_values(self, rows: Integers) -> tuple[Floats, Floats, Floats]:
         """Of the covers of nodes: values, values by category, and the value of what they leave uncovered."""
@@ -328,7 +304,7 @@ class SearchCertificate(Certificate):
         return np.where(wrong, np.inf, values), np.where(wrong[:, None], np.inf, by_category), uncovered
 
     def _check_covers(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
-        """Covers cover the belief up to their slack, and leaves claim no less than their covers."""
+        """Covers cover the belief up to their uncovered value, and leaves claim no less than their covers."""
         nodes = self.nodes
         reach, claim = [np.zeros(0)], [np.zeros(0)]
         for part in _chunks(len(nodes.mass)):
@@ -337,13 +313,13 @@ class SearchCertificate(Certificate):
             reach.append(np.where(nodes.weights[rows[light]].sum(axis=1) > 2 * TINY_MASS, np.inf, 0.0))
             rows = rows[~light]
             values, _, uncovered = self._cover_values(rows)
-            reach.append(uncovered - nodes.slack[rows])
+            reach.append(uncovered - nodes.uncovered_value[rows])
             total = nodes.weights[rows].sum(axis=1)
             reach.append(np.where(np.abs(total - nodes.mass[rows]) > 1e-12 * total, np.inf, 0.0))
             leaf = nodes.expanded[rows] < 0
             claimed = nodes.upper[rows] / nodes.mass[rows]
-            claim.append((values + nodes.slack[rows] - claimed)[leaf])
-        return _check("covers", np.concatenate(reach), unit), _check("leaves", np.concatenate(claim), unit)
+            claim.append((values + nodes.uncovered_value[rows] - claimed)[leaf])
+        return _check("covers", reach, unit), _check("leaves", claim, unit)
 
     def _check_expanded(self, unit: float) -> tuple[CertificateCheck, ...]:
         """Bellman backups of expanded nodes: each category claims no less than its children or its cover, the node no
@@ -358,22 +334,23 @@ class SearchCertificate(Certificate):
             values, by_category, _ = self._cover_values(rows)
             child = nodes.child[e]
             has_children = child[:, :, 1] >= 0
-            steps = beliefs @ problem.reward.T
-            for o, transition in enumerate((problem.click, problem.stay)):
+            steps = beliefs @ problem.click.T
+            for o, transition in enumerate((problem.click_stay, problem.stay)):
                 reached = np.where(has_children, child[:, :, o], 0)
                 steps += nodes.upper[reached] / mass[:, None]
                 moved = nodes.weights[rows][:, None, :] * transition
                 off = np.abs(nodes.weights[reached] - moved) @ (1 + problem.type_values)
                 weights.append((off / mass[:, None])[has_children])
             claims = nodes.q_upper[e] / mass[:, None]
-            justified = np.minimum(np.where(has_children, steps, np.inf), by_category + nodes.slack[rows][:, None])
-            categories.append((justified - claims).ravel())
+            justified = np.minimum(
+                np.where(has_children, steps, np.inf), by_category + nodes.uncovered_value[rows][:, None]
+            )
+            categories.append(justified - claims)
             claimed = nodes.upper[rows] / mass
-            tops.append(np.minimum(claims.max(axis=1), values + nodes.slack[rows]) - claimed)
+            tops.append(np.minimum(claims.max(axis=1), values + nodes.uncovered_value[rows]) - claimed)
             p = nodes.point[e]
-            places.append(claimed - points.value[p])
-            places.append((claims - points.q_upper[p]).ravel())
-            places.append(np.abs(points.belief[p] - beliefs) @ (1 + problem.type_values))
+            off = np.abs(points.belief[p] - beliefs) @ (1 + problem.type_values)
+            places += [claimed - points.value[p], claims - points.q_upper[p], off]
             used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
             later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
             places.append(np.where(later, np.inf, 0.0))  # a cover may depend on earlier points only
@@ -381,11 +358,12 @@ class SearchCertificate(Certificate):
         owned = np.sort(nodes.point[nodes.expanded[order]])
         unjustified = not np.array_equal(owned, np.arange(first, len(points.value)))  # a point without a node
         places.append(np.array([np.inf if unjustified else 0.0]))
+        chain = self._longest_chain(order)
         return (
-            _check("categories of expanded nodes", np.concatenate(categories) * self._longest_chain(order), unit),
-            _check("expanded nodes", np.concatenate(tops), unit),
-            _check("weights of children", np.concatenate(weights), unit),
-            _check("points of nodes", np.concatenate(places), unit),
+            _check("categories of expanded nodes", [excess * chain for excess in categories], unit),
+            _check("expanded nodes", tops, unit),
+            _check("weights of children", weights, unit),
+            _check("points of nodes", places, unit),
         )
 
     def _longest_chain(self, order: Integers) -> int:
@@ -405,12 +383,12 @@ class SearchCertificate(Certificate):
     def _check_vectors(self, unit: float) -> CertificateCheck:
         """Every alpha vector is at most one step of its category followed by its successors."""
         controller = self.controller
-        reward, click, stay, _ = controller.probabilities(self.problem.instance)
-        one, two = (controller.vectors[controller.successor[:, o]] for o in range(2))
-        excess = controller.vectors - (reward + click * one + stay * two)
+        click, click_stay, stay, _ = controller.probabilities(self.problem.instance)
+        after_click, after_stay = (controller.vectors[controller.successor[:, o]] for o in range(2))
+        excess = controller.vectors - (click + click_stay * after_click + stay * after_stay)
         forbidden = ~np.isin(controller.categories, self.problem.allowed)
-        parts = (excess[:, self.problem.prior > 0].ravel(), np.where(forbidden, np.inf, 0))
-        return _check("alpha vectors", np.concatenate(parts), unit)
+        parts = [excess[:, self.problem.prior > 0], np.where(forbidden, np.inf, 0)]
+        return _check("alpha vectors", parts, unit)
 
 
 def _chunks(n: int, size: int = 20_000) -> Sequence[slice]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.model.errors import InputError
 from departing.model.instance import Instance, two_by_two_structure
-from departing.planning.certificate import ClosedFormCertificate, Solution
-from departing.planning.problem import PlanningProblem
+from departing.planning.certificate import ClosedFormCertificate
+from departing.planning.problem import PlanningProblem, Solution
 from departing.policy.schedule import MAX_STEPS, Fixed, Schedule, Threshold
 
 

@@ -72,11 +72,11 @@ class Controller:
         """Replace states by more visited ones, at a loss of about `max_loss` in all."""
         from departing.kernels.planning.controller import expected_visits
 
-        _, click, stay, depart = self.probabilities(instance)
+        _, click_stay, stay, depart = self.probabilities(instance)
         start = (self.successor, self.start, instance.normalised_prior)
-        visits = expected_visits(click, stay, depart, *start, VISIT_TOLERANCE * max_loss, MAX_SWEEPS)
+        visits = expected_visits(click_stay, stay, depart, *start, VISIT_TOLERANCE * max_loss, MAX_SWEEPS)
         loops = self.successor == np.arange(len(self.successor))[:, None]
-        arrivals = visits * (depart + click * ~loops[:, :1] + stay * ~loops[:, 1:])  # not by a loop
+        arrivals = visits * (depart + click_stay * ~loops[:, :1] + stay * ~loops[:, 1:])  # not by a loop
         candidates = np.argsort(-arrivals.sum(axis=1), kind="stable")[:MAX_REPLACEMENTS]
         rank = np.full(len(self.vectors), len(candidates))
         rank[candidates] = np.arange(len(candidates))

@@ -7,12 +7,12 @@ from departing.evaluation.evaluate import evaluate
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import lattice as kernels
 from departing.kernels.planning.lattice import BEST, BEST_THEN, DEPTH, FULL, NODES, OPEN
-from departing.planning.certificate import LatticeCertificate, Solution
-from departing.planning.memory import MAX_BYTES, grown, key_table, nbytes
-from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
+from departing.planning.certificate import LatticeCertificate
+from departing.planning.memory import MAX_BYTES, allocate, grown, key_table, nbytes
+from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
 from departing.policy.schedule import Schedule, simplest_schedule
 
-# Nodes between two looks at the deadline: at least CHUNK, then a quarter of the nodes, so that the overhead of calls
+# Nodes between two deadline checks: at least CHUNK, then a quarter of the nodes, so that the overhead of calls
 # stays small and the deadline is overrun by little.
 CHUNK, CHUNK_FRACTION = 256, 4
 
@@ -23,20 +23,13 @@ class LatticeSearch:
     def __init__(self, problem: PlanningProblem, progress: BoundsProgress | None = None) -> None:
         self.problem = problem
         self._progress = progress
-        optimistic = problem.reward + problem.click * problem.type_values
-        self._model = (problem.reward, problem.click, problem.fixed_values, optimistic)
+        optimistic = problem.click + problem.click_stay * problem.type_values
+        self._model = (problem.click, problem.click_stay, problem.fixed_values, optimistic)
         n, n_types, k = 1024, problem.instance.n_types, len(problem.categories)
         self.counters = np.zeros(kernels.N_COUNTERS, np.int64)
-        self.nodes = kernels.LatticeNodes(
-            weights=np.zeros((n, n_types)),
-            clicks=np.zeros(n),
-            parent=np.full(n, -1, np.int32),
-            category=np.full(n, -1, np.int32),
-            depth=np.zeros(n, np.int32),
-            key=np.zeros(n, np.uint64),
-            child_upper=np.empty((n, k)),
-        )
-        self.nodes.weights[0] = problem.prior
+        self.nodes = nodes = allocate(kernels.LatticeNodes, {"N": n, "M": n_types, "K": k})
+        nodes.weights[0], nodes.clicks[0], nodes.key[0], nodes.depth[0] = problem.prior, 0.0, 0, 0
+        nodes.parent[0] = nodes.category[0] = -1
         self._queue = kernels.Queue(np.empty(n), np.empty(n, np.int32), key_table(n), key_multipliers(k))
         insert_keys(self._queue.table, self.nodes.key, 1)
         self.lower = -np.inf
@@ -47,20 +40,26 @@ class LatticeSearch:
         return int(self.counters[NODES])
 
     @property
-    def slack(self) -> float:
-        """Bound on the relative rounding error of the upper bound: sums of products of as many factors as steps."""
+    def rounding_bound(self) -> float:
+        """Bound on the relative rounding error of the upper bound, for d = depth and M types.
+
+        A weight is a product of d probabilities of at most 3 roundings each: 4 d. The errors of the d M additions of
+        expected clicks are taken as independent, so that they add up to at most 8 √(d M) ≤ 4 d + 4 M (the
+        probabilistic bound of Higham and Mary, 2019, with λ = 8). Type values, quotients and the last product take
+        fewer than 64.
+        """
         return ROUNDING * (64 + 4 * self.problem.instance.n_types + 8 * int(self.counters[DEPTH]))
 
     @property
     def upper(self) -> float:
         """Upper bound of every sequence of categories."""
         top = float(self._queue.upper[0]) if self.counters[OPEN] else self.lower
-        return max(top, self.lower) * (1 + self.slack)
+        return max(top, self.lower) * (1 + self.rounding_bound)
 
     def run(self, gap: float, deadline: Deadline, max_nodes: int | None = None) -> None:
         """Search until the gap is reached, or until the time, the nodes, the memory or the digits are used up."""
         while True:
-            wanted = max(gap - 4 * self.slack * max(self.lower, 0.0), 0.0)
+            wanted = max(gap - 4 * self.rounding_bound * max(self.lower, 0.0), 0.0)
             chunk = CHUNK + self.n_nodes // CHUNK_FRACTION
             limit = chunk if max_nodes is None else min(chunk, max_nodes)
             state = (self.nodes, self._queue, self.counters, self.lower)
@@ -75,8 +74,8 @@ class LatticeSearch:
                 if nbytes(self.nodes, self._queue) > MAX_BYTES / 2:
                     return
                 n = 2 * len(self.nodes.clicks)
-                self.nodes = grown(self.nodes, n)
-                self._queue = grown(self._queue, n, only={"upper", "node"})._replace(table=key_table(n))
+                self.nodes = grown(self.nodes, N=n)
+                self._queue = grown(self._queue, N=n)._replace(table=key_table(n))
                 insert_keys(self._queue.table, self.nodes.key, self.n_nodes)
                 self.counters[FULL] = 0
 
@@ -95,21 +94,15 @@ class LatticeSearch:
             array[: self.n_nodes].copy()
             for array in (self.nodes.parent, self.nodes.category, self.nodes.depth, self.nodes.clicks)
         )
-        return LatticeCertificate(self.problem, parent, category, depth, clicks, self.slack)
+        return LatticeCertificate(self.problem, parent, category, depth, clicks, self.rounding_bound)
 
 
-def solve_lattice(
-    problem: PlanningProblem,
-    gap: float,
-    deadline: Deadline,
-    progress: BoundsProgress | None = None,
-    max_nodes: int | None = None,
-) -> Solution:
-    """Plan by `LatticeSearch`."""
-    lattice = LatticeSearch(problem, progress)
-    lattice.run(gap, deadline, max_nodes)
+def solve_lattice(problem: PlanningProblem, limits: Limits) -> Solution:
+    """Plan by `LatticeSearch`: the best walk found, evaluated in closed form, is the policy and the lower bound."""
+    lattice = LatticeSearch(problem, limits.progress)
+    lattice.run(limits.gap, limits.deadline, limits.max_nodes)
     policy = lattice.policy()
     value = evaluate(problem.instance, policy)
     upper = max(lattice.upper, value.upper)
-    reason = f"Lattice nodes: {lattice.n_nodes:,}."
+    reason = f"A* search created {lattice.n_nodes:,} lattice nodes."
     return Solution(policy, policy, value.lower, upper, reason, lattice.certificate())

@@ -1,7 +1,11 @@
-"""Arrays that grow, in named tuples."""
+"""Allocation and growth of the arrays of kernels, which are the fields of named tuples.
 
-from collections.abc import Collection
-from typing import NamedTuple, TypeVar
+A field is annotated with its data type and a letter for each axis: `Annotated[np.ndarray, np.float64, "NM"]`.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +14,30 @@ MAX_BYTES = 1_500_000_000  # of the arrays of a planner; they double, so they gr
 T = TypeVar("T", bound=NamedTuple)
 
 
-def grown(group: T, n: int, skip: Collection[str] = (), only: Collection[str] | None = None) -> T:
-    """`group` with fields of length n; fields called `columns` grow along their second axis."""
-    fields = {}
-    for name, array in group._asdict().items():
-        if name in skip or (only is not None and name not in only):
-            continue
-        axis = 1 if name == "columns" else 0
-        shape = list(array.shape)
-        shape[axis] = n
-        fields[name] = np.zeros(shape, array.dtype)
-        fields[name][(slice(None),) * axis + (slice(array.shape[axis]),)] = array
-    return group._replace(**fields)
+@cache
+def layout(kind: Any) -> dict[str, tuple[Any, str]]:
+    """Data type and axes of each field."""
+    return {name: annotation.__metadata__ for name, annotation in kind.__annotations__.items()}
+
+
+def allocate(kind: Callable[..., T], lengths: dict[str, int], **given: npt.NDArray[Any]) -> T:
+    """Named tuple of the arrays that are `given` and of uninitialised ones, whose axes have these lengths."""
+    for name, (dtype, axes) in layout(kind).items():
+        if name not in given:
+            given[name] = np.empty([lengths[axis] for axis in axes], dtype)
+    return kind(**given)
+
+
+def grown(group: T, **lengths: int) -> T:
+    """`group` with longer axes: new entries are 0."""
+    arrays = {}
+    for name, (dtype, axes) in layout(type(group)).items():
+        array = getattr(group, name)
+        shape = tuple(lengths.get(axis, n) for axis, n in zip(axes, array.shape, strict=True))
+        if shape != array.shape:
+            arrays[name] = np.zeros(shape, dtype)
+            arrays[name][tuple(slice(n) for n in array.shape)] = array
+    return group._replace(**arrays)
 
 
 def nbytes(*groups: NamedTuple) -> int:

@@ -15,10 +15,10 @@ from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
 from departing.model.validation import check_instance, check_positive
-from departing.planning.certificate import Certificate, Solution, Verification
+from departing.planning.certificate import Certificate, Verification
 from departing.planning.closed_form import solve_closed_form
 from departing.planning.controller import Controller
-from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
+from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
@@ -93,9 +93,10 @@ class Plan(Bounds):
         --------
         >>> from departing.model.examples import blog
         >>> print(plan(blog()).summary())
-        Policy: sports × 6, then economics Expected clicks per user: 0.65029058 (optimal within 6e-15) Method:
-        closed-form. The click probabilities have a dominant column with N* = 5.801; 6 candidate policies were
-        compared. Loss compared with the optimal policy:
+        Policy: sports × 6, then economics
+        Expected clicks per user: 0.65029058 (optimal within 6e-15)
+        Method: closed-form. The click probabilities have a dominant column with N* = 5.801; 6 candidate ...
+        Loss compared with the optimal policy:
           greedy: 1.7e-05
           always sports: 1.7e-05
         """
@@ -212,59 +213,41 @@ def plan(
     problem = PlanningProblem(instance, allowed)
     method = _choose_method(problem, method)
     _compile(method)
-    deadline = Deadline(seconds)
-    solution = solve(method, problem, gap, deadline, progress)
-    return _finish(problem, method, solution, deadline)
+    return _run(problem, method, Limits(gap, Deadline(seconds), progress=progress))
 
 
 def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
     """Plan as `plan` does, with a limit on nodes in the place of the time limit: the same result on every machine."""
     method = _choose_method(problem, "auto")
     _compile(method)
-    deadline = Deadline(float("inf"))
-    return _finish(problem, method, solve(method, problem, gap, deadline, None, max_nodes), deadline)
+    return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes))
 
 
-def _finish(problem: PlanningProblem, method: str, solution: Solution, deadline: Deadline) -> Plan:
-    policy = resolve_policy(solution.policy, problem.instance.categories)
-    return Plan(
-        solution.lower,
-        solution.upper,
-        policy,
-        method,
-        solution.reason,
-        deadline.elapsed,
-        problem.instance,
-        problem.allowed,
-        solution.certificate,
-        solution.controller,
-    )
+def _run(problem: PlanningProblem, method: str, limits: Limits) -> Plan:
+    """Run a compiled method and complete its solution to a plan."""
+    policy, controller, lower, upper, reason, certificate = _solve(method, problem, limits)
+    policy = resolve_policy(policy, problem.instance.categories)
+    run = (policy, method, reason, limits.deadline.elapsed)
+    return Plan(lower, upper, *run, problem.instance, problem.allowed, certificate, controller)
 
 
-def solve(
-    method: str,
-    problem: PlanningProblem,
-    gap: float,
-    deadline: Deadline,
-    progress: BoundsProgress | None = None,
-    max_nodes: int | None = None,
-) -> Solution:
+def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
     """Solve a problem by a method; the compiled ones are imported only when they are used."""
     if method == "closed-form":
         return solve_closed_form(problem)
     if method == "lattice":
         from departing.planning.lattice import solve_lattice
 
-        return solve_lattice(problem, gap, deadline, progress, max_nodes)
+        return solve_lattice(problem, limits)
     from departing.planning.search import solve_search
 
-    return solve_search(problem, gap, deadline, progress, max_nodes)
+    return solve_search(problem, limits)
 
 
 def _choose_method(problem: PlanningProblem, method: str) -> str:
     """`method` if it applies; for 'auto' the first that does."""
     if method not in METHODS:
-        raise InputError(f"method is {method!r}; allowed are {', '.join(METHODS)}.", "method")
+        raise InputError(f"method is {method!r}; expected one of {', '.join(METHODS)}.", "method")
     instance, required = problem.instance, {}
     unrestricted = len(problem.allowed) == instance.n_categories
     if problem.uniformly_best is None and not (unrestricted and instance.structure):
@@ -302,7 +285,7 @@ def _compile(method: str) -> None:
 
         log_compilation(search_rounds, "the planner", 30)
         Search(problem, deadline).run_trials(deadline)
-    solve(method, problem, 1e-3, deadline)
+    _solve(method, problem, Limits(1e-3, deadline))
 
 
 @contextmanager

@@ -1,15 +1,21 @@
-"""Planning problem: the quantities of an instance that all planning methods share, and the time limit."""
+"""What all planning methods share: the quantities of an instance, the time limit, and the form of a result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.policy.protocol import Allowed, allowed_mask
+from departing.planning.controller import Controller
+from departing.policy.protocol import Allowed, Policy, allowed_mask
+from departing.policy.schedule import Schedule
+
+if TYPE_CHECKING:
+    from departing.planning.certificate import Certificate
 
 BoundsProgress = Callable[[float, float], None]
 """Called from time to time with the lower and the upper bound."""
@@ -28,9 +34,9 @@ class PlanningProblem:
         Allowed categories that no other allowed one dominates, in the order of the instance.
     prior : array [M]
         Prior that sums to 1.
-    reward : array [k, M]
+    click : array [k, M]
         Click probabilities of `categories`.
-    click, stay, depart : array [k, M]
+    click_stay, stay, depart : array [k, M]
         Probabilities of a click after which the user stays, of a no-click after which the user stays, of departure.
     fixed_values : array [k, M]
         Values of the fixed policies by type.
@@ -45,10 +51,9 @@ class PlanningProblem:
         outcomes, depart = instance.outcome_probabilities, instance.departure_probabilities
         tables = (instance.click, outcomes[:, CLICK], outcomes[:, STAY], depart, instance.fixed_values)
         self.instance, self.allowed = instance, tuple(int(a) for a in every)
-        # The departure probability distinguishes categories whose other probabilities round to 1.
-        self.categories = every[_undominated(np.stack([*tables[:3], -depart], axis=1)[every])]
+        self.categories = every[_undominated(dominance_table(instance)[every])]
         rows = (np.ascontiguousarray(table[self.categories]) for table in tables)
-        self.reward, self.click, self.stay, self.depart, self.fixed_values = rows
+        self.click, self.click_stay, self.stay, self.depart, self.fixed_values = rows
         self.type_values: Floats = np.asarray(instance.fixed_values[every].max(axis=0))
         self.prior = instance.normalised_prior
 
@@ -70,7 +75,10 @@ class PlanningProblem:
 
     @cached_property
     def known_type_bound(self) -> float:
-        """Upper bound of every policy: the value if types were known, rounding included."""
+        """Upper bound of every policy: the value if types were known, rounding included.
+
+        Roundings: at most 4 in the value of a type, 24 in the prior (pairwise sum, quotient) and M in the product.
+        """
         return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + self.instance.n_types))
 
     @cached_property
@@ -79,7 +87,13 @@ class PlanningProblem:
         return np.asarray(1 / self.instance.departure_probabilities[np.array(self.allowed)].min(axis=0))
 
     def rounding(self, depth: int) -> float:
-        """Bound on the rounding error of one backup, for one user and graphs of this depth."""
+        """Bound on the rounding error of one backup, for one user and graphs of this depth.
+
+        Roundings of a cover: the belief (M), what the points leave uncovered (2 M), its value (2 M) and the value of
+        the points (2 M). Weights of a node and of its child: for each step a product, and at most 3 in the
+        probability (8 depth). The backup itself, type values and quotients: fewer than 64. The bound is at least
+        twice the sum.
+        """
         most = float(self.type_values[self.prior > 0].max())
         return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + most)
 
@@ -87,6 +101,17 @@ class PlanningProblem:
         """Bound on the rounding error of a bound at the root: `rounding` at every step of a user."""
         with np.errstate(over="ignore"):
             return float(self.rounding(depth) * (self.prior @ self.max_mean_steps))
+
+
+def dominance_table(instance: Instance) -> Floats:
+    """Table `[K, 4, M]` by which a category dominates another: none of its entries is smaller.
+
+    The departure probability distinguishes categories whose other probabilities round to 1.
+    """
+    outcomes = instance.outcome_probabilities
+    return np.stack(
+        [instance.click, outcomes[:, CLICK], outcomes[:, STAY], -instance.departure_probabilities], axis=1
+    )
 
 
 def _undominated(rows: Floats) -> list[int]:
@@ -100,14 +125,11 @@ def _undominated(rows: Floats) -> list[int]:
     return kept
 
 
-@dataclass
 class Deadline:
     """Time limit that starts when the object is created."""
 
-    seconds: float
-
-    def __post_init__(self) -> None:
-        self._started = perf_counter()
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._started = seconds, perf_counter()
 
     @property
     def elapsed(self) -> float:
@@ -118,3 +140,24 @@ class Deadline:
     def expired(self) -> bool:
         """True when the time is up."""
         return self.elapsed >= self.seconds
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Conditions that end a planning method, whichever is met first; `progress` is called with the bounds so far."""
+
+    gap: float
+    deadline: Deadline
+    max_nodes: int | None = None
+    progress: BoundsProgress | None = None
+
+
+class Solution(NamedTuple):
+    """Result of a planning method. `lower` is the value of `controller`, which `policy` attains or exceeds."""
+
+    policy: Policy
+    controller: Schedule | Controller
+    lower: float
+    upper: float
+    reason: str
+    certificate: "Certificate"

@@ -67,7 +67,7 @@ class Sensitivity:
     def of(self, field: str) -> tuple[Perturbation, ...]:
         """Return the perturbations of one field: 'click', 'depart' or 'prior'."""
         if field not in FIELDS:
-            raise InputError(f"field is {field!r}; allowed are {', '.join(FIELDS)}.")
+            raise InputError(f"field is {field!r}; expected one of {', '.join(FIELDS)}.")
         return tuple(each for each in self.perturbations if each.field == field)
 
 

@@ -1,6 +1,6 @@
 """Alpha vectors: the value of a conditional plan by type, and the best of them at given weights."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -15,15 +15,15 @@ BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 class AlphaVectors(NamedTuple):
     """Alpha vectors of conditional plans: expected clicks by type, first category and continuation."""
 
-    value: np.ndarray  # [A, M]
-    category: np.ndarray  # [A]
-    successor: np.ndarray  # [A, 2] vectors after a click and after a stay
-    form: np.ndarray  # [A] kind of continuation
-    replaced_by: np.ndarray  # [A] vector that took over its column, or -1
-    node: np.ndarray  # [A] node of its backup, or -1
-    columns: np.ndarray  # [M, A] values of the active vectors, which scans read
-    column_vector: np.ndarray  # [A] vector of each column
-    zeros: np.ndarray  # [A]
+    value: Annotated[np.ndarray, np.float64, "AM"]
+    category: Annotated[np.ndarray, np.int32, "A"]
+    successor: Annotated[np.ndarray, np.int32, "A2"]  # vectors after a click and after a stay
+    form: Annotated[np.ndarray, np.int8, "A"]  # kind of continuation
+    replaced_by: Annotated[np.ndarray, np.int32, "A"]  # vector that took over its column, or -1
+    node: Annotated[np.ndarray, np.int32, "A"]  # node of its backup, or -1
+    columns: Annotated[np.ndarray, np.float64, "MA"]  # values of the active vectors, which scans read
+    column_vector: Annotated[np.ndarray, np.int32, "A"]  # vector of each column
+    zeros: Annotated[np.ndarray, np.float64, "A"]
 
 
 @inner
@@ -82,32 +82,32 @@ def activate_vector(vectors, counters, vector, column):
 
 
 @inner
-def backup_vector(model, vectors, counters, row, weights, a, one, two, least):
-    """New vector from a Bellman backup of category a, with `one` after a click and `two` after a stay.
+def backup_vector(model, vectors, counters, row, weights, a, after_click, after_stay, min_value):
+    """New vector from a Bellman backup of category a, with the vectors `after_click` and `after_stay` as successors.
 
     Repeating category a after one of the outcomes is tried as well; the best at `weights` is kept. Returns -1 if its
-    value is at most `least`, or the arrays are full.
+    value is at most `min_value`, or the arrays are full.
     """
     form = -1
     for f in range(3):
         value = 0.0
         for x in range(len(weights)):
-            value += weights[x] * backed_up_value(model, vectors, a, one, two, f, x)
-        if value > least:
-            form, least = f, value
+            value += weights[x] * backed_up_value(model, vectors, a, after_click, after_stay, f, x)
+        if value > min_value:
+            form, min_value = f, value
     if form < 0:
         return -1
     for x in range(len(weights)):
-        row[x] = backed_up_value(model, vectors, a, one, two, form, x)
-    return add_vector(vectors, counters, row, a, one, two, form)
+        row[x] = backed_up_value(model, vectors, a, after_click, after_stay, form, x)
+    return add_vector(vectors, counters, row, a, after_click, after_stay, form)
 
 
 @inner
-def backed_up_value(model, vectors, a, one, two, form, x):
-    """The value for type x of category a followed by the vectors `one` after a click and `two` after a stay."""
-    r, c, s = model.reward[a, x], model.click[a, x], model.stay[a, x]
+def backed_up_value(model, vectors, a, after_click, after_stay, form, x):
+    """The value for type x of category a followed by the vectors `after_click` and `after_stay`, or a again."""
+    click, click_stay, stay = model.click[a, x], model.click_stay[a, x], model.stay[a, x]
     if form == BOTH:
-        return r + c * vectors.value[one, x] + s * vectors.value[two, x]
+        return click + click_stay * vectors.value[after_click, x] + stay * vectors.value[after_stay, x]
     if form == REPEAT_AFTER_CLICK:
-        return (r + s * vectors.value[two, x]) / (model.depart[a, x] + s)
-    return (r + c * vectors.value[one, x]) / (model.depart[a, x] + c)
+        return (click + stay * vectors.value[after_stay, x]) / (model.depart[a, x] + stay)
+    return (click + click_stay * vectors.value[after_click, x]) / (model.depart[a, x] + click_stay)

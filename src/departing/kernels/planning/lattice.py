@@ -5,7 +5,7 @@ and the expected clicks on the way. Sequences with equal counts meet in one node
 in the order of their upper bounds, which assume that the type becomes known after the next step.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -21,22 +21,22 @@ N_COUNTERS = 6
 class LatticeNodes(NamedTuple):
     """Nodes of the lattice, each with the step from its parent."""
 
-    weights: np.ndarray  # [N, M]
-    clicks: np.ndarray  # [N] expected clicks before the node
-    parent: np.ndarray  # [N]
-    category: np.ndarray  # [N]
-    depth: np.ndarray  # [N]
-    key: np.ndarray  # [N]
-    child_upper: np.ndarray  # [N, K] upper bounds of the children; -inf where created
+    weights: Annotated[np.ndarray, np.float64, "NM"]
+    clicks: Annotated[np.ndarray, np.float64, "N"]  # expected clicks before the node
+    parent: Annotated[np.ndarray, np.int32, "N"]
+    category: Annotated[np.ndarray, np.int32, "N"]
+    depth: Annotated[np.ndarray, np.int32, "N"]
+    key: Annotated[np.ndarray, np.uint64, "N"]
+    child_upper: Annotated[np.ndarray, np.float64, "NK"]  # upper bounds of the children; -inf where created
 
 
 class Queue(NamedTuple):
     """Heap of nodes by the upper bound of their best child, and the hash table of nodes."""
 
-    upper: np.ndarray
-    node: np.ndarray
-    table: np.ndarray
-    step_key: np.ndarray  # [K]
+    upper: Annotated[np.ndarray, np.float64, "N"]
+    node: Annotated[np.ndarray, np.int32, "N"]
+    table: Annotated[np.ndarray, np.int32, "T"]
+    step_key: Annotated[np.ndarray, np.uint64, "K"]
 
 
 @inner
@@ -62,13 +62,13 @@ def _add_node(nodes, queue, counters, fixed, optimistic, lower):
 
 
 @search_kernel
-def expand_lattice(reward, click, fixed, optimistic, nodes, queue, counters, lower, gap, max_nodes):
+def expand_lattice(click, click_stay, fixed, optimistic, nodes, queue, counters, lower, gap, max_nodes):
     """Create up to `max_nodes` nodes, or until the upper bound is within `gap` of the lower bound.
 
     `optimistic[K, M]` is the value of one step of a category followed by the best category of the known type. Returns
     the lower bound; the upper bound is on top of the queue.
     """
-    n_categories, n_types = reward.shape
+    n_categories, n_types = click.shape
     if counters[NODES] == 0:
         lower = _add_node(nodes, queue, counters, fixed, optimistic, lower)
     for _ in range(max_nodes):
@@ -92,8 +92,8 @@ def expand_lattice(reward, click, fixed, optimistic, nodes, queue, counters, low
         n = counters[NODES]
         clicks = nodes.clicks[parent]
         for x in range(n_types):
-            clicks += nodes.weights[parent, x] * reward[best, x]
-            nodes.weights[n, x] = nodes.weights[parent, x] * click[best, x]
+            clicks += nodes.weights[parent, x] * click[best, x]
+            nodes.weights[n, x] = nodes.weights[parent, x] * click_stay[best, x]
         key = nodes.key[parent] + queue.step_key[best]
         slot = find_slot(queue.table, nodes.key, key, key)
         if queue.table[slot] >= 0:

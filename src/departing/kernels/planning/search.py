@@ -9,25 +9,14 @@ The constants of this file trade work per round against the number of rounds. Th
 never the validity of a bound; `benchmarks/planning.py` measures the effect.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from departing.kernels.compiling import inlined, inner, search_kernel
 from departing.kernels.hash_table import find_slot
+from departing.kernels.planning import counters as at
 from departing.kernels.planning.alpha_vectors import activate_vector, backup_vector, best_vector, vector_value
-from departing.kernels.planning.counters import (
-    DEPTH,
-    EXPANDED,
-    FULL,
-    NODES,
-    POINT_COLUMNS,
-    POINTS,
-    POOL_STAMP,
-    STAMP,
-    SWEPT,
-    VECTOR_COLUMNS,
-)
 from departing.kernels.planning.heap import heap_pop, heap_push
 from departing.kernels.planning.upper_bound import MAX_PRICING_PASSES, cover
 
@@ -55,70 +44,72 @@ MIN_SWEEP_GAIN = 0.02
 
 
 class SearchModel(NamedTuple):
-    """Probabilities of an instance, each `[K, M]`: of a click, and of the outcomes click, stay and departure."""
+    """Probabilities of an instance, each `[K, M]`."""
 
-    reward: np.ndarray
-    click: np.ndarray
-    stay: np.ndarray
-    depart: np.ndarray
+    click: np.ndarray  # of a click
+    click_stay: np.ndarray  # of a click after which the user stays
+    stay: np.ndarray  # of a no-click after which the user stays
+    depart: np.ndarray  # of a departure, after a click or a no-click
 
 
 class Nodes(NamedTuple):
     """Nodes of the count graph, N of them, and the E expanded ones. Bounds are for the mass of the node."""
 
-    weights: np.ndarray  # [N, M]
-    mass: np.ndarray  # [N] sum of the weights
-    upper: np.ndarray  # [N]
-    lower: np.ndarray  # [N]
-    depth: np.ndarray  # [N]
-    key: np.ndarray  # [N]
-    expanded: np.ndarray  # [N] row among the expanded nodes, or -1
-    vector: np.ndarray  # [N] best alpha vector
-    vector_column: np.ndarray  # [N] column of the vector backed up at this node, or -1
-    n_cover: np.ndarray  # [N] number of points in the cover
-    cover: np.ndarray  # [N, M] points of the cover
-    multiplier: np.ndarray  # [N, M] multipliers of these points
-    slack: np.ndarray  # [N] value of what the cover leaves out, per unit of mass
-    paths: np.ndarray  # [N] number of optimistic paths from the root in this round
-    child: np.ndarray  # [E, K, 2] nodes after a click and after a stay, or -1
-    reward: np.ndarray  # [E, K] expected clicks at this step
-    q_upper: np.ndarray  # [E, K] upper bound for each first category
-    backed_up: np.ndarray  # [E, K] stamp of the last backup
-    point: np.ndarray  # [E] belief point of the node
+    weights: Annotated[np.ndarray, np.float64, "NM"]
+    mass: Annotated[np.ndarray, np.float64, "N"]  # sum of the weights
+    upper: Annotated[np.ndarray, np.float64, "N"]
+    lower: Annotated[np.ndarray, np.float64, "N"]
+    depth: Annotated[np.ndarray, np.int32, "N"]
+    key: Annotated[np.ndarray, np.uint64, "N"]
+    expanded: Annotated[np.ndarray, np.int32, "N"]  # row among the expanded nodes, or -1
+    vector: Annotated[np.ndarray, np.int32, "N"]  # best alpha vector
+    vector_column: Annotated[np.ndarray, np.int32, "N"]  # column of the vector backed up at this node, or -1
+    n_cover: Annotated[np.ndarray, np.int32, "N"]  # number of points in the cover
+    cover: Annotated[np.ndarray, np.int32, "NM"]  # points of the cover
+    multiplier: Annotated[np.ndarray, np.float64, "NM"]  # multipliers of these points
+    uncovered_value: Annotated[
+        np.ndarray, np.float64, "N"
+    ]  # value of what the cover leaves uncovered, per unit of mass
+    paths: Annotated[np.ndarray, np.float64, "N"]  # number of optimistic paths from the root in this round
+    child: Annotated[np.ndarray, np.int32, "EK2"]  # nodes after a click and after a stay, or -1
+    reward: Annotated[np.ndarray, np.float64, "EK"]  # expected clicks at this step
+    q_upper: Annotated[np.ndarray, np.float64, "EK"]  # upper bound for each first category
+    backed_up: Annotated[np.ndarray, np.int64, "EK"]  # stamp of the last backup
+    point: Annotated[np.ndarray, np.int32, "E"]  # belief point of the node
 
 
 class SearchWorkspace(NamedTuple):
     """Hash table of the nodes, and arrays for the work of a round."""
 
-    table: np.ndarray  # node indices, or -1; a power of two of them
-    step_key: np.ndarray  # [K, 2] summand of the key for one more outcome
-    reached: np.ndarray  # [N]
-    starts: np.ndarray  # [N + 2]
-    heap_key: np.ndarray  # [N]
-    heap_node: np.ndarray  # [N]
-    weights: np.ndarray  # [M]
-    belief: np.ndarray  # [M]
+    table: Annotated[np.ndarray, np.int32, "T"]  # node indices, or -1; a power of two of them
+    step_key: Annotated[np.ndarray, np.uint64, "K2"]  # summand of the key for one more outcome
+    reached: Annotated[np.ndarray, np.int32, "N"]
+    starts: Annotated[np.ndarray, np.int64, "S"]
+    heap_key: Annotated[np.ndarray, np.float64, "N"]
+    heap_node: Annotated[np.ndarray, np.int32, "N"]
+    weights: Annotated[np.ndarray, np.float64, "M"]
+    belief: Annotated[np.ndarray, np.float64, "M"]
 
 
 @inner
 def _add_point(points, counters, belief, value, node):
     """Index of a new belief point, not active yet and without bounds by category."""
-    p = counters[POINTS]
+    p = counters[at.POINTS]
     for x in range(len(belief)):
         points.belief[p, x] = belief[x]
     points.value[p], points.node[p], points.column[p] = value, node, -1
-    counters[POINTS] = p + 1
+    counters[at.POINTS] = p + 1
     return p
 
 
 @inner
 def _activate_point(points, counters, p):
     """Let scans read point p."""
-    column = counters[POINT_COLUMNS]
+    column = counters[at.POINT_COLUMNS]
     for x in range(len(points.columns)):
         points.columns[x, column] = points.belief[p, x]
     points.column_value[column], points.column_point[column], points.column[p] = points.value[p], p, column
-    counters[POINT_COLUMNS] = column + 1
+    counters[at.POINT_COLUMNS] = column + 1
 
 
 @inner
@@ -137,8 +128,8 @@ def _add_cover_to_pool(nodes, n, n_types, lp, stamp, n_pool):
 def _candidate_pool(nodes, points, counters, lp, n, a, o):
     """Pool of points likely to cover a child of node n: covers of n, of its children and of similar children."""
     n_types, n_categories = points.belief.shape[1], nodes.child.shape[1]
-    counters[POOL_STAMP] += 1
-    stamp = counters[POOL_STAMP]
+    counters[at.POOL_STAMP] += 1
+    stamp = counters[at.POOL_STAMP]
     n_pool = _add_cover_to_pool(nodes, n, n_types, lp, stamp, 0)
     for j in range(nodes.n_cover[n]):
         other = points.node[nodes.cover[n, j]]
@@ -154,8 +145,9 @@ def _candidate_pool(nodes, points, counters, lp, n, a, o):
 
 
 @inner
-def _store_cover(nodes, n, lp, count, slack):
-    nodes.n_cover[n], nodes.slack[n] = count, slack
+def _store_cover(nodes, n, lp, count, uncovered):
+    """Store the `count` chosen points and the value of what they leave uncovered as the cover of node n."""
+    nodes.n_cover[n], nodes.uncovered_value[n] = count, uncovered
     for j in range(count):
         nodes.cover[n, j], nodes.multiplier[n, j] = lp.chosen[j], lp.multiplier[j]
 
@@ -163,43 +155,45 @@ def _store_cover(nodes, n, lp, count, slack):
 @inner
 def _cover_value(nodes, points, n):
     """The upper bound of node n from its stored cover and the present bounds of the points."""
-    total = nodes.slack[n]
+    total = nodes.uncovered_value[n]
     for j in range(nodes.n_cover[n]):
         total += nodes.multiplier[n, j] * points.value[nodes.cover[n, j]]
     return total * nodes.mass[n]
 
 
-@inner
+@inlined
 def _find_child(model, nodes, points, vectors, space, lp, counters, parent, a, o, tolerance):
     """Index of the child after outcome o of category a, created with its bounds if new; -1 if the arrays are full."""
     key = nodes.key[parent] + space.step_key[a, o]
     slot = find_slot(space.table, nodes.key, key, key)
     if space.table[slot] >= 0:
         return space.table[slot]
-    n = counters[NODES]
+    n = counters[at.NODES]
     if n == len(nodes.mass):
-        counters[FULL] = 1
+        counters[at.FULL] = 1
         return -1
     space.table[slot] = n
-    counters[NODES] = n + 1
+    counters[at.NODES] = n + 1
     depth = nodes.depth[parent] + 1
-    counters[DEPTH] = max(counters[DEPTH], depth)
+    counters[at.DEPTH] = max(counters[at.DEPTH], depth)
     n_types, mass = nodes.weights.shape[1], 0.0
     for x in range(n_types):
-        nodes.weights[n, x] = nodes.weights[parent, x] * (model.stay[a, x] if o else model.click[a, x])
+        nodes.weights[n, x] = nodes.weights[parent, x] * (model.stay[a, x] if o else model.click_stay[a, x])
         mass += nodes.weights[n, x]
     nodes.mass[n], nodes.key[n], nodes.depth[n], nodes.expanded[n], nodes.vector_column[n] = mass, key, depth, -1, -1
-    nodes.n_cover[n], nodes.vector[n], nodes.upper[n], nodes.lower[n], nodes.slack[n] = 0, 0, 0.0, 0.0, 0.0
+    nodes.n_cover[n], nodes.vector[n], nodes.upper[n], nodes.lower[n], nodes.uncovered_value[n] = 0, 0, 0.0, 0.0, 0.0
     if mass > 0:
         nodes.vector[n], nodes.lower[n] = best_vector(
-            nodes.weights[n], vectors, counters[VECTOR_COLUMNS], nodes.vector[parent], lp
+            nodes.weights[n], vectors, counters[at.VECTOR_COLUMNS], nodes.vector[parent], lp
         )
         n_pool = _candidate_pool(nodes, points, counters, lp, parent, a, o)
         for x in range(n_types):
             space.belief[x] = nodes.weights[n, x] / mass
         passes = NEW_NODE_PASSES if tolerance < COARSE_TOLERANCE else 1
-        value, slack, count = cover(space.belief, points, counters[POINT_COLUMNS], lp, n_pool, tolerance, passes)
-        _store_cover(nodes, n, lp, count, slack)
+        value, uncovered, count = cover(
+            space.belief, points, counters[at.POINT_COLUMNS], lp, n_pool, tolerance, passes
+        )
+        _store_cover(nodes, n, lp, count, uncovered)
         nodes.upper[n] = max(value * mass, nodes.lower[n])
     return n
 
@@ -216,13 +210,14 @@ def _expand_category(model, nodes, points, vectors, space, lp, counters, n, a, t
             nodes.child[e, a, o] = c
     reward = 0.0
     for x in range(nodes.weights.shape[1]):
-        reward += nodes.weights[n, x] * model.reward[a, x]
+        reward += nodes.weights[n, x] * model.click[a, x]
     nodes.reward[e, a] = reward
     return True
 
 
 @inner
 def _best_upper_category(nodes, e):
+    """The category of largest upper bound at expanded node e; of equal ones the first."""
     top = 0
     for a in range(1, nodes.q_upper.shape[1]):
         if nodes.q_upper[e, a] > nodes.q_upper[e, top]:
@@ -234,8 +229,8 @@ def _best_upper_category(nodes, e):
 def _backup(model, nodes, points, vectors, space, lp, counters, n, tolerance, root_gap):
     """Bellman backup of both bounds of an expanded node, and of the upper bound of its point."""
     e = nodes.expanded[n]
-    counters[STAMP] += 1
-    stamp = counters[STAMP]
+    counters[at.STAMP] += 1
+    stamp = counters[at.STAMP]
     while True:
         top = _best_upper_category(nodes, e)
         if nodes.backed_up[e, top] == stamp:
@@ -280,9 +275,11 @@ def _backup_lower(model, nodes, vectors, space, counters, n):
 @inner
 def _make_vector(model, nodes, vectors, space, counters, n, e, a):
     """Back up a vector at node n from category a and its children's vectors, if it improves on the last one."""
-    one, two = nodes.vector[nodes.child[e, a, 0]], nodes.vector[nodes.child[e, a, 1]]
-    least = vector_value(vectors, nodes.vector[n], nodes.weights[n])
-    v = backup_vector(model, vectors, counters, space.weights, nodes.weights[n], a, one, two, least)
+    after_click, after_stay = nodes.vector[nodes.child[e, a, 0]], nodes.vector[nodes.child[e, a, 1]]
+    min_value = vector_value(vectors, nodes.vector[n], nodes.weights[n])
+    v = backup_vector(
+        model, vectors, counters, space.weights, nodes.weights[n], a, after_click, after_stay, min_value
+    )
     if v >= 0:
         vectors.node[v] = n
         nodes.vector[n], nodes.vector_column[n] = v, activate_vector(vectors, counters, v, nodes.vector_column[n])
@@ -293,35 +290,35 @@ def _make_vector(model, nodes, vectors, space, counters, n, e, a):
 def _recompute_bounds(nodes, points, vectors, space, lp, counters, n, tolerance):
     """Recompute the bounds of a leaf from all active vectors and points."""
     mass = nodes.mass[n]
-    vector, value = best_vector(nodes.weights[n], vectors, counters[VECTOR_COLUMNS], nodes.vector[n], lp)
+    vector, value = best_vector(nodes.weights[n], vectors, counters[at.VECTOR_COLUMNS], nodes.vector[n], lp)
     if value > vector_value(vectors, nodes.vector[n], nodes.weights[n]):
         nodes.vector[n], nodes.lower[n] = vector, max(value, nodes.lower[n])
-    counters[POOL_STAMP] += 1
-    n_pool = _add_cover_to_pool(nodes, n, points.belief.shape[1], lp, counters[POOL_STAMP], 0)
+    counters[at.POOL_STAMP] += 1
+    n_pool = _add_cover_to_pool(nodes, n, points.belief.shape[1], lp, counters[at.POOL_STAMP], 0)
     for x in range(len(space.belief)):
         space.belief[x] = nodes.weights[n, x] / mass
-    upper, slack, count = cover(
-        space.belief, points, counters[POINT_COLUMNS], lp, n_pool, tolerance, MAX_PRICING_PASSES
+    upper, uncovered, count = cover(
+        space.belief, points, counters[at.POINT_COLUMNS], lp, n_pool, tolerance, MAX_PRICING_PASSES
     )
     if upper * mass <= _cover_value(nodes, points, n):
-        _store_cover(nodes, n, lp, count, slack)
+        _store_cover(nodes, n, lp, count, uncovered)
     nodes.upper[n] = max(min(nodes.upper[n], upper * mass), nodes.lower[n])
 
 
 @inner
 def _expand_node(nodes, points, space, counters, n):
     """Make leaf n an expanded node, with bounds by category from its cover, and a new belief point."""
-    e = counters[EXPANDED]
-    if e == len(nodes.point) or counters[POINTS] == len(points.value):
-        counters[FULL] = 1
+    e = counters[at.EXPANDED]
+    if e == len(nodes.point) or counters[at.POINTS] == len(points.value):
+        counters[at.FULL] = 1
         return
-    counters[EXPANDED] = e + 1
+    counters[at.EXPANDED] = e + 1
     mass = nodes.mass[n]
     for x in range(len(space.belief)):
         space.belief[x] = nodes.weights[n, x] / mass
     p = _add_point(points, counters, space.belief, nodes.upper[n] / mass, n)
     for a in range(nodes.q_upper.shape[1]):
-        total = nodes.slack[n]
+        total = nodes.uncovered_value[n]
         for j in range(nodes.n_cover[n]):
             total += nodes.multiplier[n, j] * points.q_upper[nodes.cover[n, j], a]
         points.q_upper[p, a] = total
@@ -387,13 +384,13 @@ def _search_round(model, nodes, points, vectors, space, lp, counters, root_gap):
         nodes.paths[n] = 0.0
         if nodes.expanded[n] < 0 and excess > 0:
             heap = heap_push(space.heap_key, space.heap_node, heap, excess, n)
-    n_leaves = min(heap, max(MIN_ROUND, int(ROUND_FRACTION * counters[EXPANDED])))
+    n_leaves = min(heap, max(MIN_ROUND, int(ROUND_FRACTION * counters[at.EXPANDED])))
     for _ in range(n_leaves):
         heap = heap_pop(space.heap_key, space.heap_node, heap)
     for sweep in range(3):  # the leaves, then up to two sweeps towards the root
         upper, lower = nodes.upper[0], nodes.lower[0]
-        if sweep == 1 and counters[EXPANDED] > SWEEP_GROWTH * counters[SWEPT]:
-            counters[SWEPT] = max(counters[EXPANDED], MIN_SWEEP)
+        if sweep == 1 and counters[at.EXPANDED] > SWEEP_GROWTH * counters[at.SWEPT]:
+            counters[at.SWEPT] = max(counters[at.EXPANDED], MIN_SWEEP)
             n_reached = _order_by_depth(nodes, counters, space.starts, space.reached)
         count = n_reached if sweep else n_leaves
         for i in range(count):
@@ -406,30 +403,30 @@ def _search_round(model, nodes, points, vectors, space, lp, counters, root_gap):
 @inner
 def _order_by_depth(nodes, counters, starts, order):
     """All nodes by depth, in `order`; return their number."""
-    for d in range(counters[DEPTH] + 2):
+    for d in range(counters[at.DEPTH] + 2):
         starts[d] = 0
-    for n in range(counters[NODES]):
+    for n in range(counters[at.NODES]):
         starts[nodes.depth[n] + 1] += 1
-    for d in range(1, counters[DEPTH] + 2):
+    for d in range(1, counters[at.DEPTH] + 2):
         starts[d] += starts[d - 1]
-    for n in range(counters[NODES]):
+    for n in range(counters[at.NODES]):
         d = nodes.depth[n]
         order[starts[d]] = n
         starts[d] += 1
-    return counters[NODES]
+    return counters[at.NODES]
 
 
 @search_kernel
 def search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_expanded):
     """Run rounds until the gap is reached, `max_expanded` nodes have been expanded, or an array is full."""
-    until = counters[EXPANDED] + max_expanded
+    until = counters[at.EXPANDED] + max_expanded
     while True:
         root_gap = nodes.upper[0] - nodes.lower[0]
-        if root_gap <= gap or counters[FULL] or counters[EXPANDED] >= until:
+        if root_gap <= gap or counters[at.FULL] or counters[at.EXPANDED] >= until:
             return
-        before = counters[EXPANDED]
+        before = counters[at.EXPANDED]
         _search_round(model, nodes, points, vectors, space, lp, counters, root_gap)
-        if counters[EXPANDED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
+        if counters[at.EXPANDED] == before and nodes.upper[0] - nodes.lower[0] >= root_gap:
             return
 
 

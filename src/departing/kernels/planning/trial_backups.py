@@ -17,13 +17,13 @@ def _sample_step(model, belief, a, u):
     """Update `belief` by an outcome of category a sampled with u in [0, 1); return False if the user departs."""
     click, stay = 0.0, 0.0
     for x in range(len(belief)):
-        click += belief[x] * model.click[a, x]
+        click += belief[x] * model.click_stay[a, x]
         stay += belief[x] * model.stay[a, x]
     if u >= click + stay:
         return False
     for x in range(len(belief)):
         if u < click:
-            belief[x] *= model.click[a, x] / click
+            belief[x] *= model.click_stay[a, x] / click
         else:
             belief[x] *= model.stay[a, x] / stay
     return True
@@ -32,23 +32,25 @@ def _sample_step(model, belief, a, u):
 @inner
 def _point_backup(model, vectors, lp, space, counters, belief, start, min_gain):
     """Back up the best category at `belief`; keep the vector if it improves on `start` by more than `min_gain`."""
-    best, most, one, two = -1, 0.0, -1, -1
-    for a in range(len(model.reward)):
+    best, most, best_after_click, best_after_stay = -1, 0.0, -1, -1
+    for a in range(len(model.click)):
         value = 0.0
         for x in range(len(belief)):
-            value += belief[x] * model.reward[a, x]
-            space.weights[x] = belief[x] * model.click[a, x]
+            value += belief[x] * model.click[a, x]
+            space.weights[x] = belief[x] * model.click_stay[a, x]
             space.belief[x] = belief[x] * model.stay[a, x]
         after_click, later = best_vector(space.weights, vectors, counters[VECTOR_COLUMNS], start, lp)
         value += later
         after_stay, later = best_vector(space.belief, vectors, counters[VECTOR_COLUMNS], start, lp)
         value += later
         if value > most:
-            best, most, one, two = a, value, after_click, after_stay
+            best, most, best_after_click, best_after_stay = a, value, after_click, after_stay
     if best < 0:  # no category has a positive value here
         return
-    least = vector_value(vectors, start, belief) + min_gain
-    v = backup_vector(model, vectors, counters, space.weights, belief, best, one, two, least)
+    min_value = vector_value(vectors, start, belief) + min_gain
+    v = backup_vector(
+        model, vectors, counters, space.weights, belief, best, best_after_click, best_after_stay, min_value
+    )
     if v >= 0:
         activate_vector(vectors, counters, v, -1)
 

@@ -6,7 +6,7 @@ bound, which uses one point beside the corners: docs/theory/model-and-planning.m
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -30,37 +30,37 @@ WELL_CONDITIONED = 1e-13  # relative residual of a cover that needs no refinemen
 class BeliefPoints(NamedTuple):
     """Beliefs with upper bounds, the corners first. Scans read the active points, which have columns."""
 
-    belief: np.ndarray  # [P, M]
-    value: np.ndarray  # [P] upper bound
-    q_upper: np.ndarray  # [P, K] upper bound for each first category
-    node: np.ndarray  # [P] node of the point, or -1
-    column: np.ndarray  # [P] its column, or -1
-    columns: np.ndarray  # [M, P] beliefs of the active points
-    column_value: np.ndarray  # [P]
-    column_point: np.ndarray  # [P] point of each column
+    belief: Annotated[np.ndarray, np.float64, "PM"]
+    value: Annotated[np.ndarray, np.float64, "P"]  # upper bound
+    q_upper: Annotated[np.ndarray, np.float64, "PK"]  # upper bound for each first category
+    node: Annotated[np.ndarray, np.int32, "P"]  # node of the point, or -1
+    column: Annotated[np.ndarray, np.int32, "P"]  # its column, or -1
+    columns: Annotated[np.ndarray, np.float64, "MP"]  # beliefs of the active points
+    column_value: Annotated[np.ndarray, np.float64, "P"]
+    column_point: Annotated[np.ndarray, np.int32, "P"]  # point of each column
 
 
 class LPWorkspace(NamedTuple):
     """Arrays of the revised simplex method, and of scans."""
 
-    inverse: np.ndarray  # [M, M] of the basis
-    price: np.ndarray  # [M] dual variables
-    level: np.ndarray  # [M] values of the basic variables
-    direction: np.ndarray  # [M] entering column in terms of the basis
-    cost: np.ndarray  # [M] of the basic variables
-    basis: np.ndarray  # [M] points
-    support: np.ndarray  # [M] types of the linear programme
-    buffer: np.ndarray  # [P or A]
-    found_column: np.ndarray  # [RANGES]
-    found_cost: np.ndarray  # [RANGES] reduced costs
-    shortlist: np.ndarray  # [SHORTLIST] places in the pool
-    pool: np.ndarray  # [B] points priced first
-    pool_columns: np.ndarray  # [M, B] their beliefs
-    pool_values: np.ndarray  # [B]
-    pool_stamp: np.ndarray  # [P] stamp of the last pool with this point
-    chosen: np.ndarray  # [M] points of the cover
-    multiplier: np.ndarray  # [M] multipliers of the chosen points
-    row: np.ndarray  # [M]
+    inverse: Annotated[np.ndarray, np.float64, "MM"]  # of the basis
+    price: Annotated[np.ndarray, np.float64, "M"]  # dual variables
+    level: Annotated[np.ndarray, np.float64, "M"]  # values of the basic variables
+    direction: Annotated[np.ndarray, np.float64, "M"]  # entering column in terms of the basis
+    cost: Annotated[np.ndarray, np.float64, "M"]  # of the basic variables
+    basis: Annotated[np.ndarray, np.int64, "M"]  # points
+    support: Annotated[np.ndarray, np.int64, "M"]  # types of the linear programme
+    buffer: Annotated[np.ndarray, np.float64, "F"]
+    found_column: Annotated[np.ndarray, np.int64, "R"]
+    found_cost: Annotated[np.ndarray, np.float64, "R"]  # reduced costs
+    shortlist: Annotated[np.ndarray, np.int64, "L"]  # places in the pool
+    pool: Annotated[np.ndarray, np.int64, "B"]  # points priced first
+    pool_columns: Annotated[np.ndarray, np.float64, "MB"]  # their beliefs
+    pool_values: Annotated[np.ndarray, np.float64, "B"]
+    pool_stamp: Annotated[np.ndarray, np.int64, "P"]  # stamp of the last pool with this point
+    chosen: Annotated[np.ndarray, np.int64, "M"]  # points of the cover
+    multiplier: Annotated[np.ndarray, np.float64, "M"]  # multipliers of the chosen points
+    row: Annotated[np.ndarray, np.float64, "M"]
 
 
 # The functions below are called millions of times. They get the arrays they need rather than a whole workspace,
@@ -230,8 +230,8 @@ def _copy_pool(points, lp, start, stop):
 def cover(belief, points, n_columns, lp, n_pool, tolerance, passes):
     """Cover of `belief` of small value, by the revised simplex method from the corners.
 
-    Returns the upper bound, its slack (the value of what the chosen points leave uncovered, at the corners), and the
-    number of points chosen; they are in `lp.chosen`, with `lp.multiplier`.
+    Returns the upper bound, the part of it for what the chosen points leave uncovered (at the values of the corners),
+    and the number of points chosen; they are in `lp.chosen`, with `lp.multiplier`.
     """
     n_types = len(belief)
     n_support, negligible = 0, NEGLIGIBLE * tolerance / n_types
@@ -293,21 +293,21 @@ def _extract_cover(belief, points, lp, n_support):
             for k in range(n_support):
                 correction += lp.inverse[i, k] * rest[lp.support[k]]
             lp.level[i] = max(lp.level[i] + correction, 0.0)
-    slack = 0.0
+    uncovered = 0.0
     for x in range(len(belief)):
         if rest[x] > 0:
-            slack += rest[x] * points.value[x]
-    return value + slack, slack, count
+            uncovered += rest[x] * points.value[x]
+    return value + uncovered, uncovered, count
 
 
 @kernel
-def solve_edge(reward, click, stay, best, x, y, grid, tolerance, value, q_upper, keep):
+def solve_edge(click, click_stay, stay, best, x, y, grid, tolerance, value, q_upper, keep):
     """Upper bounds for beliefs in types x and y only: `value[i]` where x has probability `grid[i]`.
 
     Gauss-Seidel value iteration with linear interpolation, downwards from the corners. `q_upper[i, K]` are the bounds
     for each first category; `keep[i]` marks the points that interpolation needs.
     """
-    n, n_categories = len(grid) - 1, len(reward)
+    n, n_categories = len(grid) - 1, len(click)
     where = np.empty((n + 1, n_categories, 2), np.int64)
     share = np.empty((n + 1, n_categories, 2))
     mass = np.empty((n + 1, n_categories, 2))
@@ -316,13 +316,13 @@ def solve_edge(reward, click, stay, best, x, y, grid, tolerance, value, q_upper,
         b = grid[i]
         value[i] = b * best[x] + (1 - b) * best[y]
         for a in range(n_categories):
-            step_reward[i, a] = b * reward[a, x] + (1 - b) * reward[a, y]
+            step_reward[i, a] = b * click[a, x] + (1 - b) * click[a, y]
             q_upper[i, a] = np.inf
             for o in range(2):
-                transition = stay if o else click
-                one, two = b * transition[a, x], (1 - b) * transition[a, y]
-                total = one + two
-                t = one / total if total > 0 else 0.0
+                transition = stay if o else click_stay
+                mass_x, mass_y = b * transition[a, x], (1 - b) * transition[a, y]
+                total = mass_x + mass_y
+                t = mass_x / total if total > 0 else 0.0
                 j = min(int(math.acos(1 - 2 * t) / math.pi * n), n - 1)
                 while j > 0 and grid[j] > t:
                     j -= 1

@@ -24,22 +24,17 @@ def draw_interval(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategorySty
     """Plot the value against the belief in the first of two types, on the colours of the best first category."""
     tidy(axes)
     fine = fine_grid(2)
-    xs, values = fine[:, 0], beliefs.values(fine)
     problem = PlanningProblem(plan.instance, plan.allowed)
-    fixed, known = (fine @ problem.fixed_values.T).max(axis=1), fine @ problem.type_values
-    _regions(axes, xs, beliefs.first(fine), style)
-    prior = problem.prior
-    at_prior = (plan.lower, problem.best_fixed[1], float(problem.type_values @ prior))
-    styles: tuple[dict[str, Any], ...] = (
-        {"linewidth": 2.2},
-        {"linewidth": 1.1, "linestyle": "--"},
-        {"linewidth": 1.1, "linestyle": ":"},
-    )
-    labels = ("optimal policy", "best fixed policy", "known type")
+    prior, fixed, known = problem.prior, (fine @ problem.fixed_values.T).max(axis=1), fine @ problem.type_values
+    _regions(axes, fine[:, 0], beliefs.first(fine), style)
     entries: list[tuple[Any, str]] = []
-    for ys, look, label, value in zip((values, fixed, known), styles, labels, at_prior, strict=True):
-        (line,) = axes.plot(xs, ys, color=INK, **look)
-        entries.append((line, f"{label}: {clicks(value)}"))
+    for label, values, at_prior, line_style, width in (
+        ("optimal policy", beliefs.values(fine), plan.lower, "-", 2.2),
+        ("best fixed policy", fixed, problem.best_fixed[1], "--", 1.1),
+        ("known type", known, float(problem.type_values @ prior), ":", 1.1),
+    ):
+        (line,) = axes.plot(fine[:, 0], values, line_style, color=INK, linewidth=width)
+        entries.append((line, f"{label}: {clicks(at_prior)}"))
     axes.axvline(prior[0], color=INK, linewidth=0.9)
     axes.plot(prior[0], plan.lower, "o", color=INK, markersize=6)
     _label_interval(axes, plan, float(prior[0]))
@@ -56,9 +51,8 @@ def _label_interval(axes: Axes, plan: Plan, prior: float) -> None:
     axes.set_xlabel(f"belief in {_type(plan.instance, 0)}", fontsize=9.5, parse_math=False)
     axes.set_ylabel("expected clicks per user", fontsize=9.5)
     axes.tick_params(labelsize=9)
-    place: dict[str, Any] = {"ha": "right"} if prior > 0.5 else {"ha": "left"}
-    shift = -0.008 if prior > 0.5 else 0.008
-    write(axes, prior + shift, 0.95, f"prior {percent(prior)}", transform=axes.get_xaxis_transform(), **place)
+    shift, side = (-0.008, "right") if prior > 0.5 else (0.008, "left")
+    write(axes, prior + shift, 0.95, f"prior {percent(prior)}", transform=axes.get_xaxis_transform(), ha=side)
     heading = "Best first category at every belief (colours) and value (lines; numbers: at the prior)"
     axes.set_title(heading, fontsize=10, loc="left", x=-0.08, pad=28, color=INK)
 
@@ -88,15 +82,8 @@ def simplex_heading(axes: Axes) -> None:
     inches(axes)
     heading = "Best first category at every belief (colours) and expected clicks per user (lines)"
     write(axes, MARGIN, 0.48, heading, 10, ha="left")
-    write(
-        axes,
-        MARGIN,
-        0.26,
-        "Each corner is a known type; points between are beliefs.",
-        9,
-        ha="left",
-        color=FAINT,
-    )
+    note = "Each corner is a known type; points between are beliefs."
+    write(axes, MARGIN, 0.26, note, 9, ha="left", color=FAINT)
 
 
 def draw_simplex(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyle) -> None:
@@ -110,9 +97,8 @@ def draw_simplex(axes: Axes, plan: Plan, beliefs: BeliefMap, style: CategoryStyl
     values = beliefs.values(fine)
     if np.ptp(values) > 1e-6 * values.max():
         places = fine @ CORNERS
-        levels = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(values.min() + 0.04 * np.ptp(values), values.max())[
-            1:-1
-        ]
+        lowest = values.min() + 0.04 * np.ptp(values)
+        levels = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(lowest, values.max())[1:-1]
         lines = axes.tricontour(places[:, 0], places[:, 1], values, levels, colors=INK, linewidths=0.7)
         longest = [max(parts, key=len) for parts in lines.allsegs if parts]
         longest = [part for part in longest if np.ptp(part, axis=0).max() > 0.1]

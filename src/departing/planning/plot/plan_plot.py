@@ -133,11 +133,8 @@ def _box(axes: Axes, x: float, y: float, width: float, node: Node, style: Catego
     """Rounded box in the colour of the category, with its name and the share of users."""
     height = BOX_HEIGHT + (0.1 if node.committed else 0)
     colour = style.colours[node.category]
-    shape = f"round,pad=0,rounding_size={height / 4}"
-    corner = (x - width / 2, y - height / 2)
-    axes.add_patch(
-        FancyBboxPatch(corner, width, height, boxstyle=shape, facecolor=colour, edgecolor="none", zorder=3)
-    )
+    shape, corner = f"round,pad=0,rounding_size={height / 4}", (x - width / 2, y - height / 2)
+    axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=shape, fc=colour, ec="none", zorder=3))
     ink = ink_on(colour)
     times = f" × {short(node.steps)}" if node.steps > 1 else ""
     room = width - 0.14 - 0.09 * len(times)
