@@ -136,7 +136,7 @@ def test_help_and_version():
         (["plan", "blog", "--seconds", "-1"], "--seconds is -1.0"),
         (
             ["plan", "blog", "--method", "magic"],
-            "--method is 'magic'; allowed are auto, closed-form, lattice",
+            "--method is 'magic'; expected one of auto, closed-form, lattice",
         ),
         (["plan", "blog", "--allowed", "golf"], "There is no category 'golf'"),
         (["plan", "blog", "--depth", "0"], "--depth is 0"),
