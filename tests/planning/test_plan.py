@@ -28,7 +28,7 @@ class TestBadInput:
 
     def test_unknown_method(self):
         with pytest.raises(
-            dp.InputError, match="method is 'magic'; expected one of auto, closed-form, lattice, search"
+            dp.InputError, match="method is 'magic'; expected one of auto, closed-form, lattice"
         ):
             dp.plan(blog(), method="magic")
 

@@ -10,7 +10,7 @@ from departing.model.instance import CLICK, STAY, Floats, Instance
 
 CONVERGED = 2.0**-51  # relative change of a value in the last sweep: four roundings
 # Sweeps before a controller counts as not solved. The vectors start near their values; only users who stay for
-# thousands of steps take so many.
+# thousands of steps need thousands of sweeps.
 MAX_SWEEPS = 3_000
 # States, the most visited ones, that may replace others: pruning compares each state with all of these.
 MAX_REPLACEMENTS = 1024
