@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import departing as dp
 from departing.cli import app
 from departing.model.examples import blog, magazine
+from departing.planning.certificate import CertificateCheck, Verification
 from helpers.commands import call, json_output, output
 
 COMMAND = [sys.executable, "-c", "from departing.cli import main; main()"]
@@ -38,6 +39,14 @@ def test_policies_are_evaluated():
     assert sum(
         json_output("evaluate", "blog", "fixed:0", "--distribution")["policies"][0]["returns"]
     ) == pytest.approx(1)
+
+
+def test_an_invalid_certificate_is_an_internal_error(monkeypatch):
+    failed = Verification((CertificateCheck("edges", 1, 2.0), CertificateCheck("leaves", 1, 0.0)), 1e-12)
+    monkeypatch.setattr("departing.planning.plan.Plan.verify", lambda plan: failed)
+    result = call("plan", "blog", "--verify")
+    assert result.exit_code == 1
+    assert "The certificate is invalid: 1 checks failed." in result.stderr
 
 
 def test_plan_is_printed_and_saved(tmp_path):
