@@ -28,7 +28,6 @@ CREATE INDEX decisions_user ON decisions (number);
 CREATE INDEX decisions_shadow ON decisions (event) WHERE shadow = 1;
 CREATE TABLE feedback (event {int} PRIMARY KEY, time {real} NOT NULL, clicked {int} NOT NULL, departed {int});
 CREATE TABLE departures (number {int} PRIMARY KEY, time {real} NOT NULL, cause TEXT NOT NULL);
-CREATE INDEX departures_time ON departures (time);
 CREATE TABLE policies (
     version {int} PRIMARY KEY, created {real} NOT NULL, document TEXT NOT NULL, details TEXT NOT NULL
 );
@@ -72,7 +71,6 @@ UPDATE decisions SET shadow = 1 WHERE propensity IS NULL;
 DROP INDEX users_here;
 CREATE INDEX users_here ON users (seen) WHERE departed = 0;
 CREATE INDEX decisions_shadow ON decisions (event) WHERE shadow = 1;
-CREATE INDEX departures_time ON departures (time);
 CREATE TABLE counters (worker TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (worker, name));
 INSERT INTO counters SELECT 'one', 'arrived', count(*) FROM users;
 INSERT INTO counters SELECT 'one', 'recommended', count(*) FROM decisions;
@@ -114,6 +112,7 @@ ALTER TABLE allotments RENAME TO allocations;
 ALTER TABLE allocations RENAME COLUMN place TO position;
 ALTER TABLE users RENAME COLUMN seen TO last_seen;
 DROP INDEX users_here;
+DROP INDEX IF EXISTS departures_time;
 CREATE INDEX users_active ON users (last_seen) WHERE departed = 0;
 ALTER TABLE decisions RENAME COLUMN ours TO policy_category;
 ALTER TABLE departures RENAME COLUMN why TO cause;
