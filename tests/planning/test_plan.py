@@ -27,9 +27,7 @@ class TestBadInput:
             dp.plan(blog(), seconds=seconds)
 
     def test_unknown_method(self):
-        with pytest.raises(
-            dp.InputError, match="method is 'magic'; expected one of auto, closed-form, lattice"
-        ):
+        with pytest.raises(dp.InputError, match="method is 'magic'; expected one of auto, closed-form, lattice"):
             dp.plan(blog(), method="magic")
 
     def test_a_method_that_does_not_apply_raises_an_error_that_lists_the_applicable_ones(self):

@@ -92,7 +92,7 @@ def test_a_forgotten_user_leaves_counts_but_no_name(tmp_path):
             client.recommend("secret name 2")  # without feedback
         assert client.forget("secret name")
         assert client.forget("secret name 2")
-        with pytest.raises(dp.InputError, match="no such user"):
+        with pytest.raises(dp.InputError, match="expected a user who has requested"):
             client.user("secret name")
         server.stop()
         recomputed, stored = recount(server.store)

@@ -152,7 +152,7 @@ def ope(
 
 
 def _read(log: str, inactive_after: str | None, categories: str | None, quiet: bool, **options: Any) -> "Log":
-    """Read the log; a number as `inactive_after` is in the unit of the timestamps."""
+    """Read the log; a number as `inactive_after` is in the unit of a numeric time column."""
     from departing.data.log import read_log
     from departing.data.sources import OULAD
 

@@ -17,7 +17,7 @@ def exclusive(option: str, **others: object) -> None:
     """Raise if one of the `others` is given (not None) together with `option`."""
     for name, value in others.items():
         if value is not None:
-            raise InputError(f"{option} and --{name.replace('_', '-')} cannot be combined.")
+            raise InputError(f"{option} and --{name.replace('_', '-')} cannot be combined; omit one of them.")
 
 
 def load_instance(name: str) -> "Instance":

@@ -47,6 +47,6 @@ def is_compiled(function: Any) -> bool:
 
 
 def log_compilation(function: Any, name: str, seconds: int) -> None:
-    """Log that `name` is about to be compiled and takes about so many seconds, unless it has been compiled."""
+    """Log that `name` is about to be compiled and takes about `seconds`, unless it has been compiled."""
     if not is_compiled(function):
         logging.getLogger("departing").warning("Compiling %s (once, about %d seconds).", name, seconds)

@@ -286,7 +286,7 @@ class LearnerBase(ABC):
         try:
             return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(f"{str(path)!r} is damaged: {error!r}.") from error
+            raise InputError(f"{str(path)!r} is not a valid saved learner ({error!r}); save it again.") from error
 
 
 def min_departure(instance: Instance) -> float:

@@ -35,10 +35,10 @@ MIN_PRECISION = 0.3  # lower limit of a mode's precision, so that a flat directi
 MIN_TIGHT_PRECISION = 1.0  # the same along the directions that proposals maximise over; set by hand
 EM_ROUNDS, NEWTON_ROUNDS = 20, 12  # of random starts, and of proposals; set by hand, more take longer
 START_NOISE = (0.3, 1.0)  # logits: a start near the best mode, close to leave a saddle or wide to leave the basin
-# Samples are drawn again until the effective sample size is this fraction, at most so many times. Set by hand.
+# Samples are drawn again until the effective sample size is this fraction, at most this many times. Set by hand.
 MIN_ESS_FRACTION, MAX_ROUNDS = 0.3, 8
-# A sample with more than this share of the weight is checked for being in the basin of another mode, and so many at
-# most are dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
+# A sample with more than this share of the weight is checked for being in the basin of another mode, and at most
+# `MAX_STRAYS` are dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
 STRAY_SHARE, MAX_STRAYS = 0.2, 4
 # A probability observed n times is kept 1 / (50 + n) away from 0 and 1, so that a plan never relies on certainty.
 # 50 set by hand; click probabilities may come ten times closer to 0.

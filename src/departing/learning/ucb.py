@@ -162,7 +162,7 @@ class UCBHybrid(LearnerBase):
         return np.array([self._bound(p, self._users_of[p], best) for p in range(len(self.policies))])
 
     def _bound(self, version: int, active: int, best: float) -> float:
-        """Return U of a policy with so many active users; `best` is the largest mean."""
+        """Return the upper confidence bound U of a policy with `active` active users; `best` is the largest mean."""
         departed = int(self._pulls[version])
         if not departed + active:
             return inf

@@ -46,7 +46,7 @@ class PolicyVersion:
 
     @property
     def from_instance(self) -> bool:
-        """Whether it was planned for a given instance rather than a learned one."""
+        """True if it was planned for a given instance, False for a learned one."""
         return bool(self.details.get("source") == INSTANCE)
 
     @property

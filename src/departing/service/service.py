@@ -1,4 +1,4 @@
-"""The service, independent of HTTP: recommends, records feedback, and keeps the state of users."""
+"""The service, independent of the HTTP server: recommends, records feedback, and keeps the state of users."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -101,10 +101,10 @@ class Service:
                 return user
             self._depart(tx, user, now, "inactive")
         if tx.active_users >= self.settings.max_users:
-            raise StoreError(f"{tx.active_users:,} users are active, which is the limit. Raise --max-users.")
+            raise StoreError(f"{tx.active_users:,} users are active, which is the limit; raise --max-users.")
         if user is not None:
             tx.count("returned_users")
-            tx.rename_user(user, f"earlier {uuid4().hex}")
+            tx.rename_user(user, f"earlier {uuid4().hex}")  # names are unique, and the new record takes this one
         number, previous = tx.new_user_number(), -1 if user is None else user.number
         user = User(number, name, self.rollout.state.version_for(number), [], [], previous=previous)
         tx.add_user(user)
@@ -221,7 +221,7 @@ class Service:
         tx.count("departures")
 
     async def sweep(self) -> int:
-        """Let users depart who were inactive for too long; return how many, at most `MAX_SWEEP`."""
+        """Mark users inactive for longer than `inactive_after` as departed; return how many, at most `MAX_SWEEP`."""
 
         def sweep(tx: Transaction) -> int:
             now = self.now()
@@ -344,7 +344,7 @@ class Service:
 def _existing_user(tx: Transaction, name: str) -> User:
     user = tx.user(name)
     if user is None:
-        raise NotFoundError(f"user is {name!r:.60}; no such user is known.")
+        raise NotFoundError(f"user is {name!r:.60}; expected a user who has requested a recommendation.")
     return user
 
 

@@ -177,7 +177,7 @@ def apply_feedback(
         if departed is None or earlier.departed == departed:
             return False
     is_last = event == user.last_event
-    if step is None:  # the event is settled: feedback must agree with the outcome under which it was
+    if step is None:  # settled: feedback must match the settled outcome
         if earlier is None and (clicked or missing_feedback != "no-click"):
             raise FeedbackRejectedError(RejectionCode.EVENT_CLOSED)
         if departed and not (is_last and user.departed):

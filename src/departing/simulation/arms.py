@@ -18,7 +18,7 @@ from departing.simulation.reference import FinishedUsers, Users, play
 from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
 from departing.simulation.run import Run, UsersProgress, merge_values, run_from_returns
 
-BATCH = 2**16  # users per call of the kernel: bounds memory, and the call costs nothing beside so many users
+BATCH = 2**16  # users per call of the kernel: bounds memory; the cost of a call is negligible beside it
 Words = npt.NDArray[np.uint64]
 
 

@@ -63,7 +63,7 @@ def run_steps(
 ) -> Run:
     """Request every single recommendation from a learner, with at most `open_users` active users.
 
-    With a `delay` the learner observes the outcome of a user's step when so many more users have arrived, and
+    With a `delay` the learner observes the outcome of a user's step when `delay` more users have arrived, and
     `open_users` arrive at a time; after the last arrival the pending outcomes are observed in turn.
     """
     arrive, finished = new_users(instance, users, rng), FinishedUsers()

@@ -93,7 +93,7 @@ class FinishedUsers:
         return Histories(self.rows[0], self.multiplicities[0])
 
 
-Arrivals = Callable[[int], Users]  # at most so many new users; none when all have arrived
+Arrivals = Callable[[int], Users]  # maps a number to at most that many new users; none when all have arrived
 
 
 def play(

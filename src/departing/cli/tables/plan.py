@@ -94,7 +94,7 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
 
 def verification_table(verification: Verification) -> RichTable:
     """One row for every condition of the certificate."""
-    columns = ("condition", "instances", "largest violation / tolerance")
+    columns = ("condition", "checked", "largest violation / tolerance")
     table = new_table("Verification of the certificate", *columns, wrap=True)
     table.add_column("")
     for check in verification.checks:

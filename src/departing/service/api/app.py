@@ -29,9 +29,9 @@ class App:
     keys
         API keys; without them only local requests are accepted.
     ready
-        Whether a policy to serve is published.
+        Predicate: a policy to serve is published.
     learning
-        Whether a trainer runs, for the dashboard.
+        True if a trainer runs, for the dashboard.
     """
 
     def __init__(
@@ -90,7 +90,9 @@ class App:
         if route.request is None:
             argument = scope.query_string if path == scope.path else user
         elif len(body) > MAX_BODY:
-            raise ProblemError(ProblemCode.BODY_TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
+            raise ProblemError(
+                ProblemCode.BODY_TOO_LARGE, f"The body is larger than {MAX_BODY:,} bytes; split the batch."
+            )
         else:
             argument = route.decode(body)
         result = route.handler(argument)

@@ -38,14 +38,17 @@ class ApiKeys:
             return
         if not self.grants(header, access):
             if self.grants(header, CLIENT):
-                raise ProblemError(ProblemCode.ADMIN_KEY_REQUIRED, "This call needs an admin key.")
+                raise ProblemError(
+                    ProblemCode.ADMIN_KEY_REQUIRED,
+                    "This call needs an admin key: Authorization: Bearer KEY.",
+                )
             raise ProblemError(ProblemCode.KEY_REQUIRED, "This call needs a key: Authorization: Bearer KEY.")
         if access != PUBLIC and not self.within_rate(header):
             detail = "Too many requests with this key; retry in a second."
             raise ProblemError(ProblemCode.RATE_LIMITED, detail, ("retry-after", "1"))
 
     def grants(self, header: str | None, access: str) -> bool:
-        """Whether the key in the header has the access level; admin keys have all."""
+        """True if the key in the header has the access level; admin keys have all."""
         if not self.required or access == PUBLIC:
             return True
         if header is None or not header.startswith("Bearer "):

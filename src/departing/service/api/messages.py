@@ -57,7 +57,7 @@ FeedbackBatch = Annotated[list[Feedback], Meta(min_length=1, max_length=1000)]
 
 
 class FeedbackResult(Struct, omit_defaults=True):
-    """Whether feedback was accepted; if not, a machine-readable `code` and the `reason`."""
+    """Result of one feedback: accepted or not; if not, a machine-readable `code` and the `reason`."""
 
     event: str
     accepted: bool
@@ -72,7 +72,7 @@ class DepartRequest(Struct, forbid_unknown_fields=True):
 
 
 class Status(Struct, omit_defaults=True):
-    """Whether a call changed something, or a check passed; if not, possibly the `reason`."""
+    """Status of a call or a check: `ok` if it changed something or passed; if not, possibly the `reason`."""
 
     ok: bool
     reason: str | UnsetType = UNSET
@@ -135,7 +135,7 @@ class PolicySwitch(Struct, forbid_unknown_fields=True):
 
 
 class ShadowMode(Struct, forbid_unknown_fields=True):
-    """Whether shadow mode is on: the caller chooses the category, the policy only logs what it would show."""
+    """Shadow mode setting: if enabled, the caller chooses the category and the policy only records its own choice."""
 
     enabled: bool
 
@@ -202,7 +202,7 @@ class Branch(Struct, omit_defaults=True):
 
 
 class CategoryActivity(Struct):
-    """How often a category was shown to recent users, and how often they departed right after it."""
+    """Impressions of a category among recent users, and departures right after them."""
 
     name: str
     retired: bool

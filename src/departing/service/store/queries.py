@@ -1,4 +1,6 @@
-"""All SQL of the service, written once for SQLite and PostgreSQL with `?` as the placeholder.
+"""Queries and writes of the service, written once for SQLite and PostgreSQL with `?` as the placeholder.
+
+Tables and migrations are in `schema.py`, session settings in `connection.py` and `postgres.py`.
 
 Statements that PostgreSQL alone understands have the prefix `PG_`.
 """
