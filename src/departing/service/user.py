@@ -103,11 +103,20 @@ class User(msgspec.Struct, array_like=True, gc=False):
 
         Open steps from the event `until` on are left out.
         """
-        counts = self.counts.copy()
+        counts, is_no_click = self.counts.copy(), missing_feedback == "no-click"
         for step in self.open:
-            if step.event < until and (step.clicked is not None or missing_feedback == "no-click"):
-                _add(counts, step.category, CLICK if step.clicked else STAY)
+            clicked = step.clicked
+            if step.event < until and (is_no_click or clicked is not None):
+                index = 4 * step.category + (CLICK if clicked else STAY)
+                if index < len(counts):
+                    counts[index] += 1
+                else:
+                    _add(counts, step.category, CLICK if clicked else STAY)
         return counts
+
+    def training_counts(self, missing_feedback: str) -> list[int]:
+        """Return the settled counts plus the steps without feedback before the user's latest one."""
+        return self.current_counts(missing_feedback, self.last_event)  # only the latest open step can have feedback
 
 
 def counts_array(counts: list[int], n_categories: int) -> Integers:
@@ -116,19 +125,6 @@ def counts_array(counts: list[int], n_categories: int) -> Integers:
     known = counts[: 4 * n_categories]
     array[: len(known)] = known
     return array.reshape(n_categories, 4)
-
-
-def training_counts(user: User, missing_feedback: str) -> list[int]:
-    """Return the settled counts plus the steps without feedback before the user's latest one."""
-    counts = user.counts
-    if missing_feedback == "no-click":
-        last_event = user.last_event
-        for step in user.open:
-            if step.clicked is None and step.event != last_event:
-                if counts is user.counts:
-                    counts = counts.copy()
-                _add(counts, step.category, STAY)
-    return counts
 
 
 def confirm_stay(user: User) -> None:
@@ -208,7 +204,7 @@ def depart(user: User, missing_feedback: str) -> None:
 
 def close(user: User, missing_feedback: str) -> None:
     """End the user's record without a departure: known outcomes stay, the latest open step is dropped."""
-    user.counts = training_counts(user, missing_feedback)
+    user.counts = user.training_counts(missing_feedback)
     user.open.clear()
     user.departed = True
 

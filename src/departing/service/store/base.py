@@ -12,7 +12,7 @@ import msgspec
 
 from departing.service.store import queries
 from departing.service.store.connection import Database, Rows, read_snapshot
-from departing.service.user import RecordedFeedback, User, training_counts
+from departing.service.user import RecordedFeedback, User
 
 T = TypeVar("T")
 Write = tuple[str, tuple[Any, ...]]
@@ -73,13 +73,15 @@ class Cache:
 class Transaction:
     """Reads and writes of one call.
 
-    Users that are read are copies. What is written goes to the cache at once, and what was there before to a list: if
-    the call raises any exception, `rollback` restores it, and nothing of the call remains in memory or on disk.
+    Users and records in the cache are changed at once, and what was there before is kept here: if the call raises any
+    exception, `rollback` restores it, and nothing of the call remains in memory or on disk. The copies are those that
+    are kept for a rollback, because short-lived objects cost the garbage collector nothing.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store, self._cache, self.shared = store, store.cache, store.shared
-        self._users: dict[int, User] = {}  # copies of the users that were read
+        self._users: dict[int, User] = {}  # users that were read or added
+        self._before: dict[int, User] = {}  # copies of cached users as they were before the call
         self._writes: list[Write] = []
         self._undo: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # mapping, key and the value before
         self.saved: dict[int, User] = {}
@@ -152,10 +154,13 @@ class Transaction:
         return self._store.rows(query, *values)
 
     def _own(self, user: User) -> User:
-        """Return this transaction's copy of a user."""
-        own = self._users.get(user.number)
+        """Return the user that this call may change: the one in the cache, or the one that was loaded first."""
+        number = user.number
+        own = self._users.get(number)
         if own is None:
-            own = self._users[user.number] = user.copy()
+            own = self._users[number] = user
+            if number in self._cache.names:
+                self._before[number] = user.copy()
         return own
 
     # Writing
@@ -252,6 +257,18 @@ class Transaction:
                 records.pop(key, None)
             else:
                 records[key] = value
+        self._restore_users(self._before)
+
+    def _restore_users(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            user = self._before[number]
+            self._cache.users[user.name] = user
+
+    def end(self) -> list[Write]:
+        """Discard the changes of users that were not saved, and return the writes."""
+        if not self._before.keys() <= self.saved.keys():
+            self._restore_users(self._before.keys() - self.saved.keys())
+        return self.take_writes()
 
     def take_writes(self) -> list[Write]:
         """Return the writes since the last time, and those of all saved users as they are now."""
@@ -329,7 +346,7 @@ class Store(ABC):
 
 def user_write(user: User, missing_feedback: str) -> Write:
     """Return the write of a user."""
-    counts = training_counts(user, missing_feedback)
+    counts = user.training_counts(missing_feedback)
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
     state, departed, seen = encode(user), int(user.departed), user.last_seen
     row = (user.number, user.name, state, encode(counts), departed, seen, user.version, clicks, user.steps)
@@ -349,14 +366,18 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
     """Group bulk writes by statement, with one row per key; other statements keep their place."""
     groups: dict[str, dict[Any, tuple[Any, ...]]] = {}
     for query, values in writes:
-        if query not in queries.PG_BULK:
-            yield from ((each, [*rows.values()]) for each, rows in groups.items())
-            groups = {}
-            yield query, [values]
-            continue
-        rows = groups.setdefault(query, {})
-        key = values[:2] if query == queries.SAVE_COUNTER else values[0]
-        if query == queries.SAVE_FEEDBACK and key in rows:  # later feedback can only add the departure
+        rows = groups.get(query)
+        if rows is None:
+            if query not in queries.PG_BULK:
+                yield from ((each, [*rows.values()]) for each, rows in groups.items())
+                groups = {}
+                yield query, [values]
+                continue
+            rows = groups[query] = {}
+        key = values[0]
+        if query is queries.SAVE_COUNTER:
+            key = values[:2]
+        elif query is queries.SAVE_FEEDBACK and key in rows:  # later feedback can only add the departure
             values = (*rows[key][:3], values[3])
         rows[key] = values
     yield from ((each, [*rows.values()]) for each, rows in groups.items())

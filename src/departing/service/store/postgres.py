@@ -177,7 +177,7 @@ class PostgresStore(Store):
         transactions.append(tx)
         try:
             result = job.call(tx)
-            writes = tx.take_writes()
+            writes = tx.end()
         except psycopg.Error:
             raise
         except Exception as error:

@@ -82,7 +82,7 @@ class SqliteStore(Store):
         tx = Transaction(self)
         try:
             result = call(tx)
-            writes = tx.take_writes()
+            writes = tx.end()
         except BaseException:
             tx.rollback()
             raise
