@@ -5,7 +5,7 @@ import re
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -53,11 +53,14 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
         self._trainer_lock: IO[bytes] | None = None
+        opened = ExitStack()
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+            opened.callback(self._connection.close)
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
         except sqlite3.Error as error:
+            opened.close()
             raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
 
     def rows(self, query: str, *values: Any) -> Rows:

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,13 +46,15 @@ class SqliteStore(Store):
         path = path.resolve()
         self.address, self.name = path, str(path)
         self._lock = _locked(path)
-        try:
-            self._reader = SqliteDatabase(path)
-            self._prepare()
-        except (sqlite3.Error, InputError) as error:
-            self._lock.close()
-            known = isinstance(error, InputError)
-            raise error if known else InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
+        with ExitStack() as opened:
+            opened.callback(self._lock.close)
+            try:
+                self._reader = SqliteDatabase(path)
+                opened.callback(self._reader.close)
+                self._prepare()
+            except sqlite3.Error as error:
+                raise InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
+            opened.pop_all()
         self._departed: OrderedDict[int, int] = OrderedDict()  # cached until that commit is on disk
         self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
         ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
