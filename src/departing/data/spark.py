@@ -8,6 +8,7 @@ import pickle
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import duckdb
@@ -34,7 +35,9 @@ class SparkEngine:
         }
         self.script = ["SET TimeZone = 'UTC'", "CREATE TABLE malformed (line VARCHAR)"]
         with duckdb.connect() as database, _input_errors(self.name):
-            database.register("source", to_arrow_schema(frame.schema).empty_table())
+            # Spark 4.0 and earlier assume UTC for timestamps; later releases require the time zone.
+            zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+            database.register("source", to_arrow_schema(frame.schema, **zone).empty_table())
             self.columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
         plain = [f"c{i}" for i in range(len(frame.columns))]  # Spark has its own meaning for dots and backticks
         self.frame = frame.toDF(*plain)
