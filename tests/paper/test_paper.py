@@ -1,5 +1,6 @@
 """Quick checks of the claims of the paper, and the page of their results."""
 
+import importlib
 import json
 from fractions import Fraction
 from itertools import product
@@ -8,38 +9,50 @@ import numpy as np
 import pytest
 
 from departing.cli.tables.paper import paper_table, paper_values
-from departing.paper.claim import HOLDS, MEASURED, REFUTED, SKIPPED, Claim, Finding, Scale
-from departing.paper.claims import CLAIMS, EXTENSIONS
 from departing.paper.exact import BLOG, best_to_counts, best_walk_value, recursion, walk_value
 from departing.paper.extensions import like_film_ratings
+from departing.paper.item import HOLDS, IMPLEMENTED, NOT_COMPUTABLE, REFUTED, SKIPPED, VERDICTS, Finding, Item, Scale
+from departing.paper.items import ITEMS
 from departing.paper.learning import regret_bound
 from departing.paper.runner import check_all
 from departing.report.paper import paper_page, summary
 from helpers.commands import call, json_output, output
 
 QUICK = Scale(quick=True)
-REFUTED_CLAIMS = {"example-switch", "geometric-moments", "length-moments", "two-categories"}
 FULL_REPORT_ONLY = {"open-problems", "planning-gain"}  # too long for tests; run with the full report
 SLOW = {"after-clicks", "algorithm", "how-often", "linear", "one-type", "threshold-scale"}
-TESTED = [
-    pytest.param(claim, id=claim.key, marks=[pytest.mark.slow] if claim.key in SLOW else [])
-    for claim in CLAIMS
-    if claim.key not in FULL_REPORT_ONLY
+CHECKED = [
+    pytest.param(item, id=item.key, marks=[pytest.mark.slow] if item.key in SLOW else [])
+    for item in ITEMS
+    if item.check is not None and item.key not in FULL_REPORT_ONLY
 ]
 
 
-@pytest.mark.parametrize("claim", TESTED)
-def test_checks_give_the_documented_verdicts(claim):
-    finding = claim.check(QUICK)
-    expected = REFUTED if claim.key in REFUTED_CLAIMS else MEASURED if claim.key in EXTENSIONS else HOLDS
-    assert finding.verdict == (SKIPPED if claim.key == "movielens" else expected), finding.result
-    assert finding.result.endswith(".")
+@pytest.mark.parametrize("item", CHECKED)
+def test_checks_give_the_recorded_verdicts(item):
+    finding = item.check(QUICK)
+    assert finding.verdict in (item.verdict, SKIPPED), finding.evidence
+    assert finding.evidence.endswith(".")
     assert all(len(row) == len(finding.table[0]) for row in finding.table)
 
 
-def test_every_claim_occurs_once():
-    keys = [claim.key for claim in CLAIMS]
-    assert len(set(keys)) == len(keys) == 41
+def test_items_are_complete():
+    for item in ITEMS:
+        assert item.verdict in VERDICTS
+        assert item.verdict != SKIPPED
+        assert item.statement.endswith(".")
+        assert item.check or item.verdict in (IMPLEMENTED, NOT_COMPUTABLE), item.key
+        assert item.note if item.verdict == NOT_COMPUTABLE else item.code, item.key
+        assert item.note or item.verdict != REFUTED, f"{item.key} does not say what survives"
+
+
+def test_code_of_items_exists():
+    for item in ITEMS:
+        for place in item.code:
+            module, _, name = place.partition(":")
+            found = importlib.import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
 
 
 def test_wrong_claims_are_detected():
@@ -73,49 +86,81 @@ def test_regret_bound_grows_like_the_square_root():
     assert 1.0 < np.log10(large[1] / large[0]) < 1.1
 
 
+def item(key, check, verdict=HOLDS):
+    return Item(key, "Section 1", "statement", "Statement.", verdict, method="Method.", check=check)
+
+
 def test_interrupted_runs_resume(tmp_path):
     calls = []
 
-    def claim(key, breaks=False):
+    def called(key, breaks=False):
         def check(_):
             calls.append(key)
             if breaks:
                 raise KeyboardInterrupt
             return Finding.of(True, "Fine.", [["a"], ["b"]])
 
-        return Claim(key, "Section 1", "Statement.", "Method.", check)
+        return item(key, check)
 
     checkpoint = tmp_path / "checkpoint.json"
     with pytest.raises(KeyboardInterrupt):
-        check_all([claim("one"), claim("two", breaks=True)], QUICK, checkpoint, lambda *_: None)
-    findings = check_all([claim("one"), claim("two")], QUICK, checkpoint, lambda *_: None)
+        check_all([called("one"), called("two", breaks=True)], QUICK, checkpoint, lambda *_: None)
+    findings = check_all([called("one"), called("two")], QUICK, checkpoint, lambda *_: None)
     assert calls == ["one", "two", "two"]
-    assert [finding.result for _, finding in findings] == ["Fine.", "Fine."]
-    check_all([claim("one")], Scale(quick=False), checkpoint, lambda *_: None)  # another scale: nothing is reused
+    assert [finding.evidence for _, finding in findings] == ["Fine.", "Fine."]
+    check_all([called("one")], Scale(quick=False), checkpoint, lambda *_: None)  # another scale: nothing is reused
     assert calls[3:] == ["one"]
     checkpoint.write_text("{ damaged")
-    check_all([claim("one")], QUICK, checkpoint, lambda *_: None)
+    check_all([called("one")], QUICK, checkpoint, lambda *_: None)
     assert calls[4:] == ["one"]
 
 
-def test_page_shows_every_claim():
-    findings = [(claim, Finding(HOLDS, "Shown <so>.", [["n"], ["<1>"]], "<svg></svg>", "c", 0.1)) for claim in CLAIMS]
+def test_page_shows_every_item():
+    findings = [(item, Finding(HOLDS, "Shown <so>.", [["n"], ["<1>"]], "<svg></svg>", "c", 0.1)) for item in ITEMS]
     page = paper_page(findings, quick=True)
-    assert page.count("class='claim'") == len(CLAIMS)
+    assert page.count("class='claim'") == len(ITEMS)
+    assert page.index("<table") < page.index("class='claim'")
     assert "Shown &lt;so&gt;." in page
     assert "http" not in page
-    assert paper_table(findings).row_count == len(CLAIMS)
-    assert summary(findings, True).startswith("41 claims: 41 hold. Quick check in 4 s")
-    assert json.loads(json.dumps(paper_values(findings)))[0]["key"] == "protocol"
+    assert paper_table(findings).row_count == len(ITEMS)
+    paper = sum(item.kind != "extension" for item in ITEMS)
+    assert summary(findings, True).startswith(f"{paper} items of the paper: {paper} hold. ")
+    assert json.loads(json.dumps(paper_values(findings)))[0]["key"] == ITEMS[0].key
 
 
-def test_command_writes_a_page_and_prints_its_path(tmp_path, monkeypatch):
-    monkeypatch.setattr("departing.paper.claims.CLAIMS", CLAIMS[:4])
-    printed = output("paper", "--quick", "-o", tmp_path / "report.html")
-    assert "4 claims: 3 hold, 1 refuted" in printed
+def test_list_shows_every_item_with_verdict_and_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = output("paper", "--list")
+    listed = json_output("paper", "--list")["items"]
+    assert [row["key"] for row in listed] == [item.key for item in ITEMS]
+    assert all(row["verdict"] and (row["code"] or row["note"]) for row in listed)
+    assert f"{len(ITEMS)} items: " in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_command_writes_a_page_and_prints_its_path(tmp_path):
+    keys = "first-step,example-gaps,example-switch"
+    printed = output("paper", "--quick", "--only", keys, "-o", tmp_path / "report.html")
+    assert "3 items of the paper: 2 hold, 1 refuted" in printed
     assert "report.html" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    assert json_output("paper", "--quick", "-o", tmp_path / "report.html")["claims"][3]["verdict"] == REFUTED
+    values = json_output("paper", "--quick", "--only", keys, "-o", tmp_path / "report.html")
+    assert [row["verdict"] for row in values["items"]] == [HOLDS, HOLDS, REFUTED]
+    assert values["changed"] == []
+
+
+def test_unknown_items_are_rejected(tmp_path):
+    done = call("paper", "--only", "first-step,nothing", "-o", tmp_path / "report.html")
+    assert done.exit_code == 2
+    assert "unknown item 'nothing'" in done.stderr
+
+
+def test_changed_verdict_is_reported(tmp_path, monkeypatch):
+    changed = item("changed", lambda _: Finding.of(False, "Wrong."))
+    monkeypatch.setattr("departing.paper.items.ITEMS", (changed,))
+    done = call("paper", "-o", tmp_path / "report.html")
+    assert done.exit_code == 1
+    assert "Verdicts that differ from the recorded ones: changed." in done.stdout
 
 
 def test_invalid_output_is_rejected_before_the_checks(tmp_path):
@@ -135,8 +180,7 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, monkeypatch):
     def stopped(_):
         raise KeyboardInterrupt
 
-    claims = (CLAIMS[1], Claim("stopped", "Section 1", "Statement.", "Method.", stopped))
-    monkeypatch.setattr("departing.paper.claims.CLAIMS", claims)
+    monkeypatch.setattr("departing.paper.items.ITEMS", (ITEMS[1], item("stopped", stopped)))
     (tmp_path / "report.html").write_text("an old one")
     done = call("paper", "--quick", "-o", tmp_path / "report.html")
     assert done.stderr.strip() == "Interrupted. Finished checks are kept; run the same command to resume."

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Exit, Option
 
 from departing.cli import options as opt
 from departing.cli.errors import on_interrupt
@@ -13,28 +13,43 @@ from departing.cli.output import present, progress
 
 def paper(
     output: Annotated[Path, opt.output_option("HTML page to write.")] = Path("departing-paper.html"),
-    quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; less than a minute.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; about a minute.")] = False,
     movielens: Annotated[Path | None, Option(metavar="PATH", help="Folder or zip of a MovieLens release.")] = None,
+    only: Annotated[str | None, Option(metavar="KEY,KEY,…", help="Check these items.", show_default="all")] = None,
+    list_items: Annotated[bool, Option("--list", help="List all items, verdicts and code; check nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Check every claim of the paper that can be computed, and the extensions of it."""
-    from departing.cli.tables.paper import paper_table, paper_values
+    """Check every statement of the paper that can be computed, and the extensions of it.
+
+    Exits with 1 if a verdict differs from the one that `--list` shows.
+    """
+    from departing.cli.tables.paper import item_values, items_table, paper_table, paper_values
     from departing.data.movielens import MovieLens
     from departing.model.files import atomic_write
-    from departing.paper.claim import Scale
-    from departing.paper.claims import CLAIMS
+    from departing.paper.item import SKIPPED, Scale
+    from departing.paper.items import choose_items
     from departing.paper.runner import check_all
-    from departing.report.paper import paper_page, summary
+    from departing.report.paper import count_verdicts, paper_page, summary
 
+    items = choose_items(only)
+    if list_items:
+        counts = f"{len(items)} items: {count_verdicts([item.verdict for item in items])}."
+        present(as_json, {"items": [item_values(item) for item in items]}, [items_table(items), counts])
+        return
     check_files(output, suffixes=(".html",))
     checkpoint = output.with_name(f".{output.stem}-unfinished.json")
     if movielens is not None:
         MovieLens.read(movielens)  # rejects an invalid path before the checks
     message = "Interrupted. Finished checks are kept; run the same command to resume."
     with on_interrupt(message), progress("checking", as_json) as bar:
-        findings = check_all(CLAIMS, Scale(quick, movielens), checkpoint, bar.update)
+        findings = check_all(items, Scale(quick, movielens), checkpoint, bar.update)
     with atomic_write(output) as part:
         part.write_text(paper_page(findings, quick), encoding="utf-8")
     checkpoint.unlink(missing_ok=True)
     contents: list[Any] = [paper_table(findings), summary(findings, quick)]
-    present(as_json, {"claims": paper_values(findings)}, contents, output=output)
+    changed = [item.key for item, finding in findings if finding.verdict not in (item.verdict, SKIPPED)]
+    if changed:
+        contents.append(f"Verdicts that differ from the recorded ones: {', '.join(changed)}.")
+    present(as_json, {"items": paper_values(findings), "changed": changed}, contents, output=output)
+    if changed:
+        raise Exit(1)

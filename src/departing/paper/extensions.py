@@ -16,8 +16,8 @@ from departing.learning.ucb import UCBHybrid, proved_tau
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import Instance
-from departing.paper.claim import Finding, Scale, claim
 from departing.paper.exact import best_to_counts, walk_value
+from departing.paper.item import Finding, Scale, check
 from departing.paper.plot import draw_survival
 from departing.planning.plan import plan
 from departing.plotting.figures import svg
@@ -36,7 +36,7 @@ COUNTER_CLICK = (
 DEPTH = 30  # steps after which the value of policies of two categories is bounded: 0.82^30 of the users are active
 
 
-@claim("two-categories")
+@check("two-categories")
 def check_counter_example(_: Scale) -> Finding:
     """A counterexample in exact fractions, with an upper bound for every policy of two categories."""
     value = walk_value(COUNTER_PRIOR, COUNTER_CLICK, [0, 2], 1)
@@ -58,7 +58,7 @@ def check_counter_example(_: Scale) -> Finding:
     )
 
 
-@claim("how-often")
+@check("how-often")
 def check_how_often(scale: Scale) -> Finding:
     """Plans with all categories and with every pair of categories, on random instances."""
     rows, n = (
@@ -86,7 +86,7 @@ def _two_category_loss(instance: Instance) -> float:
     return max(best.lower - max(pairs), 0.0) / best.lower
 
 
-@claim("constants")
+@check("constants")
 def check_constants(scale: Scale) -> Finding:
     """Confidence radius in closed form, and one run."""
     rows = [["instance", "τ", "largest loss", "users until the radius is half of it", "regret (users)", "in turn"]]
@@ -110,7 +110,7 @@ def check_constants(scale: Scale) -> Finding:
     )
 
 
-@claim("open-problems")
+@check("open-problems")
 def check_open_problems(scale: Scale) -> Finding:
     """Two learners on one instance of each kind on which planning matters."""
     users = scale.of(10**6, 30_000)
@@ -168,7 +168,7 @@ def of_film_ratings(path: Path, n: int) -> Iterator[Instance]:
         yield ratings.semi_synthetic(genres, 3, depart=rng.uniform(0.2, 0.9), seed=seed).instance
 
 
-@claim("planning-gain")
+@check("planning-gain")
 def check_planning_gain(scale: Scale) -> Finding:
     """Plans, greedy and fixed policies on random instances of several families."""
     rows = [["instances", "gain over greedy: median", "90%", "max", "gain over fixed: median", "90%", "max"]]
@@ -206,7 +206,7 @@ def _gains(instance: Instance) -> tuple[float, float]:
     return max(best / greedy - 1, 0.0), max(best / fixed - 1, 0.0)
 
 
-@claim("after-clicks")
+@check("after-clicks")
 def check_departing_after_clicks(scale: Scale) -> Finding:
     """Plans with and without departures after clicks, on random instances."""
     rows, n = [["P(departure after a click)", "instances with a loss", "mean loss", "max"]], scale.of(200, 25)

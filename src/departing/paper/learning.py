@@ -9,7 +9,7 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, DEPART, Floats, Instance
-from departing.paper.claim import Finding, Scale, claim
+from departing.paper.item import Finding, Scale, check
 from departing.paper.plot import draw_bound
 from departing.planning.plan import plan
 from departing.plotting.figures import svg
@@ -35,7 +35,7 @@ def regret_bound(users: float, policies: int, tau: float, gap: float, eta: float
     return policies * (gap + early) + late + gap
 
 
-@claim("algorithm")
+@check("algorithm")
 def check_algorithm(scale: Scale) -> Finding:
     """dp.UCBHybrid against the algorithm written out line by line."""
     same, n, instance = 0, 0, blog()
@@ -76,7 +76,7 @@ def _gaps(learner: UCBHybrid, instance: Instance) -> Floats:
     return np.array([best - evaluate(instance, policy).value for policy in learner.policies])
 
 
-@claim("general-regret")
+@check("general-regret")
 def check_general(scale: Scale) -> Finding:
     """Measured regret against a bound of this form with all constants."""
     users, worst, rows = scale.of(10**6, 10**5), 0.0, [["policies", "τ", "users", "regret", "bound"]]
@@ -110,7 +110,7 @@ def _against_bound(
     return row, exponent, ratio, (points, regret, bounds, gaps.mean() * points)
 
 
-@claim("one-type")
+@check("one-type")
 def check_one_type(scale: Scale) -> Finding:
     """Measured regret and its slope, against the bound."""
     users, rows, worst = scale.of(10**8, 10**6), [["categories", "users", "regret", "slope", "bound"]], 0.0
@@ -125,7 +125,7 @@ def check_one_type(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, result, rows, plot, "Regret and its upper bound.")
 
 
-@claim("two-by-two")
+@check("two-by-two")
 def check_two_by_two(scale: Scale) -> Finding:
     """Measured regret and its slope, against the bound."""
     users, instance, rows = scale.of(10**8, 10**6), hard(), [["τ", "users", "regret", "slope", "bound"]]

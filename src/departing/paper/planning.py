@@ -13,8 +13,8 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.ucb import UCBHybrid
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.claim import SKIPPED, Finding, Scale, claim
 from departing.paper.exact import best_walk_value, random_instances, recursion, tail_bound
+from departing.paper.item import SKIPPED, Finding, Scale, check
 from departing.planning.closed_form import two_by_two
 from departing.planning.plan import plan
 from departing.policy.schedule import Schedule, Threshold
@@ -25,7 +25,7 @@ STEPS = 220
 ROUNDING = 1e-9
 
 
-@claim("partition")
+@check("partition")
 def check_partition(scale: Scale) -> Finding:
     """All matrices on a grid."""
     grid = np.linspace(0.05, 0.95, scale.of(13, 7))
@@ -87,7 +87,7 @@ def _check_structure(structure: str, scale: Scale) -> Finding:
 
 for _structure in ("row", "column", "diagonal"):
 
-    @claim(_structure)
+    @check(_structure)
     def check_structure(scale: Scale, structure: str = _structure) -> Finding:
         """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
         return _check_structure(structure, scale)
@@ -105,7 +105,7 @@ def _value_of_the_paper(instance: Instance) -> float:
     return max(evaluate(instance, policy).value for policy in policies)
 
 
-@claim("switching-condition")
+@check("switching-condition")
 def check_switching_condition(scale: Scale) -> Finding:
     """The condition along the best walk, on random instances."""
     wrong, met, n = 0, 0, scale.of(1000, 150)
@@ -145,7 +145,7 @@ def _constant(instance: Instance) -> float:
     return float((1 - b) / b * (p2y - p1y) / (p1x - p2x) * p2x / p2y)
 
 
-@claim("most-switches")
+@check("most-switches")
 def check_most_switches(scale: Scale) -> Finding:
     """The optimal policy against the bound as printed, on random instances."""
     wrong, n, example = 0, scale.of(2000, 300), ""
@@ -170,7 +170,7 @@ def _corollary_bound(instance: Instance) -> float:
     return float(met.argmax() + 1) if met.any() else inf
 
 
-@claim("constant-time")
+@check("constant-time")
 def check_constant_time(scale: Scale) -> Finding:
     """Time on instances with N* from 10 to 10⁵."""
     rows = [["N*", "milliseconds"]]
@@ -187,7 +187,7 @@ def check_constant_time(scale: Scale) -> Finding:
     return Finding.of(ratio < 5, f"The slowest takes {ratio:.1f} times as long as the fastest.", rows)
 
 
-@claim("horizon")
+@check("horizon")
 def check_horizon(scale: Scale) -> Finding:
     """Exact values on random instances of all structures, H from 0 to 30."""
     worst, n = 0.0, scale.of(1000, 150)
@@ -203,7 +203,7 @@ def check_horizon(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, for H up to 30 on {n:,} random instances.")
 
 
-@claim("size-of-set")
+@check("size-of-set")
 def check_size_of_set(_: Scale) -> Finding:
     """Enumeration."""
     sizes = {h: len(set(UCBHybrid.thresholds(10, epsilon=0.5, horizon=h).policies)) for h in (0, 1, 2, 5, 14, 100)}
@@ -211,7 +211,7 @@ def check_size_of_set(_: Scale) -> Finding:
     return Finding.of(holds, ", ".join(f"H = {h}: {size}" for h, size in sizes.items()) + ", all distinct.")
 
 
-@claim("recursion")
+@check("recursion")
 def check_recursion(scale: Scale) -> Finding:
     """Enumeration of all walks in exact fractions."""
     rng, worst, n = np.random.default_rng(9), 0.0, scale.of(60, 12)
@@ -230,7 +230,7 @@ def check_recursion(scale: Scale) -> Finding:
     )
 
 
-@claim("recursion-time")
+@check("recursion-time")
 def check_recursion_time(scale: Scale) -> Finding:
     """Number of counts visited; the time is reported."""
     rng = np.random.default_rng(10)
@@ -248,7 +248,7 @@ def check_recursion_time(scale: Scale) -> Finding:
     return Finding.of(holds, f"The number of counts grows like the horizon to the power {exponents}.", rows)
 
 
-@claim("recursion-error")
+@check("recursion-error")
 def check_recursion_error(scale: Scale) -> Finding:
     """Plans with certified bounds."""
     worst, n = 0.0, scale.of(150, 25)
@@ -262,7 +262,7 @@ def check_recursion_error(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, on {n} random instances with 2 to 5 types.")
 
 
-@claim("movielens")
+@check("movielens")
 def check_movielens(scale: Scale) -> Finding:
     """The scheme on a MovieLens release."""
     if scale.movielens is None:

@@ -9,8 +9,8 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.ucb import proved_tau
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.claim import Finding, Scale, claim
 from departing.paper.exact import random_instances
+from departing.paper.item import Finding, Scale, check
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold
 
@@ -42,7 +42,7 @@ def _norm(logs: Floats, power: float) -> float:
     return exp((logs.max() + log(np.exp(logs - logs.max()).sum())) / power)
 
 
-@claim("geometric")
+@check("geometric")
 def check_geometric(scale: Scale) -> Finding:
     """Exact distribution of steps on random instances."""
     worst = 0.0
@@ -58,7 +58,7 @@ def check_geometric(scale: Scale) -> Finding:
     )
 
 
-@claim("best-category")
+@check("best-category")
 def check_best_category(scale: Scale) -> Finding:
     """The general planner on random instances."""
     n, wrong = scale.of(1000, 100), 0
@@ -74,7 +74,7 @@ def check_best_category(scale: Scale) -> Finding:
     )
 
 
-@claim("recurrence")
+@check("recurrence")
 def check_recurrence(scale: Scale) -> Finding:
     """dp.evaluate on random instances."""
     worst = 0.0
@@ -85,7 +85,7 @@ def check_recurrence(scale: Scale) -> Finding:
     return Finding.of(worst < 1e-9, f"The largest difference is {worst:.1e}.")
 
 
-@claim("geometric-moments")
+@check("geometric-moments")
 def check_geometric_moments(scale: Scale) -> Finding:
     """Summed moments, r from 0.01 to 0.99 and p from 1 to 20."""
     worst = {}
@@ -106,7 +106,7 @@ def check_geometric_moments(scale: Scale) -> Finding:
     )
 
 
-@claim("length-moments")
+@check("length-moments")
 def check_length_moments(scale: Scale) -> Finding:
     """Mean and tails in closed form, over a grid of probabilities."""
     leaves = [leave for *_, leave in _grid(scale)]
@@ -124,7 +124,7 @@ def check_length_moments(scale: Scale) -> Finding:
     )
 
 
-@claim("mean-return")
+@check("mean-return")
 def check_mean(scale: Scale) -> Finding:
     """Closed form over a grid of probabilities."""
     pairs = list(_grid(scale))
@@ -139,7 +139,7 @@ def _click_distribution(click: float, depart: float) -> Floats:
     return np.asarray(stop * (1 - stop) ** np.arange(n))
 
 
-@claim("return-moments")
+@check("return-moments")
 def check_return_moments(scale: Scale) -> Finding:
     """Central moments, powers 1 to 20, over a grid of probabilities."""
     worst, n = 0.0, 0
@@ -155,7 +155,7 @@ def check_return_moments(scale: Scale) -> Finding:
     )
 
 
-@claim("return-scale")
+@check("return-scale")
 def check_return_scale(scale: Scale) -> Finding:
     """Moment condition in closed form, over a grid of probabilities and γ."""
     worst, n = -np.inf, 0
@@ -173,7 +173,7 @@ def check_return_scale(scale: Scale) -> Finding:
     )
 
 
-@claim("bernstein")
+@check("bernstein")
 def check_bernstein(scale: Scale) -> Finding:
     """Exact tails of the returns of fixed categories, with the constants of the lemma on one type."""
     worst = 0.0
@@ -186,7 +186,7 @@ def check_bernstein(scale: Scale) -> Finding:
     return Finding.of(worst <= 1, f"Tails are at most {worst:.3f} of the bound.")
 
 
-@claim("threshold-scale")
+@check("threshold-scale")
 def check_threshold_scale(scale: Scale) -> Finding:
     """Moment condition with exact distributions, on random instances with probabilities down to 10⁻⁴."""
     worst, n = -np.inf, scale.of(1000, 150)

@@ -9,8 +9,8 @@ from departing.model.belief import belief
 from departing.model.examples import blog
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
-from departing.paper.claim import Finding, Scale, claim
 from departing.paper.exact import BLOG, random_instances, walk_value
+from departing.paper.item import Finding, Scale, check
 from departing.planning.plot.threshold_plot import draw_thresholds
 from departing.plotting.figures import svg
 from departing.policy.schedule import Threshold, Walk
@@ -19,7 +19,7 @@ from departing.simulation.simulate import simulate
 MAX_Z = 4.0  # standard errors; exceeded by chance in 1 of 16,000 comparisons
 
 
-@claim("protocol")
+@check("protocol")
 def check_protocol(scale: Scale) -> Finding:
     """The reference simulation loop against exact expectations."""
     users, worst, outcomes = scale.of(200_000, 20_000), 0.0, np.zeros(4, np.int64)
@@ -37,7 +37,7 @@ def check_protocol(scale: Scale) -> Finding:
     return Finding.of(bool(outcomes[CLICK_DEPART] == 0) and worst < MAX_Z, result)
 
 
-@claim("first-step")
+@check("first-step")
 def check_first_step(_: Scale) -> Finding:
     """Exact fractions."""
     prior, click = BLOG
@@ -46,7 +46,7 @@ def check_first_step(_: Scale) -> Finding:
     return Finding.of(holds, f"Exactly {float(first[0])} and {float(first[1])}.")
 
 
-@claim("example-gaps")
+@check("example-gaps")
 def check_example_gaps(_: Scale) -> Finding:
     """Exact fractions, for every number of recommendations before switching."""
     prior, click = BLOG
@@ -60,7 +60,7 @@ def check_example_gaps(_: Scale) -> Finding:
     )
 
 
-@claim("example-switch")
+@check("example-switch")
 def check_example_switch(_: Scale) -> Finding:
     """Exact fractions, for every number of recommendations before switching."""
     prior, click = BLOG
@@ -80,7 +80,7 @@ def check_example_switch(_: Scale) -> Finding:
     )
 
 
-@claim("linear")
+@check("linear")
 def check_linear(scale: Scale) -> Finding:
     """Exact loss per user in the example; threshold policies against fixed ones on random instances."""
     best = walk_value(*BLOG, [1] * 6, 0)
@@ -98,7 +98,7 @@ def check_linear(scale: Scale) -> Finding:
     )
 
 
-@claim("belief")
+@check("belief")
 def check_belief(scale: Scale) -> Finding:
     """dp.belief against the formula in exact fractions, along random walks."""
     rng, worst = np.random.default_rng(0), 0.0
@@ -114,7 +114,7 @@ def check_belief(scale: Scale) -> Finding:
     return Finding.of(worst < 1e-12, f"The largest difference along walks of 30 clicks is {worst:.1e}.")
 
 
-@claim("bellman")
+@check("bellman")
 def check_bellman(scale: Scale) -> Finding:
     """Exact fractions, for random beliefs and threshold policies."""
     rng, equal, n = np.random.default_rng(1), 0, scale.of(500, 50)
@@ -138,7 +138,7 @@ def _instance(q: Fraction, click: tuple[list[Fraction], list[Fraction]]) -> Inst
     return Instance([float(q), float(1 - q)], [[float(p) for p in row] for row in click])
 
 
-@claim("walk")
+@check("walk")
 def check_walk(scale: Scale) -> Finding:
     """The sum in exact fractions against dp.evaluate on random walks, and against simulated users."""
     rng, outside, worst = np.random.default_rng(2), 0, 0.0

@@ -18,13 +18,19 @@ def page(title: str, body: str) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> str:
     """Table that scrolls if it is wider than the page; `wrap` breaks the lines of cells with sentences."""
+    return raw_table(head, [[html.escape(cell) for cell in row] for row in rows], wrap)
+
+
+def raw_table(head: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> str:
+    """Table whose cells are HTML."""
     body = "".join(_row(row, "td") for row in rows)
     style = " class='wrap'" if wrap else ""
-    return f"<div class='scroll'><table{style}><thead>{_row(head, 'th')}</thead><tbody>{body}</tbody></table></div>"
+    heads = _row([html.escape(name) for name in head], "th")
+    return f"<div class='scroll'><table{style}><thead>{heads}</thead><tbody>{body}</tbody></table></div>"
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
 
 def figure(svg: str, caption: str) -> str:

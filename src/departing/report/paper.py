@@ -1,51 +1,85 @@
-"""HTML page of the claims of the paper and their checks."""
+"""HTML page of the items of the paper and their checks."""
 
 import html
+from collections.abc import Sequence
 
 from departing import __version__
-from departing.paper.claim import HOLDS, VERDICTS, Claim, Finding, Findings
-from departing.paper.claims import EXTENSIONS, NOT_COMPUTABLE
-from departing.report.page import figure, page, table
+from departing.paper.item import HOLDS, VERDICTS, Finding, Findings, Item
+from departing.paper.items import EXTENSION
+from departing.report.page import figure, page, raw_table, table
+
+TITLE = "The paper, checked"
 
 
 def paper_page(findings: Findings, quick: bool) -> str:
-    """Self-contained page with all claims and their findings."""
+    """Self-contained page: a table of all items in the paper's order, then the evidence of each."""
     body = [
-        "<h1>Claims of the paper and their checks</h1>",
-        "<p class='lead'>Every claim of <em>Modeling Attrition in Recommender Systems with Departing Bandits</em> "
-        "that can be computed, with the result of the computation; and extensions of the paper.</p>",
+        f"<h1>{TITLE}</h1>",
+        "<p class='lead'>All items of <em>Modeling Attrition in Recommender Systems with Departing Bandits</em> in "
+        "the paper's order: every statement that can be computed with the result of the computation, definitions "
+        "and algorithms with their implementation, and those of which nothing can be computed.</p>",
         f"<p>{html.escape(summary(findings, quick))}</p>",
-        "<h2>Claims</h2>",
-        *(_claim(*pair) for pair in findings if pair[0].key not in EXTENSIONS),
-        "<h2>Extensions</h2>",
-        *(_claim(*pair) for pair in findings if pair[0].key in EXTENSIONS),
-        "<h2>Statements that cannot be computed</h2>",
-        table(["source", "statement", "reason"], NOT_COMPUTABLE, wrap=True),
     ]
-    return page("Claims of the paper and their checks", "\n".join(body))
+    own = [pair for pair in findings if pair[0].kind == EXTENSION]
+    paper = [pair for pair in findings if pair[0].kind != EXTENSION]
+    body += ["<h2>Items of the paper</h2>", _overview(paper), "<h2>Extensions</h2>", _overview(own)]
+    body += ["<h2>Evidence</h2>", *(_details(*pair) for pair in findings)]
+    return page(TITLE, "\n".join(body))
 
 
 def summary(findings: Findings, quick: bool) -> str:
-    """Number of claims by verdict, and the duration."""
-    verdicts = [finding.verdict for _, finding in findings]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS if verdict in verdicts)
-    counts = counts.replace(HOLDS, "hold", 1)
+    """Number of items by verdict, and the duration."""
+    paper = [finding for item, finding in findings if item.kind != EXTENSION]
     seconds = sum(finding.seconds for _, finding in findings)
     scale = "Quick check" if quick else "Full check"
-    return f"{len(findings)} claims: {counts}. {scale} in {seconds:.0f} s with departing {__version__}."
+    extensions = len(findings) - len(paper)
+    return (
+        f"{len(paper)} items of the paper: {count_verdicts([finding.verdict for finding in paper])}. "
+        f"{extensions} extensions. {scale} in {seconds:.0f} s with departing {__version__}."
+    )
 
 
-def _claim(claim: Claim, finding: Finding) -> str:
+def count_verdicts(verdicts: Sequence[str]) -> str:
+    """Numbers of items by verdict, as text.
+
+    >>> count_verdicts(["holds", "refuted", "holds"])
+    '2 hold, 1 refuted'
+    """
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    return ", ".join(f"{n} {'hold' if verdict == HOLDS and n > 1 else verdict}" for verdict, n in counts.items())
+
+
+def _overview(findings: Findings) -> str:
+    rows = [
+        [
+            f"<a href='#{item.key}'>{html.escape(item.statement)}</a>",
+            html.escape(item.source),
+            _badge(finding.verdict),
+            html.escape(finding.evidence or item.note),
+        ]
+        for item, finding in findings
+    ]
+    return raw_table(["statement", "source", "verdict", "evidence"], rows, wrap=True)
+
+
+def _badge(verdict: str) -> str:
+    return f"<span class='verdict {verdict.replace(' ', '-')}'>{verdict}</span>"
+
+
+def _details(item: Item, finding: Finding) -> str:
     parts = [
-        f"<div class='claim' id='{claim.key}'>",
-        f"<span class='verdict {finding.verdict}'>{finding.verdict}</span>",
-        f"<h3>{html.escape(claim.statement)}</h3>",
-        f"<p class='source'>{html.escape(claim.source)}</p>",
-        f"<p>{html.escape(finding.result)}</p>",
+        f"<div class='claim' id='{item.key}'>",
+        _badge(finding.verdict),
+        f"<h3>{html.escape(item.statement)}</h3>",
+        f"<p class='source'>{html.escape(item.source)} ({item.kind})</p>",
+        *(f"<p>{html.escape(text)}</p>" for text in dict.fromkeys((finding.evidence, item.note)) if text),
     ]
     if finding.table:
         parts.append(table(finding.table[0], finding.table[1:]))
     if finding.plot:
         parts.append(figure(finding.plot, finding.caption))
-    parts.append(f"<p class='method'>Method: {html.escape(claim.method)} {finding.seconds:.1f} s.</p></div>")
-    return "".join(parts)
+    if item.method:
+        parts.append(f"<p class='method'>Method: {html.escape(item.method)} {finding.seconds:.1f} s.</p>")
+    if item.code:
+        parts.append(f"<p class='method'>Code: {html.escape(', '.join(item.code))}</p>")
+    return "".join([*parts, "</div>"])

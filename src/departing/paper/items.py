@@ -1,0 +1,36 @@
+"""All items of the paper, in its order, and the extensions of it."""
+
+import inspect
+import tomllib
+from importlib import resources
+from typing import Any
+
+from departing.model.errors import InputError
+from departing.paper import extensions, learning, planning, returns, setting  # noqa: F401 (these register checks)
+from departing.paper.item import CHECKS, Item
+
+EXTENSION = "extension"  # the kind of items that are not in the paper
+
+
+def _item(key: str, fields: dict[str, Any]) -> Item:
+    check = CHECKS.get(key)
+    code = fields.pop("code", [])
+    if check is not None:
+        code = [f"{check.__module__}:{check.__name__}", *code]
+    method = (inspect.getdoc(check) or "") if check is not None else ""
+    return Item(key, **fields, code=tuple(code), method=method, check=check)
+
+
+_TEXTS = tomllib.loads(resources.files("departing.paper").joinpath("items.toml").read_text(encoding="utf-8"))
+ITEMS = tuple(_item(key, dict(fields)) for key, fields in _TEXTS.items())
+
+
+def choose_items(keys: str | None) -> tuple[Item, ...]:
+    """Items with the given keys, separated by commas, in the paper's order; all items without keys."""
+    if keys is None:
+        return ITEMS
+    chosen = {key.strip() for key in keys.split(",")}
+    unknown = sorted(chosen - {item.key for item in ITEMS})
+    if unknown:
+        raise InputError(f"--only has the unknown item {unknown[0]!r}; `departing paper --list` shows all keys.")
+    return tuple(item for item in ITEMS if item.key in chosen)
