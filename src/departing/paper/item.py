@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HOLDS, REFUTED, MEASURED, SKIPPED = "holds", "refuted", "measured", "skipped"
-IMPLEMENTED, NOT_COMPUTABLE = "implemented", "not computable"
-VERDICTS = (HOLDS, REFUTED, MEASURED, IMPLEMENTED, NOT_COMPUTABLE, SKIPPED)
+HOLDS, REPAIRED, REFUTED, MEASURED = "holds", "repaired", "refuted", "measured"
+IMPLEMENTED, NOT_COMPUTABLE, SKIPPED = "implemented", "not computable", "skipped"
+VERDICTS = (HOLDS, REPAIRED, REFUTED, MEASURED, IMPLEMENTED, NOT_COMPUTABLE, SKIPPED)
 Table = Sequence[Sequence[object]]
 
 
@@ -42,6 +42,11 @@ class Finding:
         return cls(HOLDS if holds else REFUTED, evidence, _as_text(table), plot, caption)
 
     @classmethod
+    def repaired(cls, printed: bool, repair: bool, evidence: str, table: Table = ()) -> "Finding":
+        """Finding about a slip: the statement does not hold as printed, but does with a small correction."""
+        return cls(HOLDS if printed else REPAIRED if repair else REFUTED, evidence, _as_text(table))
+
+    @classmethod
     def measured(cls, evidence: str, table: Table, plot: str = "", caption: str = "") -> "Finding":
         """Finding that answers a question, where there is no statement to check."""
         return cls(MEASURED, evidence, _as_text(table), plot, caption)
@@ -57,7 +62,7 @@ class Item:
     `key` is a short name, `source` the place in the paper, `kind` one of statement, definition, algorithm, … The
     recorded `verdict` is the one that the check gives; items without a check have the verdict "implemented" or "not
     computable". `code` lists the functions or classes that implement or check the item (`module:name`), and `note`
-    gives what survives of a refuted statement, or the reason why nothing can be computed.
+    gives the repair of a statement that does not hold, or the reason why nothing can be computed.
     """
 
     key: str

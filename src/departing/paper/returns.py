@@ -1,60 +1,116 @@
-"""Claims on the distributions of steps and clicks: geometric and sub-exponential (sections 3, 4 and 5.3)."""
+"""Items on the distributions of steps and returns (sections 3, 4 and 5.3, appendix C)."""
 
 from collections.abc import Iterator
-from math import e, exp, log
+from fractions import Fraction
+from math import e, lgamma, log
 
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.learning.ucb import proved_tau
+from departing.model.counts import clicks, steps
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.exact import random_instances
+from departing.paper import formulas
+from departing.paper.distributions import (
+    E_UPPER,
+    LN2_LOWER,
+    POWERS,
+    ROUNDING,
+    SUMMABLE,
+    click_distribution,
+    grid,
+    moment,
+    psi_norm,
+    return_moments,
+)
+from departing.paper.exact import BLOG, random_instances
 from departing.paper.item import Finding, Scale, check
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold
-
-POWERS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0)  # of the moments
-SUMMABLE = 1e-3  # departure probability per step below which a distribution is too long to sum
-ROUNDING = 1e-9  # allowance for sums in floating point
+from departing.simulation.simulate import simulate
 
 
-def _grid(scale: Scale, smallest: float = 0.0) -> Iterator[tuple[float, float, float]]:
-    """Click and departure probabilities over their whole range, and Λ(1 − P) where it is at least `smallest`."""
-    n = scale.of(40, 14)
-    edges = np.concatenate([[1e-4, 1e-3, 0.01], np.linspace(0.03, 0.97, n), [0.99, 0.999]])
-    for click in edges.tolist():
-        for depart in [*edges.tolist(), 1.0]:
-            leave = depart * (1 - click)
-            if leave >= smallest:
-                yield click, depart, leave
-
-
-def _geometric_moment(leave: float, power: float) -> float:
-    """E[X^power]^(1/power) of a geometric variable on 1, 2, …, summed until the remainder is negligible."""
-    n = int(min(60 / -np.log1p(-leave) if leave < 1 else 1, 3e6)) + 40
-    x = np.arange(1, n + 1)
-    return _norm((x - 1) * np.log1p(-leave) + log(leave) + power * np.log(x), power)
-
-
-def _norm(logs: Floats, power: float) -> float:
-    """(Σ exp(logs))^(1/power) without overflow."""
-    return exp((logs.max() + log(np.exp(logs - logs.max()).sum())) / power)
-
-
-@check("geometric")
-def check_geometric(scale: Scale) -> Finding:
-    """Exact distribution of steps on random instances."""
-    worst = 0.0
-    for instance in random_instances("uniform", scale.of(200, 30), types=1, categories=1):
-        leave = float(instance.departure_probabilities[0, 0])
-        steps = evaluate(instance, Fixed(0), 1e-12).distribution.steps
-        geometric = np.append(0.0, leave * (1 - leave) ** np.arange(len(steps) - 1))
-        worst = max(worst, float(np.abs(steps - geometric).max()))
+@check("not-sub-gaussian")
+def check_not_sub_gaussian(_: Scale) -> Finding:
+    """Exact tails Pr[V ≥ v] = Pᵛ of a fixed category with P = 1/2 and sure departure, against sub-Gaussian tails."""
+    rows, missing = [["σ", "v", "Pr[V ≥ v]", "sub-Gaussian bound"]], 0
+    for sigma in (1, 10, 100):
+        # v ln 2 < (v − 1)² / 2σ² holds from 2 σ² ln 2 + 2 on.
+        v = next(
+            (v for v in range(1, 2 * sigma**2 + 5) if -v * log(2) > formulas.log_sub_gaussian_tail(v - 1, sigma)), 0
+        )
+        missing += v == 0
+        exponents = [x / log(10) for x in (-v * log(2), formulas.log_sub_gaussian_tail(v - 1, sigma))]
+        rows.append([str(sigma), str(v), *(f"10^{x:.1f}" for x in exponents)])
     return Finding.of(
-        worst < 1e-10,
-        f"The largest difference of a probability is {worst:.1e}. The parameter Λ(1 − P) may exceed 1 − ε, unlike "
-        "the paper states: with P = 0.1, Λ = 1 and ε = 0.5 it is 0.9. No other result depends on this.",
+        missing == 0,
+        "With P = 1/2 and sure departure the mean return is 1 and Pr[V ≥ v] = 2⁻ᵛ, which exceeds the tail of every "
+        "sub-Gaussian variable of the same mean for large v: E[exp(γV)] is infinite from γ = ln 2 on.",
+        rows,
+    )
+
+
+def _laws(scale: Scale) -> Iterator[tuple[Floats, float]]:
+    """Distributions of returns and their means: fixed categories, and threshold policies of two types."""
+    for click, depart, leave in grid(scale, 0.01):
+        yield click_distribution(click, depart), click / leave
+    rng = np.random.default_rng(3)
+    for seed in range(scale.of(100, 15)):
+        instance = random_instance("uniform", types=2, categories=2, seed=seed, depart=1.0)
+        policy = Threshold(first=int(rng.integers(2)), steps=int(rng.integers(0, 9)), then=int(rng.integers(2)))
+        distribution = evaluate(instance, policy, 1e-13).distribution.returns
+        yield distribution, float(distribution @ np.arange(len(distribution)))
+
+
+@check("tails-moments")
+def check_tails_and_moments(scale: Scale) -> Finding:
+    """The constants of the proof on the page of the paper, on exact distributions of returns and powers up to 200."""
+    powers = (*POWERS, 50.0, 100.0, 200.0)
+    worst, n = {"tails": 0.0, "moments": 0.0, "generating function": 0.0}, 0
+    for law, mean in _laws(scale):
+        values, n = np.arange(float(len(law))), n + 1
+        after = 1 - np.minimum(law.cumsum(), 1.0)  # Pr[V > v] at v = 0, 1, …; v just below the next integer is worst
+        c2 = psi_norm(law, values)
+        reached = after > 1e-12  # below, rounding of the sum dominates
+        tails = after[reached] / formulas.tail_property(values[reached] + 1.0, e * c2)
+        # The smallest C₁ of the tail property, where Pr[V > v] is below e.
+        c1 = max(((values[reached] + 1) / (1 - np.log(after[reached]))).max(initial=0.0), 1e-12)
+        moments = [moment(law, values, p) / formulas.moment_property(p, e * c1) for p in powers]
+        tau = 4 * e * c2
+        gamma = np.linspace(-1, 1, 20) / tau
+        logs = np.log(np.exp(gamma[:, None] * (values - mean)) @ law)
+        generating = logs / formulas.moment_generating_bound(gamma, tau)
+        for name, ratio in zip(worst, (tails.max(initial=0.0), max(moments), generating.max()), strict=True):
+            worst[name] = max(worst[name], float(ratio))
+    parts = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items())
+    return Finding.of(
+        max(worst.values()) <= 1 + ROUNDING,
+        f"Each property implies the others with C₁ = e C₂, C₂ = e C₁ and τ = b = 4e C₂. Largest shares of the "
+        f"bounds on {n} distributions: {parts}.",
+    )
+
+
+@check("best-category-extremes")
+def check_best_category_extremes(scale: Scale) -> Finding:
+    """An example in exact fractions, and random instances."""
+    categories = [
+        (Fraction(9, 10), Fraction(1)),
+        (Fraction(1, 2), Fraction(1, 20)),
+        (Fraction(3, 5), Fraction(3, 50)),
+    ]
+    exact = [return_moments(p, depart, 1)[1] for p, depart in categories]
+    best = max(range(3), key=lambda a: formulas.fixed_value(*categories[a]))
+    holds = best == exact.index(max(exact)) and best not in (0, 1)  # category 0 has the largest P, 1 the smallest Λ
+    neither, n = 0, scale.of(10_000, 1000)
+    for seed in range(n):
+        instance = random_instance("uniform", types=1, categories=3, seed=seed)
+        a = instance.best_fixed[0]
+        neither += a not in (int(instance.click.argmax()), int(instance.depart.argmin()))
+    return Finding.of(
+        holds,
+        f"With (P, Λ) = (0.9, 1), (0.5, 0.05) and (0.6, 0.06) the values are {', '.join(map(str, exact))}: the third "
+        f"category is best and has neither the largest P nor the smallest Λ. So it is on {neither / n:.1%} of {n:,} "
+        "random instances with 3 categories.",
     )
 
 
@@ -64,9 +120,9 @@ def check_best_category(scale: Scale) -> Finding:
     n, wrong = scale.of(1000, 100), 0
     for seed in range(n):
         instance = random_instance("uniform", types=1, categories=2 + seed % 5, seed=seed)
-        ratio = instance.click[:, 0] / (instance.depart[:, 0] * (1 - instance.click[:, 0]))
+        best = max(map(formulas.fixed_value, instance.click[:, 0].tolist(), instance.depart[:, 0].tolist()))
         planned = plan(instance, 1e-7, method="search")
-        wrong += not planned.lower - 1e-9 <= ratio.max() <= planned.upper + 1e-9
+        wrong += not planned.lower - 1e-9 <= best <= planned.upper + 1e-9
     return Finding.of(
         wrong == 0,
         f"max P/(Λ(1 − P)) lies within the bounds of the general planner, which does not use it, on {n - wrong} of "
@@ -74,138 +130,197 @@ def check_best_category(scale: Scale) -> Finding:
     )
 
 
-@check("recurrence")
-def check_recurrence(scale: Scale) -> Finding:
-    """dp.evaluate on random instances."""
+@check("geometric")
+def check_geometric(scale: Scale) -> Finding:
+    """Exact distribution of steps on random instances."""
     worst = 0.0
-    for instance in random_instances("uniform", scale.of(500, 100), types=1, categories=2):
-        leave, later = float(instance.departure_probabilities[0, 0]), evaluate(instance, Fixed(1)).value
-        now = evaluate(instance, Threshold(first=0, steps=1, then=1)).value
-        worst = max(worst, abs(now - later * (1 - leave) - float(instance.click[0, 0])))
-    return Finding.of(worst < 1e-9, f"The largest difference is {worst:.1e}.")
+    for instance in random_instances("uniform", scale.of(200, 30), types=1, categories=1):
+        leave = formulas.leave_probability(float(instance.click[0, 0]), float(instance.depart[0, 0]))
+        lengths = evaluate(instance, Fixed(0), 1e-12).distribution.steps
+        geometric = np.append(0.0, leave * (1 - leave) ** np.arange(len(lengths) - 1))
+        worst = max(worst, float(np.abs(lengths - geometric).max()))
+    return Finding.of(worst < 1e-10, f"The largest difference of a probability is {worst:.1e}.")
 
 
-@check("geometric-moments")
-def check_geometric_moments(scale: Scale) -> Finding:
-    """Summed moments, r from 0.01 to 0.99 and p from 1 to 20."""
-    worst = {}
-    for r in np.linspace(0.01, 0.99, scale.of(197, 50)).tolist():
-        constant = -2 / np.log1p(-r)
-        worst[r] = max((_geometric_moment(r, p) / (constant * p), p) for p in POWERS)
-    failing = [r for r, (ratio, _) in worst.items() if ratio > 1 + ROUNDING]
-    rows = [["r", "E[X]", "−2 / ln(1 − r)"]]
-    rows += [[f"{r:g}", f"{1 / r:.4f}", f"{-2 / np.log1p(-r):.4f}"] for r in (0.5, 0.75, 0.8, 0.9, 0.99)]
-    holding, first = max(r for r in worst if r not in failing), min(failing, default=1.0)
+@check("geometric-range")
+def check_geometric_range(_: Scale) -> Finding:
+    """Exact fractions over all P, Λ and ε in tenths with P ≤ 1 − ε."""
+    tenths = [Fraction(i, 10) for i in range(1, 11)]
+    triples = [(p, depart, epsilon) for p in tenths for depart in tenths for epsilon in tenths if p <= 1 - epsilon]
+    outside = [
+        triple
+        for triple in triples
+        if formulas.leave_probability(*triple[:2]) > formulas.largest_leave_probability(triple[2])
+    ]
+    p, depart, epsilon = max(outside, key=lambda triple: triple[1] * (1 - triple[0]) + triple[2], default=triples[0])
     return Finding.of(
-        not failing,
-        f"The bound holds for r up to {holding:.2f} and fails from r = {first:.2f} on, even for the mean: a "
-        "geometric variable is at least 1, while the bound tends to 0. For powers p below 1, which the lemma "
-        "includes, it fails for every r as p tends to 0. The results that use the lemma hold nevertheless (below), "
-        "because their constants are larger.",
-        rows,
+        not outside,
+        f"Λ(1 − P) exceeds 1 − ε on {len(outside)} of {len(triples)} triples in tenths. For example, with P = {p}, "
+        f"Λ = {depart} and ε = {epsilon} it is {depart * (1 - p)}, above {1 - epsilon}.",
     )
 
 
-@check("length-moments")
-def check_length_moments(scale: Scale) -> Finding:
-    """Mean and tails in closed form, over a grid of probabilities."""
-    leaves = [leave for *_, leave in _grid(scale)]
-    failing = [leave for leave in leaves if 1 / leave > -2 / np.log1p(-leave) * (1 + ROUNDING)]
-    tails = True
-    for leave in leaves:
-        # P[N > v] = (1 − r)^floor(v) ≤ exp(1 − v / C) with C = max(1, −1 / ln(1 − r))
-        constant = max(1.0, -1 / np.log1p(-leave))
-        v = np.linspace(0, 50 * constant, 500)
-        tails &= bool(np.all(np.floor(v) * np.log1p(-leave) <= 1 - v / constant + 1e-9))
+@check("return-below-length")
+def check_return_below_length(scale: Scale) -> Finding:
+    """Simulated users of random policies, one after the other."""
+    above, reached, users = 0, 0, scale.of(20_000, 2000)
+    for seed in range(10):
+        instance = random_instance("uniform", types=1, categories=2, seed=seed, depart=1.0 if seed % 2 else None)
+        policy = Threshold(first=0, steps=seed, then=1)
+        histories = simulate(instance, policy, users, seed, "step").histories
+        largest = np.array([formulas.largest_return(n) for n in steps(histories.counts).tolist()])
+        above += int((clicks(histories.counts) > largest).sum())
+        reached += int((clicks(histories.counts) == largest).sum())
     return Finding.of(
-        not failing and tails,
-        f"The constant −2 / ln(1 − Λ(1 − P)) fails for Λ(1 − P) above 0.797, on {len(failing)} of {len(leaves)} "
-        "pairs, like the lemma before. The bound on the tails holds everywhere with some constant.",
+        above == 0,
+        f"No return exceeds the number of steps minus one among {10 * users:,} users; the bound is attained.",
     )
 
 
-@check("mean-return")
-def check_mean(scale: Scale) -> Finding:
-    """Closed form over a grid of probabilities."""
-    pairs = list(_grid(scale))
-    worst = max(click / leave * np.log1p(-leave) / -2 for click, _, leave in pairs)
-    return Finding.of(worst < 1, f"At most {worst:.3f} of the bound over {len(pairs):,} pairs of probabilities.")
-
-
-def _click_distribution(click: float, depart: float) -> Floats:
-    """Distribution of the clicks of one type under one category: geometric on 0, 1, …"""
-    stop = depart * (1 - click) / (depart * (1 - click) + click)
-    n = int(min(50 / -np.log1p(-stop), 2e5)) + 2
-    return np.asarray(stop * (1 - stop) ** np.arange(n))
-
-
-@check("return-moments")
-def check_return_moments(scale: Scale) -> Finding:
-    """Central moments, powers 1 to 20, over a grid of probabilities."""
-    worst, n = 0.0, 0
-    for click, depart, leave in _grid(scale, SUMMABLE):
-        n += 1
-        law = _click_distribution(click, depart)
-        apart = np.abs(np.arange(len(law)) - click / leave)
-        for p in POWERS:
-            logs = np.log(np.maximum(law, 1e-300)) + p * np.log(np.maximum(apart, 1e-300))
-            worst = max(worst, _norm(logs, p) / (-4 / np.log1p(-leave) * p))
-    return Finding.of(
-        worst <= 1 + ROUNDING, f"At most {worst:.3f} of the bound over {n:,} pairs and {len(POWERS)} powers."
-    )
+def _log_generating(gamma: Floats, click: float, leave: float) -> Floats:
+    """ln E[exp(γ(V − E[V]))] of a fixed category in closed form."""
+    stop = leave / (leave + click)
+    inside = 1 - (1 - stop) * np.exp(gamma)
+    return np.asarray(np.log(stop) - np.log(inside) - gamma * click / leave)
 
 
 @check("return-scale")
 def check_return_scale(scale: Scale) -> Finding:
-    """Moment condition in closed form, over a grid of probabilities and γ."""
+    """Moment generating function in closed form, over a grid of probabilities and γ."""
     worst, n = -np.inf, 0
-    for click, _, leave in _grid(scale):
-        tau = -8 * e / np.log1p(-leave)
-        stop = leave / (leave + click)
-        gamma = np.linspace(-1, 1, 81) / tau * 0.999
-        gamma = gamma[gamma != 0]
-        inside = 1 - (1 - stop) * np.exp(gamma)
-        logs = np.log(stop) - np.log(inside) - gamma * click / leave
-        worst, n = max(worst, float((logs / (gamma**2 * tau**2 / 2)).max())), n + 1
+    for click, _, leave in grid(scale):
+        tau = formulas.return_scale(leave)
+        gamma = np.linspace(-1, 1, 80) / tau * 0.999
+        ratio = _log_generating(gamma, click, leave) / formulas.moment_generating_bound(gamma, tau)
+        worst, n = max(worst, float(ratio.max())), n + 1
     return Finding.of(
         worst <= 1,
         f"The exponent is at most {worst:.4f} of the bound over {n:,} pairs; the constant is not tight.",
     )
 
 
+@check("one-type-scale")
+def check_one_type_scale(scale: Scale) -> Finding:
+    """The variance in exact fractions, which is at most τ² for a variable that is sub-exponential with (τ², b)."""
+    p, depart, epsilon = Fraction(1, 2), Fraction(1, 100), Fraction(1, 2)
+    _, mean, square = return_moments(p, depart, 2)
+    variance = square - mean**2
+    largest = (8 * E_UPPER / LN2_LOWER) ** 2  # above τ̃² for ε = 1/2
+    wrong, n = 0, 0
+    for click, chance, leave in grid(scale):
+        n += 1
+        tau = formulas.global_scale(1 - click)  # the largest ε that the click probability allows
+        wrong += click * (leave + click) / leave**2 > tau**2 and chance < 1
+    return Finding.of(
+        variance <= largest and wrong == 0,
+        f"With P = {p}, Λ = {depart} and ε = {epsilon} the variance of the return is {variance}, but τ̃² is "
+        f"{formulas.global_scale(float(epsilon)) ** 2:.1f}. On a grid the variance exceeds τ̃² for {wrong:,} of {n:,} "
+        "pairs of P and Λ, all with Λ < 1.",
+    )
+
+
+@check("one-type-scale-repaired")
+def check_one_type_scale_repaired(scale: Scale) -> Finding:
+    """Constants for all ε up to Λ(1 − P), and the condition on the generating function, over a grid."""
+    wrong, worst, n = 0, 0.0, 0
+    for click, _, leave in grid(scale):
+        for epsilon in (leave, leave / 2, leave / 10):
+            tau, n = formulas.global_scale(epsilon), n + 1
+            wrong += tau < formulas.return_scale(leave) * (1 - 1e-12)
+            gamma = np.linspace(-1, 1, 20) / tau * 0.999
+            ratio = _log_generating(gamma, click, leave) / formulas.moment_generating_bound(gamma, tau)
+            worst = max(worst, float(ratio.max()))
+    return Finding.of(
+        wrong == 0 and worst <= 1,
+        f"τ̃ ≥ τ for all {n:,} triples with ε ≤ Λ(1 − P); the exponent is at most {worst:.4f} of the bound.",
+    )
+
+
+def _bounded_variables() -> Iterator[tuple[Floats, Floats, float]]:
+    """Sums of n independent signs, divided by √n, with probabilities; they are sub-exponential with τ = 1, any b."""
+    for n in (1, 2, 5, 20, 100):
+        logs = np.array([lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) - n * log(2) for k in range(n + 1)])
+        yield np.exp(logs), (2 * np.arange(n + 1) - n) / np.sqrt(n), 1.0
+
+
 @check("bernstein")
 def check_bernstein(scale: Scale) -> Finding:
-    """Exact tails of the returns of fixed categories, with the constants of the lemma on one type."""
+    """Exact tails of returns with the constants of the lemma on one type, and of sums of signs with τ = 1."""
     worst = 0.0
-    for click, depart, leave in _grid(scale, SUMMABLE):
-        law, tau = _click_distribution(click, depart), -8 * e / np.log1p(-leave)
+    for click, depart, leave in grid(scale, SUMMABLE):
+        law, tau = click_distribution(click, depart), formulas.return_scale(leave)
         apart = np.abs(np.arange(len(law)) - click / leave)
-        for v in np.linspace(0, 3 * tau, 40)[1:]:
-            bound = 2 * exp(-(v**2) / (2 * tau**2)) if v <= tau else 2 * exp(-v / (2 * tau))
-            worst = max(worst, float(law[apart >= v].sum()) / bound)
+        for v in np.linspace(0, 3 * tau, 40)[1:].tolist():
+            worst = max(worst, float(law[apart >= v].sum()) / formulas.bernstein(v, tau, tau))
+    for law, values, tau in _bounded_variables():
+        for b in (0.1, 0.5, 1.0, 1.1, 2.0):
+            for v in np.unique(np.abs(values)).tolist():
+                tail = float(law[np.abs(values) >= v].sum())
+                worst = max(worst, tail / formulas.bernstein(v, tau, b))
     return Finding.of(worst <= 1, f"Tails are at most {worst:.3f} of the bound.")
 
 
-@check("threshold-scale")
-def check_threshold_scale(scale: Scale) -> Finding:
-    """Moment condition with exact distributions, on random instances with probabilities down to 10⁻⁴."""
-    worst, n = -np.inf, scale.of(1000, 150)
+def _random_thresholds(scale: Scale, n: int) -> Iterator[tuple[Instance, Floats, float]]:
+    """Random 2 × 2 instances with sure departure, and the return distribution of a threshold policy and its mean."""
     rng = np.random.default_rng(5)
     for _ in range(n):
         click = (
             rng.uniform(0.001, 0.97, (2, 2)) if rng.random() < 0.5 else rng.beta(0.4, 0.4, (2, 2)).clip(1e-4, 0.97)
         )
         instance = Instance(rng.dirichlet([0.5, 0.5]), click)
-        tau = proved_tau(1 - float(click.max()))
         policy = Threshold(first=int(rng.integers(2)), steps=int(rng.integers(0, 20)), then=int(rng.integers(2)))
         law = evaluate(instance, policy, 1e-13).distribution.returns
-        clicks = np.arange(len(law))
-        mean = float(law @ clicks)
-        for gamma in np.linspace(-1, 1, 21) / tau * 0.999:
-            if gamma:
-                logs = log(float(law @ np.exp(gamma * (clicks - mean))))
-                worst = max(worst, logs / (gamma**2 * tau**2 / 2))
+        yield instance, law, float(law @ np.arange(len(law)))
+
+
+def _gammas(tau: float, n: int) -> Floats:
+    gamma = np.linspace(-1, 1, n) / tau * 0.999
+    return np.asarray(gamma[gamma != 0])
+
+
+@check("threshold-scale")
+def check_threshold_scale(scale: Scale) -> Finding:
+    """Moment generating function of exact distributions, on random instances with probabilities down to 10⁻⁴."""
+    worst, n = -np.inf, scale.of(1000, 150)
+    for instance, law, mean in _random_thresholds(scale, n):
+        tau = formulas.global_scale(1 - float(instance.click.max()))
+        gamma = _gammas(tau, 21)
+        logs = np.log(np.exp(gamma[:, None] * (np.arange(len(law)) - mean)) @ law)
+        worst = max(worst, float((logs / formulas.moment_generating_bound(gamma, tau)).max()))
     return Finding.of(
         worst <= 1 + 1e-6,
         f"The exponent is at most {worst:.4f} of the bound over {n:,} random instances and policies.",
+    )
+
+
+@check("threshold-mgf-middle")
+def check_threshold_mgf_middle(scale: Scale) -> Finding:
+    """Both sides at γ = 0 in exact fractions: 1, and the sum of Pr[type ∈ argmax P] over the categories."""
+    prior, click = BLOG
+    right = sum(prior[max(range(2), key=lambda i: row[i])] for row in click)
+    wrong, n = 0, scale.of(2000, 300)
+    for instance in random_instances("column", n):
+        wrong += float(instance.prior[instance.click.argmax(axis=1)].sum()) < 1
+    return Finding.of(
+        right >= 1,
+        f"In the paper's example type x is the argmax of both categories, so at γ = 0 the left side is 1 and the "
+        f"right side {right}; by continuity the inequality fails for small γ too. It fails at γ = 0 on {wrong:,} of "
+        f"{n:,} random instances with a dominant column.",
+    )
+
+
+@check("threshold-mgf")
+def check_threshold_mgf(scale: Scale) -> Finding:
+    """Exact distributions on random instances, for γ over the range of the lemma."""
+    worst, n, count = -np.inf, scale.of(2000, 100), 0
+    for instance, law, mean in _random_thresholds(scale, n):
+        gamma = _gammas(formulas.global_scale(1 - float(instance.click.max())), 11)
+        logs = np.log(np.exp(gamma[:, None] * (np.arange(len(law)) - mean)) @ law)
+        bars = [formulas.dominating_click(row) for row in instance.click.tolist()]
+        dominating = np.max([_log_generating(gamma, p, 1 - p) for p in bars], axis=0)
+        worst, count = max(worst, float((logs - dominating).max())), count + len(gamma)
+    return Finding.of(
+        worst <= 1e-12,
+        f"No violation in {count:,} cases: ln E[exp(γ(V − E[V]))] exceeds the larger of both sides by at most "
+        f"{worst:.1e}.",
     )
