@@ -26,6 +26,9 @@ PERTURBED = {
     # Section 5.3, as loose as the constant of one type
     "threshold-scale": (formulas, "global_scale", lambda epsilon: -1 / log1p(-epsilon)),
     "threshold-mgf": (formulas, "dominating_click", min),
+    # Extensions
+    "comparison-lemma": (formulas, "smallest_hazard", lambda click, leave: 1.1 * leave / (leave + click)),
+    "sharp-scale": (formulas, "sharp_scale", lambda epsilon: -1.4 / log1p(-epsilon)),
     # Appendix D
     "recurrence": (formulas, "value_before", lambda later, p, depart: later * (1 - depart * (1 - p)) + 1.001 * p),
     "fixed-value": (formulas, "fixed_value", lambda p, depart: p / (depart * (1 - p)) * Fraction(1001, 1000)),

@@ -125,3 +125,13 @@ def dominating_click(clicks: Sequence[float]) -> float:
 def repaired_length_constant(leave: float) -> float:
     """C₂ of the number of steps after the first, N − 1."""
     return -1 / log1p(-leave)
+
+
+def smallest_hazard(click: float, leave: float) -> float:
+    """Lower bound of Pr[V = k | V ≥ k] under every policy, where P and Λ(1 − P) are those of the largest ratio."""
+    return leave / (leave + click)
+
+
+def sharp_scale(epsilon: float) -> float:
+    """τ = b of the return of every policy if ε ≤ Λ(1 − P) for all categories and types."""
+    return -1.5 / log1p(-epsilon)
