@@ -2,14 +2,11 @@
 
 import importlib
 import json
-from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
 
 from departing.cli.tables.paper import paper_table, paper_values
-from departing.paper.exact import BLOG, best_to_counts, best_walk_value, recursion, walk_value
 from departing.paper.extensions import like_film_ratings
 from departing.paper.item import HOLDS, IMPLEMENTED, NOT_COMPUTABLE, REFUTED, SKIPPED, VERDICTS, Finding, Item, Scale
 from departing.paper.items import ITEMS
@@ -53,32 +50,6 @@ def test_code_of_items_exists():
             found = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-
-
-def test_wrong_claims_are_detected():
-    from departing.model.instance import Instance
-    from departing.paper.planning import beaten_by_any_walk
-
-    instance = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
-    best = float(walk_value(*BLOG, [1] * 6, 0))
-    assert beaten_by_any_walk([instance], np.array([best]))[0] == 0
-    wrong, most = beaten_by_any_walk([instance], np.array([float(walk_value(*BLOG, [1] * 7, 0))]))
-    assert wrong == 1
-    assert most == pytest.approx(1.73604e-5 - 1.22319e-5, abs=1e-9)
-
-
-def test_recursions_find_the_best_walk():
-    prior, click = (
-        (Fraction(1, 3), Fraction(2, 3)),
-        ((Fraction(1, 2), Fraction(1, 5)), (Fraction(2, 5), Fraction(3, 5))),
-    )
-    exact = max(walk_value(prior, click, walk) for walk in product((0, 1), repeat=7))
-    assert best_walk_value(prior, click, 7) == exact
-    assert max(value for value, _ in best_to_counts(prior, click, 7).values()) == exact
-    as_floats = np.array([[float(p) for p in row] for row in click])
-    values, visited = recursion(np.array([[1 / 3, 2 / 3]]), as_floats[None], 7)
-    assert values[0] == pytest.approx(float(exact), abs=1e-14)
-    assert visited == sum(h + 1 for h in range(1, 8))
 
 
 def test_regret_bound_grows_like_the_square_root():

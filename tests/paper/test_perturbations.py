@@ -1,14 +1,67 @@
 """Checks fail on perturbed statements: each entry changes one formula of a statement that holds."""
 
 from fractions import Fraction
-from math import e, exp, log1p, sqrt
+from math import e, exp, log, log1p, sqrt
 
 import numpy as np
 import pytest
 
-from departing.paper import formulas
+from departing.paper import appendix_e, formulas
 from departing.paper.item import HOLDS, REFUTED, Scale
 from departing.paper.items import ITEMS
+
+
+def wider_row(click):
+    """A row that is dominant up to 0.05."""
+    return click[0][1] >= click[1][1] - Fraction(1, 20)
+
+
+def wider_diagonal(click):
+    """A diagonal that is dominant up to 0.1: some of these have a dominant column."""
+    (p1x, p1y), (p2x, p2y) = click
+    return p1x >= p2y > p1y and p2y > p2x - Fraction(1, 10)
+
+
+def neither_row_dominant(click):
+    """A column or a diagonal is dominant."""
+    return click[0][0] > click[1][0] and click[1][1] > click[0][1]
+
+
+def larger_first(x, y, click):
+    """The inequalities of the base case with a larger weight of type x."""
+    return ORIGINAL["base_inequalities"](x * Fraction(51, 50), y, click)
+
+
+def summed_value(b, click, n):
+    """Value of N steps of category 2 and then category 1 by a loop."""
+    (p1x, p1y), (p2x, p2y) = click
+    head = sum(b * p2x**i + (1 - b) * p2y**i for i in range(1, n + 1))
+    return head + b * p2x**n * p1x / (1 - p1x) + (1 - b) * p2y**n * p1y / (1 - p1y)
+
+
+def point_without_logarithms(b, click):
+    """Ñ without the factors ln P₂ᵧ and ln P₂ₓ."""
+    c1, c2, _ = formulas.switching_coefficients(b, click)
+    return log(-c2 / c1) / log(click[1][0] / click[1][1])
+
+
+ORIGINAL = dict(vars(formulas))
+
+
+def scaled(name, factor):
+    """A formula times a factor."""
+    return lambda *args: ORIGINAL[name](*args) * factor
+
+
+def exchanged_types(prior, click, counts):
+    """α with the prior in another order."""
+    return ORIGINAL["active_probability"](prior[::-1], click, counts)
+
+
+def scaled_steps(b, click):
+    """The repaired number of steps with a belief that is 2% smaller."""
+    return ORIGINAL["repaired_switching_steps"](b * Fraction(49, 50), click)
+
 
 # key: (module, name of the formula in it, perturbed replacement)
 PERTURBED = {
@@ -40,6 +93,49 @@ PERTURBED = {
     "tail-domination": (formulas, "length_needed", lambda v: v + 2),
     "return-moments": (formulas, "return_constant", lambda leave: -0.7 / log1p(-leave)),  # the mean has 0.74
     "mgf-series": (formulas, "geometric_series_bound", lambda z: Fraction(19, 10) * z**2),
+    # Sections 5.2 and 5.3
+    "partition": (formulas, "dominant_column", lambda click: click[1][0] > click[1][1] > click[0][1]),
+    "row": (formulas, "dominant_row", wider_row),
+    "column": (formulas, "stationary_point", lambda b, click: ORIGINAL["stationary_point"](b, click) + 1),
+    "diagonal": (formulas, "dominant_diagonal", wider_diagonal),
+    "constant-time": (formulas, "switching_value", summed_value),
+    "threshold-optimal": (formulas, "threshold_policies", lambda h: [(1, n) for n in range(h + 1)]),
+    "threshold-policy": (formulas, "threshold_category", lambda a, h, j: a if j < h else 1 - a),
+    "survival": (formulas, "stay_probability", lambda epsilon, h: (1 - epsilon) ** (h + 1)),
+    "exponential-candidates": (formulas, "n_policies", lambda k, h: k**h - 1),
+    "size-of-set": (formulas, "n_threshold_policies", lambda h: 2 * h + 1),
+    # The largest loss that a search found is 0.053 of the bound.
+    "horizon": (formulas, "horizon_loss", scaled("horizon_loss", Fraction(1, 20))),
+    # Appendix A
+    "finite-return": (formulas, "active_probability", scaled("active_probability", Fraction(1001, 1000))),
+    "bijection": (formulas, "active_probability", scaled("active_probability", Fraction(1001, 1000))),
+    "prefix-values": (formulas, "active_probability", scaled("active_probability", Fraction(1001, 1000))),
+    "recursion": (formulas, "active_probability", scaled("active_probability", Fraction(1001, 1000))),
+    "backtracking": (formulas, "active_probability", exchanged_types),
+    "recursion-time": (formulas, "n_counts", lambda h: h),
+    # Tight: with all click probabilities 0.99 the loss is 0.99 of the bound.
+    "recursion-error": (formulas, "horizon_loss", scaled("horizon_loss", Fraction(49, 50))),
+    "many-types": (formulas, "active_probability", exchanged_types),
+    "many-categories-time": (formulas, "recursion_time", lambda k, h: h ** (k - 1)),
+    # Appendix E
+    "row-exchange": (formulas, "dominant_row", wider_row),
+    "switching-condition": (formulas, "switching_constant", scaled("switching_constant", Fraction(26, 25))),
+    "switching-persists": (
+        appendix_e,
+        "_proper",
+        lambda click: click[0][0] > click[1][0] and click[1][1] > click[0][1],
+    ),
+    "most-switches-repaired": (formulas, "repaired_switching_steps", scaled_steps),
+    "value-of-n": (formulas, "switching_value", lambda b, click, n: ORIGINAL["switching_value"](b, click, n + 1)),
+    "stationary-point": (formulas, "stationary_point", point_without_logarithms),
+    "n-star": (formulas, "column_policies", lambda n: ORIGINAL["column_policies"](n)[:3]),
+    "diagonal-horizon": (formulas, "dominant_diagonal", neither_row_dominant),
+    "diagonal-two-steps": (
+        formulas,
+        "base_inequalities",
+        lambda x, *rest: ORIGINAL["base_inequalities"](x * 51 / 50, *rest),
+    ),
+    "diagonal-last-switch": (formulas, "dominant_diagonal", neither_row_dominant),
 }
 BY_KEY = {item.key: item for item in ITEMS}
 

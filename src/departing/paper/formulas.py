@@ -7,7 +7,7 @@ return fractions as well.
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import e, exp, log, log1p
+from math import ceil, e, exp, floor, log, log1p, prod
 from typing import TypeVar
 
 import numpy as np
@@ -119,6 +119,174 @@ def dominating_click(clicks: Sequence[float]) -> float:
     return max(clicks)
 
 
+# Section 5: two types, two categories. `click` is ((P₁ₓ, P₁ᵧ), (P₂ₓ, P₂ᵧ)) and `b` the belief in type x. Categories
+# are counted from 0, so the paper's category 1 is 0. The pair (a, h) is the (a, h)-threshold policy.
+
+
+def next_belief(b: Number, row: Sequence[Number]) -> Number:
+    """Belief in type x after a click, with the click probabilities of the category (section 5.1, belief update)."""
+    return b * row[0] / (b * row[0] + row[1] * (1 - b))
+
+
+def dominant_row(click: Sequence[Sequence[Number]]) -> bool:
+    """P₁ᵧ ≥ P₂ᵧ (section 5.2)."""
+    return click[0][1] >= click[1][1]
+
+
+def dominant_column(click: Sequence[Sequence[Number]]) -> bool:
+    """P₂ₓ ≥ P₂ᵧ > P₁ᵧ (section 5.2)."""
+    return click[1][0] >= click[1][1] > click[0][1]
+
+
+def dominant_diagonal(click: Sequence[Sequence[Number]]) -> bool:
+    """P₁ₓ ≥ P₂ᵧ > P₁ᵧ, P₂ₓ (section 5.2)."""
+    (p1x, p1y), (p2x, p2y) = click
+    return p1x >= p2y and p2y > p1y and p2y > p2x
+
+
+def row_policies() -> list[tuple[int, int]]:
+    """Optimal policy with a dominant row (section 5.2, lemma)."""
+    return [(1, 0)]
+
+
+def column_policies(n_star: float) -> list[tuple[int, int]]:
+    """Policies one of which is optimal with a dominant column (section 5.2, theorem)."""
+    return [(1, 0), (0, 0), (1, floor(n_star)), (1, ceil(n_star))]
+
+
+def diagonal_policies() -> list[tuple[int, int]]:
+    """Policies one of which is optimal with a dominant diagonal (section 5.2, theorem)."""
+    return [(1, 0), (0, 0)]
+
+
+def threshold_category(a: int, h: int, j: int) -> int:
+    """Category of the (a, h)-threshold policy in iteration j = 1, 2, … (section 5.3, definition)."""
+    return a if j <= h else 1 - a
+
+
+def threshold_policies(horizon: int) -> list[tuple[int, int]]:
+    """The set Π_H of threshold policies (section 5.3)."""
+    return [(a, h) for a in (0, 1) for h in range(horizon + 1)]
+
+
+def n_threshold_policies(horizon: int) -> int:
+    """Size of Π_H (section 5.3)."""
+    return 2 * horizon + 2
+
+
+def n_policies(categories: int, horizon: int) -> int:
+    """Number of policies of H iterations: 2^H (section 5.3) and K^H (appendix A)."""
+    return int(categories**horizon)
+
+
+def stay_probability(epsilon: Number, horizon: int) -> Number:
+    """Upper bound of the probability that a user stays beyond H iterations (section 5.3)."""
+    return (1 - epsilon) ** horizon
+
+
+def horizon_loss(epsilon: Number, horizon: int) -> Number:
+    """Loss of the best policy with a finite horizon (section 5.3 and appendix A, constants of appendix E)."""
+    return (1 - epsilon) ** horizon / epsilon
+
+
+# Appendix A: many types, finite horizon
+
+
+def active_probability(prior: Sequence[Number], click: Sequence[Sequence[Number]], counts: Sequence[int]) -> Number:
+    """α(m₁, m₂): probability of `counts[a]` clicks on each category a, for any numbers of types and categories."""
+    columns = zip(prior, zip(*click, strict=True), strict=True)
+    terms = [q * prod([p**m for p, m in zip(column, counts, strict=True)], start=1 + 0 * q) for q, column in columns]
+    return sum(terms[1:], terms[0])
+
+
+def n_counts(horizon: int) -> int:
+    """Number of inputs (c₁, c₂) of D̃ after H steps."""
+    return horizon + 1
+
+
+def recursion_time(categories: int, horizon: int) -> int:
+    """H^K: the order of the running time of the recursion."""
+    return int(horizon**categories)
+
+
+# Appendix E: proofs for two types and two categories
+
+
+def induction_step(first: Number, later: Sequence[Number]) -> Number:
+    """E[V_H(b₁)] from β₁(b₁) = `first` and βᵢ(b₂) = `later`, with a sum from i = 2 (proof on the expected return)."""
+    return first * (1 + sum(later[1:], 0 * first))
+
+
+def switching_constant(b: Number, click: Sequence[Sequence[Number]]) -> Number:
+    """Constant of the lemma and the corollary on dominant columns."""
+    (p1x, p1y), (p2x, p2y) = click
+    return (1 - b) / b * (p2y - p1y) / (p1x - p2x) * p2x / p2y
+
+
+def switching_coefficients(b: Number, click: Sequence[Sequence[Number]]) -> tuple[Number, Number, Number]:
+    """c₁, c₂ and c₃ of E[V^π_N] = c₁ P₂ₓ^N + c₂ P₂ᵧ^N + c₃ (theorem on dominant columns)."""
+    (p1x, p1y), (p2x, p2y) = click
+    c1 = b * (p2x / (p2x - 1) + p1x / (1 - p1x))
+    c2 = (1 - b) * (p2y / (p2y - 1) + p1y / (1 - p1y))
+    return c1, c2, b * p2x / (1 - p2x) + (1 - b) * p2y / (1 - p2y)
+
+
+def switching_value(b: Number, click: Sequence[Sequence[Number]], n: int) -> Number:
+    """E[V^π_N] as a function of N (theorem on dominant columns, equation "func of N")."""
+    c1, c2, c3 = switching_coefficients(b, click)
+    return c1 * click[1][0] ** n + c2 * click[1][1] ** n + c3
+
+
+def stationary_point(b: Number, click: Sequence[Sequence[Number]]) -> float:
+    """Ñ (theorem on dominant columns). ZeroDivisionError or ValueError where it is undefined."""
+    c1, c2, _ = switching_coefficients(b, click)
+    p2x, p2y = click[1]
+    return log(-(c2 * log(p2y)) / (c1 * log(p2x))) / log(p2x / p2y)
+
+
+def base_inequalities(x: Number, y: Number, click: Sequence[Sequence[Number]]) -> tuple[bool, bool, bool, bool]:
+    """Four inequalities of the proof on dominant diagonals with two iterations left, in its order.
+
+    `x` and `y` are b P₁ₓ^m₁ P₂ₓ^m₂ and (1 − b) P₁ᵧ^m₁ P₂ᵧ^m₂.
+    """
+    (p1x, p1y), (p2x, p2y) = click
+    return (
+        x * p1x * (p1x - p2x) <= y * p1y * (p2y - p1y),
+        y * (p2y - p1y) * (1 + p2y) <= x * (p1x - p2x) * (1 + p2x),
+        x * (p1x - p2x) * (1 + p1x) <= y * (1 + p1y) * (p2y - p1y),
+        y * p2y * (p2y - p1y) <= x * p2x * (p1x - p2x),
+    )
+
+
+def contradictions(click: Sequence[Sequence[Number]]) -> tuple[bool, bool]:
+    """Inequalities that follow from each pair of `base_inequalities`; both are false with a dominant diagonal."""
+    (p1x, p1y), (p2x, p2y) = click
+    return p1x * (1 + p2y) <= p1y * (1 + p2x), p2y * (1 + p1x) <= p2x * (1 + p1y)
+
+
+def diagonal_differences(
+    b: Number, click: Sequence[Sequence[Number]], counts: tuple[int, int], last: int, length: int, slip: bool = True
+) -> tuple[Number, Number]:
+    """E[V^π] − E[V^π̃] and E[V^π_new] − E[V^π] in the proof on dominant diagonals.
+
+    `counts` are m₁ and m₂, `last` is the category after the last switch, and `length` is H − t + 1. The exponent of
+    P₂ᵧ in the last line of the second case is printed as i − 1; `slip` takes it with the last i of the sum.
+    """
+    tilde = new = 0 * b
+    for i in range(length + 1):
+        for y, q, p, other in zip((False, True), (b, 1 - b), click[last], click[1 - last], strict=True):
+            power = i - 1 if slip and y and last == 1 and i == length else i
+            term = q * p ** (counts[last] + power) * other ** counts[1 - last] * (p - other)
+            new += term
+            tilde += term * other if i < length else 0
+    return tilde, new
+
+
+def reach_probability(epsilon: Number, j: int) -> Number:
+    """Upper bound of Pr(j ≤ N) in the proof on finite horizons."""
+    return (1 - epsilon) ** j
+
+
 # Repairs: what holds in place of refuted formulas
 
 
@@ -135,3 +303,25 @@ def smallest_hazard(click: float, leave: float) -> float:
 def sharp_scale(epsilon: float) -> float:
     """τ = b of the return of every policy if ε ≤ Λ(1 − P) for all categories and types."""
     return -1.5 / log1p(-epsilon)
+
+
+def repaired_switching_steps(b: Fraction, click: Sequence[Sequence[Fraction]]) -> int:
+    """Number of recommendations of category 2 in an optimal policy, for P₁ₓ > P₂ₓ > P₂ᵧ > P₁ᵧ and 0 < b < 1.
+
+    The smallest N with (P₂ₓ/P₂ᵧ)^N (1 − P₁ᵧ)/(1 − P₁ₓ) ≥ (1 − b)(P₂ᵧ − P₁ᵧ) / (b (P₁ₓ − P₂ₓ)).
+    """
+    (p1x, p1y), (p2x, p2y) = click
+    ratio, n = (1 - p1y) / (1 - p1x), 0
+    while ratio < (1 - b) * (p2y - p1y) / (b * (p1x - p2x)):
+        ratio, n = ratio * p2x / p2y, n + 1
+    return n
+
+
+def repaired_induction_step(first: Number, later: Sequence[Number]) -> Number:
+    """The induction step on the expected return, with its sum from i = 1."""
+    return first * (1 + sum(later, 0 * first))
+
+
+def repaired_reach_probability(epsilon: Number, j: int) -> Number:
+    """Upper bound of Pr(j ≤ N): a user reaches iteration j after j − 1 clicks."""
+    return (1 - epsilon) ** (j - 1)

@@ -1,265 +1,589 @@
-"""Claims on planning: the three structures, N*, finite horizons and the dynamic program (section 5, appendix A)."""
+"""Claims on planning: the three structures, finite horizons and the recursion (sections 5.2 and 5.3, appendix A)."""
 
-import time
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import product
-from math import ceil, floor, inf
+from types import FrameType
+from typing import Any
 
 import numpy as np
 
 from departing.data.movielens import MovieLens
-from departing.evaluation.evaluate import evaluate
 from departing.learning.ucb import UCBHybrid
-from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
-from departing.paper.exact import best_walk_value, random_instances, recursion, tail_bound
+from departing.paper import formulas
+from departing.paper.exact import (
+    Click,
+    Counts,
+    Row,
+    best_then_fixed,
+    best_values,
+    best_walk_value,
+    count_recursion,
+    random_cases,
+    tail_bound,
+    threshold_value,
+    two_phase_value,
+    walk_value,
+)
 from departing.paper.item import SKIPPED, Finding, Scale, check
 from departing.planning.closed_form import two_by_two
 from departing.planning.plan import plan
-from departing.policy.schedule import Schedule, Threshold
+from departing.policy.schedule import Fixed, Schedule, Threshold
 
 # Steps of the recursion over counts, which does not use the structures: with click probabilities up to 0.9 later
 # steps add less than 1e-9, the rounding allowance.
 STEPS = 220
 ROUNDING = 1e-9
+FREE = 12  # steps in which walks are arbitrary, where fractions are compared
+LARGE = Fraction(9, 10)
+SPREAD = (
+    Fraction(1, 3),
+    ((Fraction(999, 1000), Fraction(1, 2)), (Fraction(1997, 2000), Fraction(9943, 10000))),
+)  # belief and click probabilities of an instance in which long horizons matter: the optimum switches late
+THREE_TYPES = (
+    (Fraction(37, 40), Fraction(7, 100), Fraction(1, 200)),
+    ((Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)), (Fraction(1, 20), Fraction(13, 20), Fraction(4, 5))),
+)  # prior and click probabilities of an instance whose optimal policy switches twice
+
+
+def n_star(b: Fraction, click: Click) -> float | None:
+    """The paper's N* = max(0, Ñ), or None where Ñ is undefined."""
+    try:
+        return max(0.0, formulas.stationary_point(b, click))
+    except (ZeroDivisionError, ValueError):
+        return None
+
+
+def column_candidates(b: Fraction, click: Click) -> list[tuple[int, int]]:
+    """The four policies of the theorem on dominant columns; the two fixed ones where N* is undefined."""
+    steps = n_star(b, click)
+    return formulas.diagonal_policies() if steps is None else formulas.column_policies(steps)
+
+
+def best_threshold(b: Fraction, click: Click, policies: Sequence[tuple[int, int]]) -> Fraction:
+    """Largest value of (a, h)-threshold policies."""
+    return max(threshold_value(b, click, a, h) for a, h in policies)
+
+
+def _instance(b: Fraction, click: Click) -> Instance:
+    return Instance([float(b), float(1 - b)], [[float(p) for p in row] for row in click])
+
+
+def _random_tables(rng: np.random.Generator, categories: int, types: int) -> tuple[Row, Click]:
+    """Random prior, and click probabilities in hundredths."""
+    shares = rng.integers(1, 50, types)
+    prior = [Fraction(int(share), int(shares.sum())) for share in shares]
+    return prior, [[Fraction(int(i), 100) for i in rng.integers(1, 100, types)] for _ in range(categories)]
 
 
 @check("partition")
 def check_partition(scale: Scale) -> Finding:
     """All matrices on a grid."""
-    grid = np.linspace(0.05, 0.95, scale.of(13, 7))
     wrong, several, n = 0, 0, 0
-    for entries in product(grid.tolist(), repeat=4):
-        click, structures = np.array(entries).reshape(2, 2), set()
-        for a, x in np.argwhere(click == click.max()):
-            (_, p1y), (p2x, p2y) = click[[a, 1 - a]][:, [x, 1 - x]]
-            conditions = [p1y >= p2y, p2x >= p2y > p1y, p2y > p1y and p2y > p2x]
-            wrong += sum(conditions) != 1
-            structures.add(conditions.index(True))
+    for entries in product(range(1, scale.of(14, 8)), repeat=4):
+        structures = set()
+        for a, x in product((0, 1), repeat=2):
+            click = [[entries[2 * i + j] for j in (x, 1 - x)] for i in (a, 1 - a)]
+            if click[0][0] == max(entries):
+                tests = (formulas.dominant_row, formulas.dominant_column, formulas.dominant_diagonal)
+                conditions = [test(click) for test in tests]
+                wrong += sum(conditions) != 1
+                structures.add(tuple(conditions))
         several += len(structures) > 1
         n += 1
     return Finding.of(
         wrong == 0,
-        f"Exactly one structure for all {n:,} matrices on a grid. If the largest entry occurs twice, the structure "
-        f"can depend on the relabelling ({several:,} matrices); the policies of both are then optimal.",
+        f"Exactly one structure for {n - wrong:,} of {n:,} matrices on a grid. If the largest entry occurs twice, "
+        f"the structure can depend on the relabelling ({several:,} matrices); the policies of both are then optimal.",
     )
 
 
-def _instances(structure: str, scale: Scale) -> Iterator[Instance]:
-    """Random instances of a structure, and some on a coarse grid, where ties are frequent."""
-    n = scale.of(3000, 250)
-    yield from random_instances(structure, n)
-    rng, coarse = np.random.default_rng(7), 0
-    while coarse < n // 3:
-        click = rng.integers(1, 10, (2, 2)) / 10
-        instance = Instance(rng.multinomial(10, [0.5, 0.5]) / 10, click)
-        if instance.structure == structure:
-            coarse += 1
-            yield instance
+Candidates = Callable[[Fraction, Click], list[tuple[int, int]]]
 
 
-def beaten_by_any_walk(instances: list[Instance], values: Floats) -> tuple[int, float]:
-    """Number of instances on which some walk has a value above `values`, and the largest excess."""
-    largest, wrong = 0.0, 0
-    for first in range(0, len(instances), 500):
-        batch = instances[first : first + 500]
-        prior, click = (np.array([getattr(instance, field) for instance in batch]) for field in ("prior", "click"))
-        steps = STEPS if click.max() <= 0.9 else 3 * STEPS
-        excess = recursion(prior, click, steps)[0] - values[first : first + 500]
-        largest, wrong = max(largest, float(excess.max())), wrong + int((excess > ROUNDING).sum())
-    return wrong, largest
+def _check_structure(structure: Callable[[Click], bool], candidates: Candidates, scale: Scale) -> Finding:
+    """Compare the policies of the paper with all walks, and with the closed form of the planner."""
+    cases = list(random_cases(structure, scale.of(1500, 90)))
+    wrong, apart = 0, 0.0
+    for b, click in cases:
+        best = best_threshold(b, click, candidates(b, click))
+        wrong += best_then_fixed((b, 1 - b), click, FREE) > best
+        apart = max(apart, abs(two_by_two(_instance(b, click)).best[1].value / float(best) - 1))
+    moderate = list(random_cases(lambda click: click[0][0] <= LARGE and structure(click), scale.of(3000, 90), seed=1))
+    values = np.array([float(best_threshold(b, click, candidates(b, click))) for b, click in moderate])
+    excess = best_values(moderate, STEPS) - values
+    ties = sum(len({p for row in click for p in row}) < 4 for _, click in cases + moderate)
+    n = len(cases) + len(moderate)
+    wrong += int((excess > ROUNDING).sum())
+    return Finding.of(
+        wrong == 0 and apart < ROUNDING,
+        f"No walk has a higher value on {n - wrong:,} of {n:,} instances, {ties:,} of them with ties: on "
+        f"{len(cases):,} in fractions (walks that are arbitrary for {FREE} steps), on {len(moderate):,} in floats "
+        f"(walks of {STEPS} steps, largest excess {excess.max():.1e}, later steps add at most "
+        f"{tail_bound(float(LARGE), STEPS):.0e}). dp.plan differs by at most {apart:.0e}.",
+    )
 
 
-def _check_structure(structure: str, scale: Scale) -> Finding:
-    """Compare the value of the paper's policies with the best value of all walks."""
-    instances = list(_instances(structure, scale))
-    values = np.array([_value_of_the_paper(instance) for instance in instances])
-    wrong, excess = beaten_by_any_walk(instances, values)
-    ties = sum(len(np.unique(instance.click)) < 4 for instance in instances)
-    tail = max(tail_bound(float(instance.click.max()), STEPS) for instance in instances)
+@check("row")
+def check_row(scale: Scale) -> Finding:
+    """The policy of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure(formulas.dominant_row, lambda *_: formulas.row_policies(), scale)
+
+
+@check("column")
+def check_column(scale: Scale) -> Finding:
+    """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure(formulas.dominant_column, column_candidates, scale)
+
+
+@check("diagonal")
+def check_diagonal(scale: Scale) -> Finding:
+    """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
+    return _check_structure(formulas.dominant_diagonal, lambda *_: formulas.diagonal_policies(), scale)
+
+
+@check("only-form")
+def check_only_form(scale: Scale) -> Finding:
+    """Always category 2 against all switching steps, in exact fractions, with and without ties."""
+    beaten, proper, tied, n = 0, 0, 0, scale.of(1000, 150)
+    example = ""
+    for b, click in random_cases(formulas.dominant_column, n):
+        (p1x, _), (p2x, p2y) = click
+        fixed = threshold_value(b, click, 0, 0)
+        switching = max(threshold_value(b, click, 1, h) for h in [*range(20), 10**3])
+        if p1x > p2x > p2y:
+            proper += 1
+            steps = n_star(b, click)
+            beaten += steps is not None and best_threshold(b, click, formulas.column_policies(steps)[2:]) <= fixed
+        elif switching < fixed:
+            tied += 1
+            rows = ", ".join(f"({float(x)}, {float(y)})" for x, y in click)
+            example = example or f"P = ({rows}), q_x = {float(b)}"
+    return Finding.repaired(
+        beaten + tied == 0,
+        beaten == 0,
+        f"With ties always category 2 beats every policy that switches on {tied} of {n - proper} instances, for "
+        f"example {example}. Without ties it does on {beaten} of {proper}.",
+    )
+
+
+@check("n-star")
+def check_n_star(scale: Scale) -> Finding:
+    """The best of the four policies against all switching steps, in exact fractions."""
+    wrong, n, optimal = 0, scale.of(1000, 120), [0, 0, 0, 0]
+    for b, click in random_cases(formulas.dominant_column, n, seed=4):
+        policies = column_candidates(b, click)
+        values = [threshold_value(b, click, a, h) for a, h in policies]
+        around = range(max(policies[-1][1] - 10, 0), policies[-1][1] + 10)
+        wrong += max(values) < max(threshold_value(b, click, 1, h) for h in (*range(20), *around))
+        for i, value in enumerate(values):
+            optimal[i] += value == max(values)
+    names = ("always 1", "always 2", "⌊N*⌋ steps of 2", "⌈N*⌉ steps of 2")
+    counts = ", ".join(f"{name}: {count}" for name, count in zip(names, optimal, strict=True))
     return Finding.of(
         wrong == 0,
-        f"No walk has a higher value on {len(instances) - wrong:,} of {len(instances):,} instances, {ties:,} of them "
-        f"with ties (largest difference {excess:.1e}; walks of {STEPS} steps, later steps add at most {tail:.0e}).",
+        f"One of the four has the largest value of all switching steps on {n - wrong} of {n} instances. Optimal are "
+        f"(ties count for each) {counts}.",
     )
 
 
-for _structure in ("row", "column", "diagonal"):
+class Counted(float):
+    """Float that counts the operations on it."""
 
-    @check(_structure)
-    def check_structure(scale: Scale, structure: str = _structure) -> Finding:
-        """The policies of the paper against all walks (recursion over counts), on random instances and ties."""
-        return _check_structure(structure, scale)
+    operations = 0
 
 
-def _value_of_the_paper(instance: Instance) -> float:
-    """Value of the best of the policies that the paper names, with N* as printed."""
-    solution = two_by_two(instance)
-    a, b = solution.first, solution.second
-    policies: list[Schedule] = [Threshold(first=b, steps=0, then=a)]
-    if solution.structure != "row":
-        policies.append(Threshold(first=a, steps=0, then=b))
-    if solution.n_star is not None and solution.n_star < inf:
-        policies += [Threshold(first=b, steps=n, then=a) for n in {floor(solution.n_star), ceil(solution.n_star)}]
-    return max(evaluate(instance, policy).value for policy in policies)
+def _counted(name: str) -> Callable[[Counted, float], Counted]:
+    def operation(number: Counted, other: float) -> Counted:
+        Counted.operations += 1
+        return Counted(getattr(float, name)(number, other))
+
+    return operation
 
 
-@check("switching-condition")
-def check_switching_condition(scale: Scale) -> Finding:
-    """The condition along the best walk, on random instances."""
-    wrong, met, n = 0, 0, scale.of(1000, 150)
-    for instance in random_instances("column", n):
-        policy = two_by_two(instance).best[0]
-        walk = _walk_of(policy, 40)
-        for j in range(25):
-            if _condition(instance, walk, policy.final_category, j):
-                met += 1
-                wrong += any(walk[j:])  # category 2 of the paper has index 1
-                break
-    return Finding.of(
-        wrong == 0,
-        f"The condition is met on {met} of {n} random instances; its conclusion fails on {wrong} of them.",
-    )
-
-
-def _walk_of(policy: Schedule, steps: int) -> list[int]:
-    walk = [category for category, length in policy.phases for _ in range(min(length, steps))]
-    return (walk + [policy.final_category] * steps)[:steps]
-
-
-def _condition(instance: Instance, walk: list[int], then: int, j: int) -> bool:
-    """Compare Σ over later steps of P(type x is active) with the same sum of type y times the constant."""
-    sums = []
-    for column in (0, 1):
-        powers = np.cumprod([instance.click[a, column] for a in walk])
-        last = instance.click[then, column]
-        sums.append(float(powers[j:].sum() + powers[-1] * last / (1 - last)))
-    return bool(sums[0] > _constant(instance) * sums[1])
-
-
-def _constant(instance: Instance) -> float:
-    """Constant of the lemma and of the corollary on dominant columns."""
-    (p1x, p1y), (p2x, p2y) = instance.click
-    b = instance.prior[0]
-    return float((1 - b) / b * (p2y - p1y) / (p1x - p2x) * p2x / p2y)
-
-
-@check("most-switches")
-def check_most_switches(scale: Scale) -> Finding:
-    """The optimal policy against the bound as printed, on random instances."""
-    wrong, n, example = 0, scale.of(2000, 300), ""
-    for instance in random_instances("column", n):
-        best = two_by_two(instance).best[0]
-        steps = best.phases[0][1] if best.phases else (0 if best.final_category == 0 else inf)
-        bound = _corollary_bound(instance)
-        if steps > bound:
-            wrong += 1
-            example = example or f"; it fails for {instance.click.tolist()} and {instance.prior.tolist()}"
-    return Finding.of(
-        wrong == 0,
-        f"The bound holds on {n - wrong:,} of {n:,} random instances with a dominant column{example}.",
-    )
-
-
-def _corollary_bound(instance: Instance) -> float:
-    """Smallest N with Σ P2x^i > constant Σ P2y^i, both sums to N; infinite if there is none."""
-    p2x, p2y = instance.click[1]
-    powers = np.arange(1, 2000)
-    met = np.cumsum(p2x**powers) > _constant(instance) * np.cumsum(p2y**powers)
-    return float(met.argmax() + 1) if met.any() else inf
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "gt", "ge", "lt", "le"):
+    setattr(Counted, f"__{_name}__", _counted(f"__{_name}__"))
 
 
 @check("constant-time")
-def check_constant_time(scale: Scale) -> Finding:
-    """Time on instances with N* from 10 to 10⁵."""
-    rows = [["N*", "milliseconds"]]
-    times = []
-    for gap in (0.1, 1e-2, 1e-3, 1e-4, 1e-5):
-        instance = Instance([1e-3, 1 - 1e-3], [[0.9, 0.5], [0.8, 0.8 - gap]])
-        started = time.process_time()
-        n = scale.of(200, 50)
-        for _ in range(n):
-            solution = two_by_two(instance)
-        times.append((time.process_time() - started) / n)
-        rows.append([f"{solution.n_star:,.1f}", f"{times[-1] * 1e3:.3f}"])
-    ratio = max(times) / min(times)
-    return Finding.of(ratio < 5, f"The slowest takes {ratio:.1f} times as long as the fastest.", rows)
+def check_constant_time(_: Scale) -> Finding:
+    """Number of arithmetic operations of the paper's formulas, and of function calls of dp.plan, with growing N*."""
+    rows, operations, calls = [["N*", "operations", "calls"]], [], []
+    for gap in (0.1, 1e-2, 1e-3, 1e-4):
+        click = [[0.9, 0.5], [0.8, 0.8 - gap]]
+        steps, counted = _count_operations(1e-3, click)
+        instance = Instance([1e-3, 1 - 1e-3], click)
+        two_by_two(instance)  # compiles
+        operations.append(counted)
+        calls.append(_count_calls(partial(two_by_two, instance)))
+        rows.append([f"{steps:,.1f}", str(operations[-1]), str(calls[-1])])
+    return Finding.of(
+        max(operations) == min(operations) and max(calls) < 1.5 * min(calls),
+        f"The formulas take {min(operations)} to {max(operations)} operations, and dp.plan {min(calls)} to "
+        f"{max(calls)} function calls.",
+        rows,
+    )
 
 
-@check("horizon")
-def check_horizon(scale: Scale) -> Finding:
-    """Exact values on random instances of all structures, H from 0 to 30."""
-    worst, n = 0.0, scale.of(1000, 150)
-    for seed in range(n):
-        instance = random_instance(("column", "row", "diagonal")[seed % 3], seed=seed)
-        best = two_by_two(instance).best[1].value
-        click = float(instance.click.max())
-        reached = -inf
-        for h in range(31):
-            policies = (Threshold(first=a, steps=h, then=1 - a) for a in (0, 1))
-            reached = max(reached, *(evaluate(instance, policy).value for policy in policies))
-            worst = max(worst, (best - reached) / (click**h / (1 - click)))
-    return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, for H up to 30 on {n:,} random instances.")
+def _count_operations(b: float, click: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """N*, and the number of operations that find the structure, N* and the value of the four policies."""
+    numbers = [[Counted(p) for p in row] for row in click]
+    Counted.operations = 0
+    for structure in (formulas.dominant_row, formulas.dominant_column, formulas.dominant_diagonal):
+        structure(numbers)
+    steps = formulas.stationary_point(Counted(b), numbers)
+    for _, n in formulas.column_policies(steps):
+        formulas.switching_value(Counted(b), numbers, n)
+    return steps, Counted.operations
+
+
+def _count_calls(function: Callable[[], object]) -> int:
+    calls, before = 0, sys.getprofile()
+
+    def count(_: FrameType, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+@check("threshold-optimal")
+def check_threshold_optimal(scale: Scale) -> Finding:
+    """All walks that are arbitrary for some steps and then fixed, against threshold policies, in exact fractions."""
+    equal, n = 0, scale.of(600, 90)
+    for b, click in random_cases(lambda _: True, n, seed=5):
+        best = best_threshold(b, click, formulas.threshold_policies(FREE))
+        equal += best_then_fixed((b, 1 - b), click, FREE) == best
+    return Finding.of(
+        equal == n,
+        f"The best of all {2 ** (FREE + 1):,} walks that are arbitrary for {FREE} steps and then fixed has the value "
+        f"of a threshold policy on {equal} of {n} random instances.",
+    )
+
+
+@check("threshold-policy")
+def check_threshold_policy(scale: Scale) -> Finding:
+    """The definition against the policies of the package, step by step."""
+    steps, wrong, n = 12, 0, 0
+    for a, h in product((0, 1), range(scale.of(11, 8))):
+        policy: Schedule = Threshold(first=a, steps=h, then=1 - a)
+        counts, walk = np.zeros((2, 4), np.int64), []
+        for _ in range(steps):
+            walk.append(int(policy.recommend(counts)))
+            counts[walk[-1], 0] += 1
+        wrong += walk != [formulas.threshold_category(a, h, j) for j in range(1, steps + 1)]
+        n += 1
+    always = [int(Fixed(0).recommend(np.zeros((2, 4), np.int64)))] * steps
+    wrong += [formulas.threshold_category(1, 0, j) for j in range(1, steps + 1)] != always
+    return Finding.of(
+        wrong == 0,
+        f"dp.Threshold follows the definition for {n} pairs (a, h): `steps` is h, so that π^(2:⌊N*⌋) recommends "
+        "category 2 ⌊N*⌋ times. The (2, 0)-threshold policy is always category 1.",
+    )
+
+
+@check("survival")
+def check_survival(scale: Scale) -> Finding:
+    """Probability of a click on every step of a random walk, in exact fractions; the largest is reached."""
+    rng, wrong, n, tightest = np.random.default_rng(11), 0, scale.of(2000, 300), Fraction(0)
+    for b, click in random_cases(lambda _: True, n, seed=6):
+        horizon = int(rng.integers(1, 15))
+        ones = int(rng.integers(0, horizon + 1)) if rng.random() < 0.9 else horizon
+        stays = formulas.active_probability((b, 1 - b), click, (ones, horizon - ones))
+        bound = formulas.stay_probability(1 - click[0][0], horizon)
+        wrong += stays > bound
+        tightest = max(tightest, stays / bound)
+    equal = formulas.active_probability((Fraction(1, 2),) * 2, ((LARGE,) * 2,) * 2, (3, 4)) == LARGE**7
+    return Finding.of(
+        wrong == 0 and equal and formulas.stay_probability(1 - LARGE, 7) == LARGE**7,
+        f"At most (1 − ε)^H in {n - wrong:,} of {n:,} cases, at most {float(tightest):.3f} of it, and equal to it if "
+        "all click probabilities are 1 − ε.",
+    )
+
+
+@check("exponential-candidates")
+def check_exponential_candidates(_: Scale) -> Finding:
+    """Enumeration of the walks and of their counts."""
+    sizes = {}
+    for k, h in ((2, 1), (2, 5), (2, 10), (3, 6), (4, 5)):
+        walks = product(range(k), repeat=h)
+        sizes[k, h] = len(
+            {tuple(tuple(walk[: i + 1].count(a) for a in range(k)) for i in range(h)) for walk in walks}
+        )
+    return Finding.of(
+        all(size == formulas.n_policies(k, h) for (k, h), size in sizes.items()),
+        ", ".join(f"K = {k}, H = {h}: {size:,}" for (k, h), size in sizes.items())
+        + " policies with distinct counts.",
+    )
 
 
 @check("size-of-set")
 def check_size_of_set(_: Scale) -> Finding:
-    """Enumeration."""
-    sizes = {h: len(set(UCBHybrid.thresholds(10, epsilon=0.5, horizon=h).policies)) for h in (0, 1, 2, 5, 14, 100)}
-    holds = all(size == 2 * h + 2 for h, size in sizes.items())
-    return Finding.of(holds, ", ".join(f"H = {h}: {size}" for h, size in sizes.items()) + ", all distinct.")
+    """Enumeration of the walks from the definition, and of the policies of dp.UCBHybrid."""
+    sizes = {}
+    for h in (0, 1, 2, 5, 14, 100):
+        policies = product((0, 1), range(h + 1))
+        walks = {tuple(formulas.threshold_category(a, s, j) for j in range(1, h + 2)) for a, s in policies}
+        sizes[h] = {len(walks), len(set(UCBHybrid.thresholds(10, epsilon=0.5, horizon=h).policies))}
+    holds = all(size == {formulas.n_threshold_policies(h)} for h, size in sizes.items())
+    return Finding.of(holds, ", ".join(f"H = {h}: {max(size)}" for h, size in sizes.items()) + ", all distinct.")
+
+
+@check("horizon")
+def check_horizon(scale: Scale) -> Finding:
+    """Exact values of threshold policies against the best walk, on random instances and one with a late switch."""
+    cases = list(random_cases(lambda click: click[0][0] <= LARGE, scale.of(600, 60), seed=8))
+    wrong, worst = 0, 0.0
+    optimum = [
+        *best_values(cases, STEPS).tolist(),
+        float(max(threshold_value(*SPREAD, 1, n) for n in range(0, 400, 10))),
+    ]
+    for (b, click), best in zip([*cases, SPREAD], optimum, strict=True):
+        for h in (0, 1, 2, 4, 8, 16):
+            loss = best - float(best_threshold(b, click, formulas.threshold_policies(h)))
+            bound = float(formulas.horizon_loss(1 - click[0][0], h))
+            wrong += loss > bound + ROUNDING
+            if bound > 1e3 * ROUNDING:
+                worst = max(worst, loss / bound)
+    return Finding.of(
+        wrong == 0,
+        f"At most {worst:.3f} of (1 − ε)^H / ε, for H up to 16 on {len(cases):,} random instances and one with ε = "
+        "0.001 that switches late.",
+    )
+
+
+@check("finite-return")
+def check_finite_return(scale: Scale) -> Finding:
+    """The sum against a backward pass over the beliefs of random walks, in exact fractions."""
+    rng, equal, n = np.random.default_rng(18), 0, scale.of(300, 60)
+    for i in range(n):
+        prior, click = _random_tables(rng, 2, 2 + i % 3)
+        walk = rng.integers(0, 2, int(rng.integers(1, 9))).tolist()
+        prefixes = [walk[:h] for h in range(1, len(walk) + 1)]
+        terms = [formulas.active_probability(prior, click, (w.count(0), w.count(1))) for w in prefixes]
+        equal += sum(terms) == _value_by_beliefs(prior, click, walk)
+    return Finding.of(equal == n, f"Equal on {equal} of {n} random walks with 2 to 4 types.")
+
+
+def _value_by_beliefs(beliefs: Row, click: Click, walk: Sequence[int]) -> Fraction:
+    """Expected clicks of a finite walk by the Bellman equation, with a belief update after every click."""
+    if not walk:
+        return Fraction(0)
+    joint = [b * p for b, p in zip(beliefs, click[walk[0]], strict=True)]
+    clicked = sum(joint, Fraction(0))
+    return clicked * (1 + _value_by_beliefs([w / clicked for w in joint], click, walk[1:]))
+
+
+@check("bijection")
+def check_bijection(_: Scale) -> Finding:
+    """Enumeration of all binary variables for H = 5; objectives in exact fractions."""
+    prior, click = _random_tables(np.random.default_rng(12), 2, 2)
+    horizon, objectives = 5, {}
+    for z in product((0, 1), repeat=2 * horizon):
+        ones, twos = z[:horizon], z[horizon:]
+        if all(first + second == 1 for first, second in zip(ones, twos, strict=True)):
+            counts = tuple((sum(ones[:i]), sum(twos[:i])) for i in range(1, horizon + 1))
+            objectives[counts] = sum(formulas.active_probability(prior, click, c) for c in counts), twos
+    equal = sum(objective == walk_value(prior, click, walk) for objective, walk in objectives.values())
+    walks = {walk for _, walk in objectives.values()}
+    return Finding.of(
+        len(objectives) == len(walks) == formulas.n_policies(2, horizon) == equal,
+        f"Of {4**horizon:,} assignments {len(objectives)} are feasible, one for each of the {len(walks)} policies; "
+        f"the objective is the value of the policy for {equal} of them.",
+    )
+
+
+@check("integer-program")
+def check_integer_program(_: Scale) -> Finding:
+    """The objective for H = 2 in exact fractions: a linear one has equal sums over crossed pairs of policies."""
+    prior, click = _random_tables(np.random.default_rng(12), 2, 2)
+    value = {walk: walk_value(prior, click, walk) for walk in product((0, 1), repeat=2)}
+    equal, crossed = value[0, 0] + value[1, 1], value[0, 1] + value[1, 0]
+    return Finding.repaired(
+        equal == crossed,
+        max(value.values()) == max(_paper_recursion(prior, click, 2)[0].values()),
+        f"The policies 11 and 22 have values with the sum {float(equal):.6f}, 12 and 21 with the sum "
+        f"{float(crossed):.6f}; a linear objective in z would have equal sums.",
+    )
+
+
+def _paper_recursion(prior: Row, click: Click, steps: int) -> tuple[dict[Counts, Fraction], list[int]]:
+    """Last level and policy of the recursion of appendix A."""
+    level, walk, _ = count_recursion(len(click), steps, lambda c: formulas.active_probability(prior, click, c))
+    return level, walk
+
+
+def _compare_recursion(rng: np.random.Generator, shapes: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
+    """Numbers of instances on which the value, and the policy, of the recursion is that of the best walk."""
+    values, policies = 0, 0
+    for k, m, steps in shapes:
+        prior, click = _random_tables(rng, k, m)
+        level, walk = _paper_recursion(prior, click, steps)
+        best = best_walk_value(prior, click, steps)
+        values += max(level.values()) == best
+        policies += walk_value(prior, click, walk) == best
+    return values, policies
+
+
+@check("prefix-values")
+def check_prefix_values(scale: Scale) -> Finding:
+    """All inputs (c₁, c₂) of the recursion against the enumeration of the walks with these counts, in fractions."""
+    rng, steps, wrong, n = np.random.default_rng(17), 6, 0, scale.of(60, 8)
+    for i in range(n):
+        prior, click = _random_tables(rng, 2, 2 + i % 3)
+        best: dict[Counts, Fraction] = {}
+        for walk in product((0, 1), repeat=steps):
+            counts = (walk.count(0), walk.count(1))
+            best[counts] = max(best.get(counts, Fraction(0)), walk_value(prior, click, walk))
+        wrong += _paper_recursion(prior, click, steps)[0] != best
+    return Finding.of(
+        wrong == 0,
+        f"D̃ of all {steps + 1} counts is the value of the best walk with these counts on {n - wrong} of {n} "
+        "instances.",
+    )
 
 
 @check("recursion")
 def check_recursion(scale: Scale) -> Finding:
-    """Enumeration of all walks in exact fractions."""
-    rng, worst, n = np.random.default_rng(9), 0.0, scale.of(60, 12)
-    for _ in range(n):
-        k, m = int(rng.integers(2, 4)), int(rng.integers(2, 5))
-        click = [[Fraction(int(i), 100) for i in rng.integers(1, 100, m)] for _ in range(k)]
-        shares = rng.integers(1, 50, m)
-        prior = [Fraction(int(i), int(shares.sum())) for i in shares]
-        steps = 9 if k == 2 else 6
-        exact = best_walk_value(prior, click, steps)
-        values, _ = recursion(np.array([prior], np.float64), np.array([click], np.float64), steps)
-        worst = max(worst, abs(float(values[0]) - float(exact)))
+    """The recursion as printed against the enumeration of all walks, in exact fractions."""
+    shapes = [(2, 2 + i % 3, 7) for i in range(scale.of(60, 8))]
+    values, _ = _compare_recursion(np.random.default_rng(9), shapes)
     return Finding.of(
-        worst < 1e-12,
-        f"Equal to the best walk on {n} random instances with 2 to 4 types (largest difference {worst:.0e}).",
+        values == len(shapes),
+        f"The value of the best of 128 walks on {values} of {len(shapes)} random instances with 2 to 4 types.",
+    )
+
+
+@check("backtracking")
+def check_backtracking(scale: Scale) -> Finding:
+    """The value of the policy found by backtracking, in exact fractions: against enumeration and dp.plan."""
+    shapes = [(2, 2 + i % 3, 7) for i in range(scale.of(60, 8))]
+    rng, outside, n = np.random.default_rng(13), 0, scale.of(60, 8)
+    _, policies = _compare_recursion(rng, shapes)
+    for i in range(n):
+        prior, click = _random_tables(rng, 2, 2 + i % 3)
+        click = [[p * Fraction(3, 5) for p in row] for row in click]
+        level, walk = _paper_recursion(prior, click, 24)
+        completed = max(walk_value(prior, click, walk, then) for then in (0, 1))
+        instance = Instance([float(q) for q in prior], [[float(p) for p in row] for row in click])
+        planned = plan(instance, ROUNDING, method="lattice")
+        known = float(max(level.values()) + tail_bound(max(p for row in click for p in row), 24))
+        outside += not (float(completed) <= planned.upper + ROUNDING and planned.lower <= known + ROUNDING)
+        outside += planned.value < float(completed) - ROUNDING
+    return Finding.of(
+        policies == len(shapes) and outside == 0,
+        f"The policy has the value of the best walk of 7 steps on {policies} of {len(shapes)} random instances. "
+        f"With 24 steps it agrees with the lattice planner on {n - outside} of {n} instances with 2 to 4 types.",
     )
 
 
 @check("recursion-time")
 def check_recursion_time(scale: Scale) -> Finding:
-    """Number of counts visited; the time is reported."""
-    rng = np.random.default_rng(10)
-    rows, slopes = [["categories", "horizon", "counts", "seconds"]], []
-    for k, horizons in ((2, (50, 100, 200, 400)), (3, (10, 20, 40, 80)), (4, (5, 10, 20))):
-        counts = []
-        for h in horizons if not scale.quick else horizons[:3]:
-            prior, click = rng.dirichlet([1, 1], 1), rng.uniform(0.1, 0.9, (1, k, 2))
-            started = time.process_time()
-            counts.append(recursion(prior, click, h)[1])
-            rows.append([str(k), str(h), f"{counts[-1]:,}", f"{time.process_time() - started:.3f}"])
-        slopes.append((k, float(np.log2(counts[-1] / counts[-2]))))
-    holds = all(exponent <= k + 0.01 for k, exponent in slopes)
-    exponents = ", ".join(f"{exponent:.2f} for {k} categories" for k, exponent in slopes)
-    return Finding.of(holds, f"The number of counts grows like the horizon to the power {exponents}.", rows)
+    """Number of evaluations of α, by level."""
+    rows, holds = [["horizon", "evaluations", "share of H²"]], True
+    for h in (25, 50, scale.of(200, 100)):
+        sizes = count_recursion(2, h, lambda _: Fraction(1))[2]
+        holds &= sizes == [formulas.n_counts(level) for level in range(1, h + 1)]
+        rows.append([str(h), f"{sum(sizes):,}", f"{sum(sizes) / h**2:.3f}"])
+    return Finding.of(holds, "Level h has h + 1 inputs with one evaluation each, H(H + 3)/2 in total.", rows)
+
+
+@check("many-types")
+def check_many_types(scale: Scale) -> Finding:
+    """The recursion and its policy with 3 to 6 types against the enumeration of all walks, in exact fractions."""
+    shapes = [(2, 3 + i % 4, 6) for i in range(scale.of(40, 8))]
+    values, policies = _compare_recursion(np.random.default_rng(19), shapes)
+    return Finding.of(
+        values == policies == len(shapes),
+        f"Value and policy of the best walk on {min(values, policies)} of {len(shapes)} random instances.",
+    )
+
+
+@check("many-categories-time")
+def check_many_categories_time(scale: Scale) -> Finding:
+    """The recursion with 3 and 4 categories against the enumeration of all walks, and its number of evaluations."""
+    shapes = [(3, 2, 5), (3, 3, 5), (4, 2, 4), (4, 4, 4)] * scale.of(10, 1)
+    values, policies = _compare_recursion(np.random.default_rng(14), shapes)
+    rows, bounded = [["categories", "horizon", "evaluations", "H^K", "policies"]], True
+    for k, h in ((3, 10), (3, 20), (3, 40), (4, 5), (4, 10), (4, 20)):
+        evaluations = sum(count_recursion(k, h, lambda _: Fraction(1))[2])
+        bounded &= evaluations <= formulas.recursion_time(k, h)
+        rows.append([str(k), str(h), f"{evaluations:,}", f"{h**k:,}", f"{formulas.n_policies(k, h):.1e}"])
+    return Finding.of(
+        values == policies == len(shapes) and bounded,
+        f"Value and policy of the best walk on {min(values, policies)} of {len(shapes)} random instances, with "
+        "fewer than H^K evaluations of α.",
+        rows,
+    )
 
 
 @check("recursion-error")
 def check_recursion_error(scale: Scale) -> Finding:
-    """Plans with certified bounds."""
-    worst, n = 0.0, scale.of(150, 25)
-    for seed in range(n):
-        instance = random_instance("uniform", types=2 + seed % 4, categories=2 + seed % 2, seed=seed, depart=1.0)
-        upper = plan(instance, 1e-9).upper
-        click = float(instance.click.max())
-        for h in (5, 10, 20, 30):
-            value = float(recursion(instance.prior[None], instance.click[None], h)[0][0])
-            worst = max(worst, (upper - value) / (click**h / (1 - click)))
-    return Finding.of(worst <= 1, f"At most {worst:.3f} of (1 − ε)^H / ε, on {n} random instances with 2 to 5 types.")
+    """Clicks within H steps under the policy found, against an upper bound of all policies, in exact fractions."""
+    rng, worst, n = np.random.default_rng(15), Fraction(0), scale.of(60, 8)
+    cases = [_random_tables(rng, 2, 2 + i % 4) for i in range(n)]
+    cases.append(((Fraction(1, 2),) * 2, ((Fraction(99, 100),) * 2,) * 2))
+    for prior, click in cases:
+        largest = max(p for row in click for p in row)
+        upper = max(_paper_recursion(prior, click, 40)[0].values()) + tail_bound(largest, 40)
+        for h in (1, 5, 10, 15):
+            loss = upper - max(_paper_recursion(prior, click, h)[0].values())
+            worst = max(worst, loss / formulas.horizon_loss(1 - largest, h))
+    return Finding.of(
+        worst <= 1,
+        f"At most {float(worst):.3f} of (1 − ε)^H / ε, on {n} random instances with 2 to 5 types and one in which "
+        "all click probabilities are 0.99.",
+    )
+
+
+@check("dp-candidates")
+def check_dp_candidates(scale: Scale) -> Finding:
+    """Distinct walks that are the only optimum of a random instance; an instance of three types in fractions."""
+    rng, n, horizons = np.random.default_rng(16), scale.of(12_000, 1500), (4, 6, 8, 10)
+    rows = [["types", *(f"H = {h}" for h in horizons), "most switches"]]
+    for types in (2, 3, 4, 5):
+        found = [_distinct_optima(*_nested_types(rng, n, types), h) for h in horizons]
+        rows.append([str(types), *(str(len(switches)) for switches in found), str(max(map(max, found)))])
+    lead = walk_value(*THREE_TYPES, [0, 1, 1, 1, 1, 1], 0) - max(
+        two_phase_value(*THREE_TYPES, a, h) for a, h in product((0, 1), range(300))
+    )  # later switches add less than 1e-14
+    rows.append(["threshold walks", *(str(2 * h) for h in horizons), "1"])
+    rows.append(["all walks", *(str(2**h) for h in horizons), str(horizons[-1] - 1)])
+    return Finding.measured(
+        f"Number of distinct walks of H steps that are the only optimum of one of {n:,} random instances; a set of "
+        "candidates needs all of them. Threshold walks have one switch. In an instance with three types a second "
+        f"switch gains {float(lead):.5f} clicks, in fractions.",
+        rows,
+    )
+
+
+def _nested_types(rng: np.random.Generator, n: int, types: int) -> tuple[Floats, Floats]:
+    """Random `prior[n, M]` and `click[n, 2, M]`: rare types stay longer, and favourites alternate."""
+    favourite = np.sort(rng.uniform(0.05, 0.98, (n, types)), axis=1)
+    other = favourite * rng.uniform(0.4, 1.0, (n, types)) ** rng.choice([0.2, 1.0], (n, types))
+    first = np.arange(types) % 2 == 0
+    click = np.stack([np.where(first, favourite, other), np.where(first, other, favourite)], axis=1)
+    prior = np.exp(rng.normal(0, 0.5, (n, types)) - np.arange(types) * rng.uniform(0.3, 3, (n, 1)))
+    return prior / prior.sum(axis=1, keepdims=True), click
+
+
+def _distinct_optima(prior: Floats, click: Floats, horizon: int) -> list[int]:
+    """Numbers of switches of all distinct walks that are optimal by more than the rounding error."""
+    weights, values = prior[:, None, :], np.zeros((len(prior), 1))
+    for _ in range(horizon):
+        weights = (weights[:, :, None, :] * click[:, None, :, :]).reshape(len(prior), -1, prior.shape[1])
+        values = np.repeat(values, click.shape[1], axis=1) + weights.sum(axis=2)
+    second, best = np.partition(values, -2, axis=1)[:, -2:].T
+    walks = np.unique(values.argmax(axis=1)[best - second > ROUNDING]).tolist()  # the bits are the categories
+    return [((walk ^ (walk >> 1)) & (2 ** (horizon - 1) - 1)).bit_count() for walk in walks]
 
 
 @check("movielens")
