@@ -41,6 +41,13 @@ def random_cases(structure: Callable[[Click], bool], n: int, seed: int = 0) -> I
             yield b, click
 
 
+def random_tables(rng: np.random.Generator, categories: int, types: int) -> tuple[Row, Click]:
+    """Random prior, and click probabilities in hundredths."""
+    shares = rng.integers(1, 50, types)
+    prior = [Fraction(int(share), int(shares.sum())) for share in shares]
+    return prior, [[Fraction(int(i), 100) for i in rng.integers(1, 100, types)] for _ in range(categories)]
+
+
 def largest_first(b: Fraction, click: Click) -> tuple[Fraction, Click]:
     """Relabel categories and types so that the largest click probability is that of category 1 and type x."""
     a, x = max(product((0, 1), repeat=2), key=lambda place: click[place[0]][place[1]])
