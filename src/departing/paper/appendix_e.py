@@ -350,8 +350,8 @@ def check_diagonal_ending(scale: Scale) -> Finding:
     return Finding.repaired(
         int(right[:, 0].sum()) == 2 * sum(n),
         int(right[:, 2].sum()) == 2 * sum(n),
-        f"As printed {right[:, 0].sum()} of {2 * sum(n)} differences are right, with m₁ and m₂ until t − 2 "
-        f"{right[:, 1].sum()}, and with all repairs {right[:, 2].sum()}.",
+        f"As printed {right[:, 0].sum():,} of {2 * sum(n):,} differences are right, with m₁ and m₂ until t − 2 "
+        f"{right[:, 1].sum():,}, and with all repairs {right[:, 2].sum():,}.",
         rows,
     )
 
@@ -377,7 +377,7 @@ def check_diagonal_last_switch(scale: Scale) -> Finding:
             wrong += new <= policy
     return Finding.of(
         wrong == 0,
-        f"E[V^π] ≥ E[V^π̃] in {met} random cases, and π_new is better than π in {met - wrong} of them; the "
+        f"E[V^π] ≥ E[V^π̃] in {met:,} random cases, and π_new is better than π in {met - wrong:,} of them; the "
         "comparison with π′ is not needed.",
     )
 
