@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import departing as dp
@@ -73,7 +73,7 @@ def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, 
     everyone = {user for user, _, _ in ratings}
     kept = sorted(user for user in everyone if all(user in one for one in means))
     assert data.instance.types == tuple(f"user {user}" for user in kept)
-    assert (data.users, data.missing_genre, data.too_few_ratings) == (len(kept), len(everyone) - len(kept), 0)
+    assert (data.users, data.missing_genre, data.in_both_halves) == (len(kept), len(everyone) - len(kept), 0)
     expected = [[float(one[user]) for user in kept] for one in means]
     np.testing.assert_allclose(data.instance.click, expected, rtol=1e-14)
     np.testing.assert_allclose(data.instance.prior, 1 / len(kept))
@@ -114,15 +114,20 @@ def test_types_are_clustered_on_one_half_and_measured_on_the_other(release):
     mine = [row for row in ratings if set(genres[row[1]]) & set(THREE)]
     numbers = sorted({user for user, _, _ in ratings})
     indices = np.array([numbers.index(user) for user, _, _ in mine], np.int32)
-    first = _first_half(indices, len(numbers), np.random.default_rng(3))
+    films = np.array([sorted(genres).index(film) for _, film, _ in mine], np.int32)
+    has_genre = np.array([[genre in genres[film] for genre in THREE] for film in sorted(genres)])
+    first = _first_half(indices, films, has_genre, np.random.default_rng(3))
     halves = [[row for row, flag in zip(mine, first, strict=True) if flag == side] for side in (True, False)]
     clustered, measured = (
         [slow_means(half, genres, genre, lambda stars: (2 * stars - 0.5) / 10) for genre in THREE] for half in halves
     )
-    kept = [user for user in numbers if all(user in one for one in clustered + measured)]
+    for a, b in zip(clustered, measured, strict=True):  # ratings of a genre in one half only count in both
+        a.update({user: b[user] for user in b.keys() - a.keys()})
+        b.update({user: a[user] for user in a.keys() - b.keys()})
+    kept = [user for user in numbers if all(user in one for one in clustered)]
     one = read.semi_synthetic(THREE, 1, seed=3)
     assert (one.users, one.missing_genre) == (len(kept), read.replay(THREE).missing_genre)
-    assert one.users + one.missing_genre + one.too_few_ratings == len(numbers)
+    assert one.users + one.missing_genre == len(numbers)
     expected = np.array([[by_user[user] for user in kept] for by_user in measured])
     np.testing.assert_allclose(one.instance.click[:, 0], expected.mean(axis=1))
     many = read.semi_synthetic(THREE, len(kept), seed=3).instance  # nothing is merged
@@ -146,18 +151,69 @@ def two_means(points, a, b):
     return ((points - np.where(near[:, None], a, b)) ** 2).sum(), near
 
 
-def test_halves_are_of_equal_size_for_every_user():
+def test_halves_are_of_equal_size_and_random():
     rng = np.random.default_rng(0)
     users = rng.integers(0, 50, 1001).astype(np.int32)
-    often = np.bincount(users, minlength=60)
+    films = rng.integers(0, 80, 1001).astype(np.int32)
+    has_genre = rng.random((80, 3)) < 0.5
+    ratings = np.bincount(users, minlength=50)
     times = np.zeros(len(users))
     for seed in range(400):
-        first = _first_half(users, 60, np.random.default_rng(seed))
-        assert (np.bincount(users[first], minlength=60) == often // 2).all()
+        first = _first_half(users, films, has_genre, np.random.default_rng(seed))
+        assert (np.abs(2 * np.bincount(users[first], minlength=50) - ratings) <= 1).all()
         times += first
-    share = (often // 2 / np.maximum(often, 1))[users]
-    z = (times - 400 * share) / np.sqrt(np.maximum(400 * share * (1 - share), 1e-9))
-    assert np.abs(z[share > 0]).max() < 5
+    assert np.abs(times - 200).max() < 5 * np.sqrt(400 / 4)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_halves_are_stratified_by_genre(k):
+    rng = np.random.default_rng(k)
+    users = np.sort(rng.integers(0, 300, 300 * 2 * k)).astype(np.int32)  # few ratings each
+    films = rng.integers(0, 200, len(users)).astype(np.int32)
+    has_genre = rng.random((200, k)) < np.linspace(0.2, 0.5, k)
+    has_genre[~has_genre.any(axis=1), 0] = True
+    first, anyhow = _first_half(users, films, has_genre, rng), rng.random(len(users)) < 0.5
+    missing = []
+    for g in (np.bincount(films, minlength=200) @ has_genre).argsort():
+        of_genre = has_genre[films, g]
+        ratings = np.bincount(users[of_genre], minlength=300)
+        halves = [np.bincount(users[of_genre & half], minlength=300) for half in (first, anyhow)]
+        missing.append([int(((ratings > 1) & ((n == 0) | (n == ratings))).sum()) for n in halves])
+    assert [n for n, _ in missing[:2]] == [0] * min(k, 2)  # the two rarest genres: two ratings are enough
+    assert sum(n for n, _ in missing) < sum(n for _, n in missing) / 4
+
+
+@given(st.integers(0, 10**6))
+def test_types_keep_every_user_of_the_replay(seed):
+    read = small_ratings(seed)
+    rated = [any(read.has_genre[f, g] for f in read.films) for g in range(3)]
+    assume(all(rated))
+    try:
+        replay = read.replay(THREE)
+    except dp.InputError:  # nobody rated all genres
+        assume(False)
+    data = read.semi_synthetic(THREE, 1, seed=seed)
+    assert (data.users, data.missing_genre) == (replay.users, replay.missing_genre)
+    assert 0 <= data.in_both_halves <= data.users
+    assert ("count in both" in data.describe()) == (data.in_both_halves > 0)
+    single = [
+        min(np.bincount(read.users[read.has_genre[read.films, g]], minlength=len(read.ids))[u] for g in range(3)) == 1
+        for u in range(len(read.ids))
+    ]
+    assert data.in_both_halves >= sum(
+        one and f"user {user}" in replay.instance.types for one, user in zip(single, read.ids, strict=True)
+    )
+
+
+def small_ratings(seed):
+    """Ratings of 8 users who rated 2 to 8 films each."""
+    rng = np.random.default_rng(seed)
+    films = [rng.choice(20, rng.integers(2, 9), replace=False) for _ in range(8)]
+    users = np.repeat(np.arange(8, dtype=np.int32), [len(rated) for rated in films])
+    half_stars = rng.integers(1, 11, len(users)).astype(np.uint8)
+    has_genre = rng.random((20, 3)) < 0.5
+    ids, films = np.arange(1, 9, dtype=np.int32), np.concatenate(films).astype(np.int32)
+    return MovieLens(tuple(THREE), ids, users, films, half_stars, has_genre)
 
 
 def test_generous_and_harsh_raters_are_separated_for_every_seed(tmp_path):
@@ -332,7 +388,7 @@ def test_an_invalid_argument_raises_an_error_of_one_sentence(release, tmp_path):
         ({"genres": ["Drama", "Drama"]}, "genres has 'Drama' twice"),
         ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"types": 2.5}, "types is 2.5; expected an integer ≥ 1"),
-        ({"types": 31}, "types is 31; expected at most .* users have enough ratings for both halves"),
+        ({"types": 31}, "types is 31; expected at most .* users have ratings in each genre"),
         ({"seed": -1}, "seed is -1"),
         ({"click": "start"}, "click is 'start'; expected one of stars, paper"),
         ({"depart": 1.5}, "depart is 1.5|depart.* is 1.5"),
@@ -347,7 +403,7 @@ def test_an_invalid_argument_raises_an_error_of_one_sentence(release, tmp_path):
     for make in (alone.semi_synthetic, alone.replay):
         with pytest.raises(dp.InputError, match="No user has a rating in each of the genres Comedy, Drama; choose"):
             make(["Comedy", "Drama"])
-    with pytest.raises(dp.InputError, match="types is 3; expected at most 0: 0 users have enough"):
+    with pytest.raises(dp.InputError, match="types is 3; expected at most 1: 1 users have ratings in each genre"):
         alone.semi_synthetic(["Comedy"])
 
 
@@ -378,8 +434,7 @@ def test_drama_is_dominant_in_the_small_release():
     read = MovieLens.read(SMALL)
     assert (len(read), len(read.ids), read.genres[0].name) == (100836, 610, "Drama")
     data = read.semi_synthetic(["Drama", "Comedy", "Action"], 3, depart=0.5)
-    assert data.users + data.missing_genre + data.too_few_ratings == 610
-    assert data.missing_genre == 3
+    assert (data.users, data.missing_genre) == (607, 3)
     assert data.dominant == "Drama"
     assert (np.diff(data.instance.click, axis=1) < 0).all()
     replay = read.replay(["Drama", "Comedy", "Action"], depart=0.5)

@@ -3,6 +3,9 @@
 Genres are categories; a film of several genres counts for each of them. A user who is shown a genre is recommended a
 random film of it among those the user has rated, with replacement, and clicks with a probability derived from the
 rating. Ratings carry no information about departures, so departure probabilities are an argument.
+
+`MovieLens.replay` is the paper's procedure. The paper also selects a number of types but leaves open how users become
+types: the clusters and halves of `MovieLens.semi_synthetic` are an addition of this package.
 """
 
 import os
@@ -93,8 +96,8 @@ class SemiSynthetic:
         Number of users that the instance is built from.
     missing_genre : int
         Number of users excluded because they rated no film of some genre.
-    too_few_ratings : int
-        Number of users excluded because they have too few ratings for both halves.
+    in_both_halves : int
+        Number of users with too few ratings of some genre for two halves; their ratings of it count in both.
     is_replay : bool
         True if every user is a type.
     """
@@ -102,7 +105,7 @@ class SemiSynthetic:
     instance: Instance
     users: int
     missing_genre: int
-    too_few_ratings: int
+    in_both_halves: int
     is_replay: bool
 
     @cached_property
@@ -128,8 +131,12 @@ class SemiSynthetic:
 
     def describe(self) -> str:
         """Sentence about the users included and excluded."""
-        few = f", {self.too_few_ratings} with too few ratings for both halves" if self.too_few_ratings else ""
-        return f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre{few}."
+        text = f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre."
+        if not self.in_both_halves:
+            return text
+        return (
+            f"{text} {self.in_both_halves} users have too few ratings of a genre for two halves; these count in both."
+        )
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot click probabilities by type, or of a replay by user.
@@ -235,11 +242,12 @@ class MovieLens:
     ) -> SemiSynthetic:
         """Build an instance whose types are clusters of users.
 
-        The ratings of every user are split at random. Types are clusters (k-means) of the users' mean normalised
-        ratings by genre in one half; a type's click probability is the mean over its users of their means in the
-        other half. Selection and measurement are thus independent. The prior is the share of users. Types are sorted
-        by their mean click probability, the largest first. Users without a rating of some genre are excluded, as in
-        the paper, and so are users without one in both halves.
+        The ratings of every user are split at random, stratified by genre. Types are clusters (k-means) of the users'
+        mean normalised ratings by genre in one half; a type's click probability is the mean over its users of their
+        means in the other half. Selection and measurement are thus independent, except where a user has too few
+        ratings of a genre for two halves: these count in both. The prior is the share of users. Types are sorted by
+        their mean click probability, the largest first. Users without a rating of some genre are excluded, as in the
+        paper, and nobody else.
 
         Parameters
         ----------
@@ -258,7 +266,7 @@ class MovieLens:
         Returns
         -------
         SemiSynthetic
-            The instance, and the numbers of users included and excluded.
+            The instance, and the numbers of users included, excluded, and with ratings in both halves.
 
         Raises
         ------
@@ -269,17 +277,17 @@ class MovieLens:
         probabilities = self._click_probabilities(click)
         selected: Flags = np.asarray(self.has_genre[:, chosen].any(axis=1))[self.films]
         users, films, half_stars = self.users[selected], self.films[selected], self.half_stars[selected]
-        first = _first_half(users, len(self.ids), rng)
+        first = _first_half(users, films, self.has_genre[:, chosen], rng)
         clustered, rated = self._means(chosen, users[first], films[first], half_stars[first], probabilities)
         measured, rated_again = self._means(chosen, users[~first], films[~first], half_stars[~first], probabilities)
-        complete: Flags = np.asarray((rated | rated_again).all(axis=0))
-        kept = (rated & rated_again).all(axis=0)
-        self._check_any(complete, chosen)
+        kept: Flags = np.asarray((rated | rated_again).all(axis=0))
+        self._check_any(kept, chosen)
+        clustered, measured = np.where(rated, clustered, measured), np.where(rated_again, measured, clustered)
         n, points = int(kept.sum()), clustered[:, kept].T
         distinct = len(np.unique(points, axis=0))
         if types > distinct:
             raise InputError(
-                f"types is {types}; expected at most {distinct}: {n} users have enough ratings for both halves, "
+                f"types is {types}; expected at most {distinct}: {n} users have ratings in each genre, "
                 f"{distinct} of them with distinct means."
             )
         labels = kmeans(points, types, rng)
@@ -290,7 +298,8 @@ class MovieLens:
         instance = Instance(
             (sizes / n)[order], means[:, order], _departures(depart, means.shape), categories=categories
         )
-        return SemiSynthetic(instance, n, len(self.ids) - int(complete.sum()), int(complete.sum()) - n, False)
+        in_both = int((kept & ~(rated & rated_again).all(axis=0)).sum())
+        return SemiSynthetic(instance, n, len(self.ids) - n, in_both, False)
 
     def replay(
         self, genres: Sequence[str] | None = None, *, depart: npt.ArrayLike = 1.0, click: str = "stars"
@@ -368,13 +377,22 @@ class MovieLens:
             raise InputError(f"No user has a rating in each of the genres {names}; choose others, or fewer.")
 
 
-def _first_half(users: Indices, n: int, rng: np.random.Generator) -> Flags:
-    """True if a rating falls into the first half of its user's ratings, at random; an odd one is in the second."""
-    order = np.argsort(users + rng.random(len(users), np.float32))  # by user, then at random
-    ratings = np.bincount(users, minlength=n)
-    rank = np.arange(len(users)) - np.repeat(ratings.cumsum() - ratings, ratings)
+def _first_half(users: Indices, films: Indices, has_genre: Flags, rng: np.random.Generator) -> Flags:
+    """True if a rating falls into the first half of its user's ratings; `has_genre[F, K]` are the chosen genres.
+
+    The ratings of a user are ordered by the genres of the film and then at random, and fall into the two halves in
+    turn, the first at random. Sets of genres are in the order of a Gray code, so that the ratings of each of the two
+    rarest genres follow one another: if there are two of them, both halves get one.
+    """
+    n, k = has_genre.shape
+    position, odd = np.zeros(n, np.int64), np.zeros(n, bool)
+    for g in (np.bincount(films, minlength=n) @ has_genre).argsort(kind="stable"):  # the rarest first
+        odd ^= has_genre[:, g]
+        position = 2 * position + odd
+    order = np.argsort((users.astype(np.int64) << k) + position[films] + rng.random(len(users)))
+    turn = np.arange(len(users)) + rng.integers(0, 2, users.max(initial=0) + 1)[users[order]]
     first = np.empty(len(users), bool)
-    first[order] = rank < np.repeat(ratings // 2, ratings)
+    first[order] = turn % 2 == 0
     return first
 
 

@@ -6,7 +6,17 @@ from importlib import resources
 from typing import Any
 
 from departing.model.errors import InputError
-from departing.paper import appendix_a, appendix_d, appendix_e, extensions, learning, planning, returns, setting  # noqa: F401 (these register checks)
+from departing.paper import (  # noqa: F401 (these register checks)
+    appendix_a,
+    appendix_d,
+    appendix_e,
+    extensions,
+    learning,
+    movielens,
+    planning,
+    returns,
+    setting,
+)
 from departing.paper.item import CHECKS, Item
 
 EXTENSION = "extension"  # the kind of items that are not in the paper

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from departing.data.movielens import MovieLens
 from departing.learning.ucb import UCBHybrid
 from departing.model.instance import Instance
 from departing.paper import formulas
@@ -22,9 +21,8 @@ from departing.paper.exact import (
     tail_bound,
     threshold_value,
 )
-from departing.paper.item import SKIPPED, Finding, Scale, check
+from departing.paper.item import Finding, Scale, check
 from departing.planning.closed_form import two_by_two
-from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 # Steps of the recursion over counts, which does not use the structures: with click probabilities up to 0.9 later
@@ -340,25 +338,4 @@ def check_horizon(scale: Scale) -> Finding:
         wrong == 0,
         f"At most {worst:.3f} of (1 − ε)^H / ε, for H up to 16 on {len(cases):,} random instances and one with ε = "
         "0.001 that switches late.",
-    )
-
-
-@check("movielens")
-def check_movielens(scale: Scale) -> Finding:
-    """The scheme on a MovieLens release."""
-    if scale.movielens is None:
-        return Finding(SKIPPED, "No film ratings; use --movielens with the folder or zip of a MovieLens release.")
-    ratings = MovieLens.read(scale.movielens)
-    rows = [["genres", "users", "types", "best fixed genre", "optimal policy", "gain"]]
-    for genres in (None, ["Sci-Fi", "Drama", "Comedy"], ["Horror", "Romance", "Documentary"]):
-        data = ratings.semi_synthetic(genres, 3, depart=1.0)
-        fixed, best = data.instance.best_fixed[1], plan(data.instance, 1e-6).value
-        gain = max(best / fixed - 1, 0.0)
-        names = ", ".join(data.instance.categories)
-        rows.append([names, f"{data.users:,}", "3", f"{fixed:.4f}", f"{best:.4f}", f"{gain:.2%}"])
-    return Finding.measured(
-        "The scheme works. With the rating r as the click probability (with the paper's 1 − r, liked films are less "
-        "likely to be clicked), the types are generous and harsh raters with the same favourite: planning gains "
-        "little.",
-        rows,
     )

@@ -50,6 +50,6 @@ def movielens_values(ratings: MovieLens, data: SemiSynthetic) -> dict[str, Any]:
     return {
         "ratings": len(ratings),
         "genres": [*map(json_fields, ratings.genres)],
-        "excluded": json_fields(data, "missing_genre", "too_few_ratings"),
-        **json_fields(data, "users", "dominant", "best_genre_shares"),
+        "excluded": json_fields(data, "missing_genre"),
+        **json_fields(data, "users", "in_both_halves", "dominant", "best_genre_shares"),
     } | ({} if data.is_replay else {"instance": data.instance.to_dict()})
