@@ -6,7 +6,8 @@ from math import e, exp, log, log1p, sqrt
 import numpy as np
 import pytest
 
-from departing.paper import appendix_e, formulas
+from departing.paper import appendix_e, formulas, setting
+from departing.paper.exact import BLOG
 from departing.paper.item import HOLDS, REFUTED, Scale
 from departing.paper.items import ITEMS
 
@@ -65,6 +66,15 @@ def scaled_steps(b, click):
 
 # key: (module, name of the formula in it, perturbed replacement)
 PERTURBED = {
+    # Section 2
+    "protocol": (formulas, "outcome_probabilities", lambda p, d: (p, (1 - p) * (1 - 0.97 * d), (1 - p) * 0.97 * d)),
+    "deterministic": (formulas, "deterministic_suffices", lambda randomised, best: randomised < best),
+    "example-table": (setting, "BLOG", (BLOG[0], ((Fraction(1, 2), Fraction(2, 5)), BLOG[1][1]))),
+    "first-step": (formulas, "FIRST_STEP", (Fraction("0.368"), Fraction("0.395"))),
+    "example-myopic": (formulas, "EXAMPLE_BETTER", 0),
+    "example-gaps": (formulas, "EXAMPLE_GAPS", (Fraction("0.0169"), Fraction("1.74e-5"))),
+    "linear": (formulas, "example_regret", lambda users: users * Fraction("1.74e-5")),
+    "fixed-arms": (formulas, "fixed_is_inferior", lambda best, fixed: best > 1.2 * fixed),  # the ratio is 1.18
     # Sections 3 and 4, appendix C
     "not-sub-gaussian": (formulas, "log_sub_gaussian_tail", lambda v, sigma: -v / (2 * sigma)),
     "tails-moments": (formulas, "moment_property", lambda power, constant: constant * sqrt(power)),
@@ -93,6 +103,14 @@ PERTURBED = {
     "tail-domination": (formulas, "length_needed", lambda v: v + 2),
     "return-moments": (formulas, "return_constant", lambda leave: -0.7 / log1p(-leave)),  # the mean has 0.74
     "mgf-series": (formulas, "geometric_series_bound", lambda z: Fraction(19, 10) * z**2),
+    # Section 5.1
+    "belief-monotone": (formulas, "belief_increases", lambda before, after: after > Fraction(101, 100) * before),
+    "pomdp": (formulas, "stay_or_depart", lambda p: (p * Fraction(99, 100), 1 - p * Fraction(99, 100))),
+    "relabelling": (formulas, "relabelled", lambda prior, click: (prior, ORIGINAL["relabelled"](prior, click)[1])),
+    "belief": (formulas, "next_belief", lambda b, row: b * row[0] / (b * row[0] + row[1] * (1 - b) * 101 / 100)),
+    "bellman": (formulas, "bellman", lambda b, row, later: (b * row[0] + (1 - b) * row[1]) * (1 + later * 99 / 100)),
+    "single-walk": (formulas, "SURE_DEPARTURE", 0.99),
+    "walk": (formulas, "active_probability", scaled("active_probability", 1.001)),
     # Sections 5.2 and 5.3
     "partition": (formulas, "dominant_column", lambda click: click[1][0] > click[1][1] > click[0][1]),
     "row": (formulas, "dominant_row", wider_row),
@@ -136,6 +154,8 @@ PERTURBED = {
         lambda x, *rest: ORIGINAL["base_inequalities"](x * 51 / 50, *rest),
     ),
     "diagonal-last-switch": (formulas, "dominant_diagonal", neither_row_dominant),
+    # Section 6
+    "uncertain-walks": (formulas, "UNCERTAIN_DEPARTURE", Fraction(1)),
 }
 BY_KEY = {item.key: item for item in ITEMS}
 

@@ -5,7 +5,7 @@ Arguments follow the paper: `p` is a click probability, `depart` the probability
 return fractions as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, e, exp, floor, log, log1p, prod
 from typing import TypeVar
@@ -15,6 +15,50 @@ import numpy as np
 from departing.model.instance import Floats
 
 Number = TypeVar("Number", float, Fraction)
+Prior = tuple[Number, Number]
+Click = tuple[tuple[Number, Number], tuple[Number, Number]]
+
+# Section 2: the model, and the example of Table 1. Categories are counted from 0: the paper's category 1 is 0.
+
+FIRST_STEP = (Fraction("0.368"), Fraction("0.394"))  # expected rewards of the first recommendation
+EXAMPLE_GAPS = (Fraction("0.0169"), Fraction("1.22e-5"))  # lower bounds of E[V*] − E[Vᵃ]
+EXAMPLE_BETTER = 1  # the better of the two fixed categories
+EXAMPLE_STEPS = 7  # recommendations of category 2 before the optimal policy switches
+
+
+def outcome_probabilities(p: Floats, depart: Floats) -> tuple[Floats, Floats, Floats]:
+    """Probabilities of a click, of a no-click and a stay, and of a no-click and a departure (Algorithm 1)."""
+    return p, (1 - p) * (1 - depart), (1 - p) * depart
+
+
+def total_return(rewards: Iterable[int]) -> int:
+    """Return of a policy from a user: the sum of the rewards until departure (section 2)."""
+    return sum(rewards)
+
+
+def regret(optimum: float, returns: Sequence[int]) -> float:
+    """R_T = T · E[V*] − Σ V (section 2, definition of regret)."""
+    return len(returns) * optimum - sum(returns)
+
+
+def deterministic_suffices(randomised: Fraction, deterministic: Fraction) -> bool:
+    """No randomised policy has a higher value than the best deterministic one (section 2, footnote)."""
+    return randomised <= deterministic
+
+
+def first_reward(prior: Sequence[Number], row: Sequence[Number]) -> Number:
+    """Expected reward qₓPₐₓ + qᵧPₐᵧ of recommending a category in the first round (section 2.1)."""
+    return prior[0] * row[0] + prior[1] * row[1]
+
+
+def example_regret(users: int) -> Fraction:
+    """Lower bound of the expected regret of fixed categories in the example, linear in T (section 2.1)."""
+    return users * min(EXAMPLE_GAPS)
+
+
+def fixed_is_inferior(best: float, fixed: float) -> bool:
+    """The best policy has a higher value than every fixed category (sections 3 and 5)."""
+    return best > fixed
 
 
 # Section 4 and appendix D: one type
@@ -122,10 +166,35 @@ def dominating_click(clicks: Sequence[float]) -> float:
 # Section 5: two types, two categories. `click` is ((P₁ₓ, P₁ᵧ), (P₂ₓ, P₂ᵧ)) and `b` the belief in type x. Categories
 # are counted from 0, so the paper's category 1 is 0. The pair (a, h) is the (a, h)-threshold policy.
 
+SURE_DEPARTURE = 1.0  # Λ of section 5
+
+
+def stay_or_depart(p: Number) -> tuple[Number, Number]:
+    """Tr(i | i, a) = Ω(stay | i, a) and Tr(⊥ | i, a) = Ω(depart | i, a) of the POMDP (section 5.1)."""
+    return p, 1 - p
+
+
+def relabelled(prior: Prior[Number], click: Click[Number]) -> tuple[Prior[Number], Click[Number]]:
+    """Permute types and categories so that P₁ₓ is the largest entry (section 5.1, remark)."""
+    if max(click[0][0], click[1][0]) < max(click[0][1], click[1][1]):
+        prior = prior[1], prior[0]
+        click = (click[0][1], click[0][0]), (click[1][1], click[1][0])
+    return prior, click if click[0][0] >= click[1][0] else (click[1], click[0])
+
 
 def next_belief(b: Number, row: Sequence[Number]) -> Number:
     """Belief in type x after a click, with the click probabilities of the category (section 5.1, belief update)."""
     return b * row[0] / (b * row[0] + row[1] * (1 - b))
+
+
+def bellman(b: Number, row: Sequence[Number], later: Number) -> Number:
+    """E[V(b)] from the click probabilities of π(b) and E[V(b')] = `later` (section 5.1, Bellman equation)."""
+    return (b * row[0] + (1 - b) * row[1]) * (1 + later)
+
+
+def belief_increases(before: Number, after: Number) -> bool:
+    """The belief in type x increases with every click (section 5.2, dominant column)."""
+    return after > before
 
 
 def dominant_row(click: Sequence[Sequence[Number]]) -> bool:
@@ -325,3 +394,8 @@ def repaired_induction_step(first: Number, later: Sequence[Number]) -> Number:
 def repaired_reach_probability(epsilon: Number, j: int) -> Number:
     """Upper bound of Pr(j ≤ N): a user reaches iteration j after j − 1 clicks."""
     return (1 - epsilon) ** (j - 1)
+
+
+# Section 6: future directions
+
+UNCERTAIN_DEPARTURE = Fraction(1, 2)  # Λ of the second direction is any probability but 1
