@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from departing.paper import appendix_e, formulas, setting
-from departing.paper.exact import BLOG
+from departing.paper.exact import BLOG, largest_first
 from departing.paper.item import HOLDS, REFUTED, Scale
 from departing.paper.items import ITEMS
 
@@ -106,7 +106,7 @@ PERTURBED = {
     # Section 5.1
     "belief-monotone": (formulas, "belief_increases", lambda before, after: after > Fraction(101, 100) * before),
     "pomdp": (formulas, "stay_or_depart", lambda p: (p * Fraction(99, 100), 1 - p * Fraction(99, 100))),
-    "relabelling": (formulas, "relabelled", lambda prior, click: (prior, ORIGINAL["relabelled"](prior, click)[1])),
+    "relabelling": (setting, "largest_first", lambda b, click: (b, largest_first(b, click)[1])),
     "belief": (formulas, "next_belief", lambda b, row: b * row[0] / (b * row[0] + row[1] * (1 - b) * 101 / 100)),
     "bellman": (formulas, "bellman", lambda b, row, later: (b * row[0] + (1 - b) * row[1]) * (1 + later * 99 / 100)),
     "single-walk": (formulas, "SURE_DEPARTURE", 0.99),

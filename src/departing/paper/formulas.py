@@ -15,8 +15,6 @@ import numpy as np
 from departing.model.instance import Floats
 
 Number = TypeVar("Number", float, Fraction)
-Prior = tuple[Number, Number]
-Click = tuple[tuple[Number, Number], tuple[Number, Number]]
 
 # Section 2: the model, and the example of Table 1. Categories are counted from 0: the paper's category 1 is 0.
 
@@ -172,14 +170,6 @@ SURE_DEPARTURE = 1.0  # Λ of section 5
 def stay_or_depart(p: Number) -> tuple[Number, Number]:
     """Tr(i | i, a) = Ω(stay | i, a) and Tr(⊥ | i, a) = Ω(depart | i, a) of the POMDP (section 5.1)."""
     return p, 1 - p
-
-
-def relabelled(prior: Prior[Number], click: Click[Number]) -> tuple[Prior[Number], Click[Number]]:
-    """Permute types and categories so that P₁ₓ is the largest entry (section 5.1, remark)."""
-    if max(click[0][0], click[1][0]) < max(click[0][1], click[1][1]):
-        prior = prior[1], prior[0]
-        click = (click[0][1], click[0][0]), (click[1][1], click[1][0])
-    return prior, click if click[0][0] >= click[1][0] else (click[1], click[0])
 
 
 def next_belief(b: Number, row: Sequence[Number]) -> Number:

@@ -13,7 +13,17 @@ from departing.model.examples import blog, hard
 from departing.model.families import random_instance
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.paper import formulas
-from departing.paper.exact import BLOG, best_walk_value, random_instances, walk_value
+from departing.paper.exact import (
+    BLOG,
+    Click,
+    Row,
+    best_walk_value,
+    largest_first,
+    random_cases,
+    random_instances,
+    threshold_value,
+    walk_value,
+)
 from departing.paper.item import IMPLEMENTED, REFUTED, Finding, Scale, check
 from departing.planning.closed_form import two_by_two
 from departing.planning.plan import plan
@@ -24,8 +34,6 @@ from departing.policy.schedule import Schedule, Walk
 from departing.simulation.simulate import simulate
 
 MAX_Z = 4.0  # standard errors; exceeded by chance in 1 of 16,000 comparisons
-Pair = tuple[Fraction, Fraction]
-TwoByTwo = tuple[Pair, Pair]
 
 
 @check("protocol")
@@ -102,7 +110,7 @@ def check_deterministic(scale: Scale) -> Finding:
 
 
 def _history_value(
-    click: TwoByTwo, depart: TwoByTwo, weights: list[Fraction], steps: int, rng: np.random.Generator | None
+    click: Click, depart: Click, weights: list[Fraction], steps: int, rng: np.random.Generator | None
 ) -> Fraction:
     """Expected clicks within `steps` steps of a policy that draws categories at random, or of the best one.
 
@@ -227,14 +235,9 @@ def check_fixed_arms(scale: Scale) -> Finding:
 @check("belief-monotone")
 def check_belief_monotone(scale: Scale) -> Finding:
     """Beliefs along random and optimal walks of instances with a dominant column, in exact fractions."""
-    rng, n, seen, steps = np.random.default_rng(4), scale.of(500, 60), 0, 40
+    rng, n, steps = np.random.default_rng(4), scale.of(500, 60), 40
     decreases, wrong, crossed, tied = 0, 0, 0, 0
-    while seen < n:
-        b, click = _random_fractions(rng, 10 if seen % 3 == 0 else 100)
-        (b, _), click = formulas.relabelled((b, 1 - b), click)
-        if _instance(b, click).structure != "column":
-            continue
-        seen += 1
+    for b, click in random_cases(formulas.dominant_column, n):
         informative = [row[0] > row[1] for row in click]  # always in category 1; in category 2 unless P₂ₓ = P₂ᵧ
         tied += not all(informative)
         walk = rng.integers(0, 2, steps).tolist()
@@ -243,7 +246,7 @@ def check_belief_monotone(scale: Scale) -> Finding:
         below = [x <= belief_threshold(click) for x in _beliefs(b, click, [1] * steps)]
         switch = steps if all(below) else below.index(False)
         crossed += 0 < switch < steps
-        values = _switching_values(b, click, steps)
+        values = [threshold_value(b, click, 1, h) for h in range(steps + 1)]
         wrong += values[switch] < max(values) or (switch < steps and any(below[switch:]))
     return Finding.of(
         decreases + wrong == 0,
@@ -255,30 +258,20 @@ def check_belief_monotone(scale: Scale) -> Finding:
     )
 
 
-def belief_threshold(click: TwoByTwo) -> Fraction:
+def belief_threshold(click: Click) -> Fraction:
     """Belief in type x above which category 1 is better now than category 2 once and then category 1."""
     (p1x, p1y), (p2x, p2y) = click
     y, x = (p2y - p1y) * (1 - p1x), (p1x - p2x) * (1 - p1y)
     return y / (y + x)
 
 
-def _beliefs(b: Fraction, click: TwoByTwo, walk: list[int]) -> list[Fraction]:
+def _beliefs(b: Fraction, click: Click, walk: list[int]) -> list[Fraction]:
     """Beliefs in type x before every step of a walk and after it, by Bayes' rule from the prior."""
     x, y, beliefs = b, 1 - b, [b]
     for a in walk:
         x, y = x * click[a][0], y * click[a][1]
         beliefs.append(x / (x + y))
     return beliefs
-
-
-def _switching_values(b: Fraction, click: TwoByTwo, steps: int) -> list[Fraction]:
-    """Values of category 2 for 0, 1, …, `steps` steps and then always category 1."""
-    x, y, clicks, values = b, 1 - b, Fraction(0), []
-    for _ in range(steps + 1):
-        values.append(clicks + sum(w * p / (1 - p) for w, p in zip((x, y), click[0], strict=True)))
-        x, y = x * click[1][0], y * click[1][1]
-        clicks += x + y
-    return values
 
 
 @check("pomdp")
@@ -303,7 +296,7 @@ def check_pomdp(scale: Scale) -> Finding:
     )
 
 
-def _pomdp_value(prior: Pair, click: TwoByTwo, steps: int) -> Fraction:
+def _pomdp_value(prior: Row, click: Click, steps: int) -> Fraction:
     """Value iteration over beliefs with the transition and observation functions of the paper."""
     if not steps:
         return Fraction(0)
@@ -321,9 +314,9 @@ def check_relabelling(scale: Scale) -> Finding:
     rng, n, wrong = np.random.default_rng(6), scale.of(200, 20), 0
     for _ in range(n):
         q, click = _random_fractions(rng)
-        prior, permuted = formulas.relabelled((q, 1 - q), click)
+        b, permuted = largest_first(q, click)
         wrong += permuted[0][0] != max(p for row in click for p in row)
-        wrong += best_walk_value(prior, permuted, 7) != best_walk_value((q, 1 - q), click, 7)
+        wrong += best_walk_value((b, 1 - b), permuted, 7) != best_walk_value((q, 1 - q), click, 7)
     evidence = f"The largest entry comes first, and the optimum is unchanged, on {n} random instances."
     return Finding.of(wrong == 0, evidence)
 
@@ -409,11 +402,11 @@ def _printed_sum(b: float, click: Floats, walk: list[int], then: int) -> float:
     return total
 
 
-def _random_fractions(rng: np.random.Generator, unit: int = 100) -> tuple[Fraction, TwoByTwo]:
+def _random_fractions(rng: np.random.Generator, unit: int = 100) -> tuple[Fraction, Click]:
     """Random belief and click probabilities, multiples of 1/`unit`."""
     b, p1x, p1y, p2x, p2y = (Fraction(int(i), unit) for i in rng.integers(1, unit, 5))
     return b, ((p1x, p1y), (p2x, p2y))
 
 
-def _instance(q: Fraction, click: TwoByTwo) -> Instance:
+def _instance(q: Fraction, click: Click) -> Instance:
     return Instance([float(q), float(1 - q)], np.array(click, float))
