@@ -21,7 +21,11 @@ def _unsure(n):
 
 
 def _epsilon(instance):
-    return 1 - float(instance.click.max())
+    return float(instance.departure_probabilities.min())
+
+
+def _hybrid(epsilon):
+    return dp.UCBHybrid.thresholds(users=USERS, epsilon=epsilon, horizon="paper")
 
 
 def _regrets(instance, make, seeds=SEEDS, **options):
@@ -60,7 +64,7 @@ def _speed():
 def _regret():
     for instance, name in ((blog(), "blog"), (hard(), "hard")):
         epsilon = _epsilon(instance)
-        proved = mean(_regrets(instance, lambda _, e=epsilon: dp.UCBHybrid.thresholds(users=USERS, epsilon=e)))
+        proved = mean(_regrets(instance, lambda _, e=epsilon: _hybrid(e)))
         makers = (
             ("Bayes", lambda seed: dp.Bayes(2, 2, seed, users=USERS)),
             ("lattice", lambda seed, e=epsilon: dp.LatticeUCB(2, USERS, seed, epsilon=e)),
@@ -83,7 +87,7 @@ def _delayed():
     makers = (
         ("Bayes", lambda seed: dp.Bayes(2, 2, seed, users=USERS)),
         ("lattice", lambda seed: dp.LatticeUCB(2, USERS, seed, epsilon=_epsilon(instance))),
-        ("UCB-Hybrid", lambda seed: dp.UCBHybrid.thresholds(users=USERS, epsilon=_epsilon(instance))),
+        ("UCB-Hybrid", lambda seed: _hybrid(_epsilon(instance))),
     )
     for learner, make in makers:
         sequential = mean(_regrets(instance, make, seeds=3))

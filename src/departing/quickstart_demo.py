@@ -147,9 +147,9 @@ def _learn() -> list[Curves]:
     instance = hard()
     optimum = plan(instance)
     fixed_loss = optimum.value - instance.best_fixed[1]
-    epsilon = 1 - float(instance.click.max())
+    epsilon = float(instance.departure_probabilities.min())
     learners: dict[str, LearnerBase] = {
-        "UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon),
+        "UCB-Hybrid": UCBHybrid.thresholds(users=LEARNING_USERS, epsilon=epsilon, horizon="paper"),
         "lattice": LatticeUCB(2, LEARNING_USERS, epsilon=epsilon),
         "Bayes": Bayes(2, 2, seed=1, users=LEARNING_USERS),
     }

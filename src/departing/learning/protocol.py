@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers
-from departing.model.instance import Instance
+from departing.model.instance import Floats, Instance
 from departing.policy.protocol import Policy
 
 UserIds = Sequence[Any] | npt.NDArray[Any]  # integers or strings
@@ -81,15 +81,16 @@ class ArmStatistics(NamedTuple):
     """Sufficient statistics and parameters of the UCB-Hybrid index; the learner owns and updates the arrays.
 
     `pulls[p]` users of policy p departed after `clicks[p]` clicks in all; `totals[3]` are the departed users, their
-    clicks and the sum of squared clicks per user. `tau` is 0 if it is estimated.
+    clicks and the sum of squared clicks per user. `etas[p]` and `taus[p]` are the constants of the policies; `taus` is
+    empty if one τ for all is estimated from `totals`.
     """
 
     pulls: Integers
     clicks: Integers
     totals: Integers
     log_users: float
-    eta: float
-    tau: float
+    etas: Floats
+    taus: Floats
 
     def copy(self) -> "ArmStatistics":
         """Return a snapshot with arrays of its own."""

@@ -6,19 +6,32 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from departing.evaluation.sub_exponential import sub_exponential
 from departing.kernels.learning.arms import estimated_tau, radius, record_return
 from departing.learning.base import MAX_CATEGORIES, LearnerBase, Option, check_users, min_departure
 from departing.learning.protocol import ArmStatistics
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.model.validation import check_fraction, check_int, check_positive
+from departing.model.validation import check_fraction, check_instance, check_int, check_positive
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
-SCALES = ("proved", "estimated")
+SCALES = ("proved", "estimated", "exact")
 MAX_PARAMETER = 1e100  # of tau and eta: their products in the index stay finite
 MAX_HORIZON = 2**20  # a sanity limit: there are 2 (horizon + 1) policies
+# Of a horizon that follows from epsilon. The graphs of the policies have about horizon² nodes: 10⁶, some 250 MB.
+MAX_DEFAULT_HORIZON = 2**10
+Constants = float | tuple[float, ...]  # one for all policies, or one for each
+
+
+def check_horizon(field: str, value: object) -> int | str:
+    """Return `value` if it is an integer ≥ 0 or "paper"."""
+    if value == "paper":
+        return "paper"
+    if isinstance(value, str):
+        raise InputError(f"{field} is {value!r}; expected an integer ≥ 0 or 'paper'.", field)
+    return check_int(field, value, 0, MAX_HORIZON)  # type: ignore[arg-type]
 
 
 class UCBHybrid(LearnerBase):
@@ -31,7 +44,7 @@ class UCBHybrid(LearnerBase):
 
     and U is infinite for n = 0. Active users count in n but not in the mean; while no user of a policy has departed,
     its mean is the largest mean of all (0 before any). If users arrive one after the other this is Algorithm 2
-    exactly.
+    exactly; with one tau and eta for each policy it is the algorithm of the work that the paper builds on.
 
     Parameters
     ----------
@@ -39,16 +52,18 @@ class UCBHybrid(LearnerBase):
         The arms.
     users : int
         Total number of users, T in the paper.
-    tau : float, optional
-        The paper's τ, the scale of the sub-exponential returns, in clicks.
-    eta : float, default 1.0
-        The paper's η: the index changes from its first to its second form at n = 8 η ln T.
+    tau : float or sequence of float, optional
+        The paper's τ, the scale of the sub-exponential returns, in clicks: one for all policies, or one for each.
+    eta : float or sequence of float, default 1.0
+        The paper's η = b² / τ²: the index changes from its first to its second form at n = 8 η ln T.
     epsilon : float, optional
-        The paper's ε: no click probability is above 1 - ε. It sets tau to 8e / ln(1 / (1 - ε)).
+        A lower bound ε of the probability that a user departs at a step, whatever the type and the category:
+        Λ (1 - P) ≥ ε. With sure departure this is the paper's assumption that no click probability is above 1 - ε.
+        It sets tau to 8e / ln(1 / (1 - ε)).
     scale : {"proved", "estimated"}, default "proved"
         `"proved"` needs either `tau` or `epsilon`. `"estimated"`: tau is half the standard deviation of all returns
         so far (with one more of variance 1 added), which makes the second radius that of UCB for normal returns; no
-        regret bound is known for it.
+        regret bound is known for it. `fixed` and `thresholds` also accept `"exact"`.
     categories : int or sequence of str, optional
         Number of categories, or their names; by default as many as the policies, all schedules, recommend.
 
@@ -66,15 +81,15 @@ class UCBHybrid(LearnerBase):
         "epsilon": check_fraction,
         "tau": check_positive,
         "eta": check_positive,
-        "horizon": check_int,
+        "horizon": check_horizon,
     }
 
     def __init__(
         self,
         policies: Sequence[Policy],
         users: int | None = None,
-        tau: float | None = None,
-        eta: float = 1.0,
+        tau: float | Sequence[float] | None = None,
+        eta: float | Sequence[float] = 1.0,
         epsilon: float | None = None,
         scale: str = "proved",
         *,
@@ -89,11 +104,13 @@ class UCBHybrid(LearnerBase):
         if needed > self.n_categories:
             raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
         self.users = check_users(users)
-        self.eta = check_positive("eta", eta, MAX_PARAMETER)
-        if scale not in SCALES:
-            raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES)}.")
+        self.eta = _check_constants("eta", eta, len(self.policies))
+        if scale not in ("proved", "estimated"):
+            raise InputError(f"scale is {scale!r}; expected one of proved, estimated.")
         self.scale, self.epsilon = scale, None  # saved as tau
-        self._tau = _proved_or_given_tau(tau, epsilon, scale)  # None if it is estimated
+        self._tau = _proved_or_given_tau(tau, epsilon, scale, len(self.policies))  # None if it is estimated
+        self._etas = np.full(len(self.policies), self.eta)
+        self._taus = np.empty(0) if self._tau is None else np.full(len(self.policies), self._tau)
         self._pulls = np.zeros(len(self.policies), np.int64)  # departed users by policy
         self._clicks = np.zeros(len(self.policies), np.int64)  # and their clicks
         self._totals = np.zeros(3, np.int64)  # departed users, their clicks, and the sum of squared clicks
@@ -102,34 +119,84 @@ class UCBHybrid(LearnerBase):
     def fixed(cls, categories: int, users: int | None = None, **options: Any) -> Self:
         """Create UCB-Hybrid over all fixed categories: the paper's learner for one type.
 
-        `options` are `tau`, `eta`, `epsilon` and `scale` as above.
+        `options` are `tau`, `eta`, `epsilon` and `scale` as above. With `scale="exact"` and `instance=` each policy has
+        the exact constants of its returns under this instance (see `sub_exponential`): a reference, which knows more
+        than a learner can know.
         """
         policies = [Fixed(a) for a in range(check_int("categories", categories, 1, MAX_CATEGORIES))]
-        return cls(policies, users, **options)
+        return cls._create(policies, users, options)
 
     @classmethod
-    def thresholds(cls, users: int | None = None, *, horizon: int | None = None, **options: Any) -> Self:
+    def thresholds(
+        cls,
+        users: int | None = None,
+        *,
+        horizon: int | str | None = None,
+        epsilon: float | None = None,
+        **options: Any,
+    ) -> Self:
         """Create UCB-Hybrid over the 2 H + 2 threshold policies of two categories: the paper's learner for two types.
 
-        These recommend one category for 0 to H steps and then always the other. The paper chooses H proportional to
-        ln(users); it is `horizon`, by default ln(users) rounded up. `options` are `tau`, `eta`, `epsilon` and `scale`
-        as above.
+        These recommend one category for 0 to H steps and then always the other.
+
+        Parameters
+        ----------
+        users : int
+            Total number of users, T.
+        horizon : int or "paper", optional
+            H. By default ln(T) / ln(1 / (1 - epsilon)), rounded up: then the optimal policy is at most
+            (1 - epsilon) / epsilon clicks better than the best of these, over all users together. `"paper"` is ln(T)
+            rounded up, which is too short if a click probability is above 0.607 (theory, UCB-Hybrid).
+        epsilon : float, optional
+            As above; required for the default horizon. If `tau` is given, or `scale` is not `"proved"`, it sets the
+            horizon only.
+        **options
+            `tau`, `eta`, `scale` and `instance` as in `fixed`.
 
         Examples
         --------
         >>> len(UCBHybrid.thresholds(users=10**6, epsilon=0.5).policies)
+        42
+        >>> len(UCBHybrid.thresholds(users=10**6, epsilon=0.5, horizon="paper").policies)
         30
         """
-        steps = ceil(log(check_users(users))) if horizon is None else check_int("horizon", horizon, 0, MAX_HORIZON)
+        steps = _threshold_horizon(check_users(users), horizon, epsilon)
         policies = [Threshold(first=a, steps=h, then=1 - a) for a in (0, 1) for h in range(steps + 1)]
-        return cls(policies, users, categories=2, **options)
+        if options.get("tau") is None and options.get("scale", "proved") == "proved":
+            options["epsilon"] = epsilon
+        return cls._create(policies, users, options, categories=2)
+
+    @classmethod
+    def _create(
+        cls,
+        policies: Sequence[Schedule],
+        users: int | None,
+        options: dict[str, Any],
+        categories: int | None = None,
+    ) -> Self:
+        """Create UCB-Hybrid over schedules; resolve the scale "exact"."""
+        instance, scale = options.pop("instance", None), options.get("scale", "proved")
+        if scale != "exact":
+            if instance is not None:
+                raise InputError(f"instance is set, but scale is {scale!r}; expected scale 'exact', or no instance.")
+            return cls(policies, users, categories=categories, **options)
+        if instance is None:
+            raise InputError("scale is 'exact', but instance is missing; expected the instance of the users.")
+        if len(options) > 1:
+            raise InputError("scale is 'exact', but tau, eta or epsilon is set; expected none of them.")
+        check_instance(instance)
+        constants = [sub_exponential(instance, policy, check_users(users), len(policies)) for policy in policies]
+        tau, eta = [each.tau for each in constants], [each.eta for each in constants]
+        return cls(policies, users, tau, eta, categories=categories)
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
         """Create UCB-Hybrid over thresholds of two categories, or over fixed categories."""
         arguments = dict(options)
-        policies = arguments.pop("policies", "thresholds")
-        if arguments.get("scale", "proved") == "proved" and "tau" not in arguments:
+        policies, scale = arguments.pop("policies", "thresholds"), arguments.get("scale", "proved")
+        if scale == "exact":
+            arguments["instance"] = instance
+        if policies == "thresholds" or (scale == "proved" and "tau" not in arguments):
             arguments.setdefault("epsilon", min_departure(instance))
         if policies == "fixed":
             if "horizon" in arguments:
@@ -146,8 +213,8 @@ class UCBHybrid(LearnerBase):
         return super()._arguments() | {"tau": self._tau}
 
     @property
-    def tau(self) -> float:
-        """The paper's τ: given, proved or estimated, in clicks."""
+    def tau(self) -> Constants:
+        """The paper's τ: given, proved or estimated, in clicks; a tuple if it was given for each policy."""
         return float(estimated_tau(*self._totals)) if self._tau is None else self._tau
 
     @property
@@ -167,7 +234,8 @@ class UCBHybrid(LearnerBase):
         if not departed + active:
             return inf
         mean = self._clicks[version] / departed if departed else best
-        return float(mean + self.tau * radius(departed + active, log(self.users), self.eta))
+        tau = self._taus[version] if len(self._taus) else estimated_tau(*self._totals)
+        return float(mean + tau * radius(departed + active, log(self.users), self._etas[version]))
 
     def _best_mean(self) -> float:
         tried = self._pulls > 0
@@ -193,11 +261,11 @@ class UCBHybrid(LearnerBase):
 
     def statistics(self) -> ArmStatistics:
         """Return the statistics of the index, which the arms engine updates in place."""
-        return ArmStatistics(self._pulls, self._clicks, self._totals, log(self.users), self.eta, self._tau or 0.0)
+        return ArmStatistics(self._pulls, self._clicks, self._totals, log(self.users), self._etas, self._taus)
 
 
 def proved_tau(epsilon: float) -> float:
-    """Return the paper's τ = 8e / ln(1 / (1 - ε)), where no click probability is above 1 - ε.
+    """Return the paper's τ = 8e / ln(1 / (1 - ε)), where users depart with probability at least ε at every step.
 
     >>> round(proved_tau(0.5), 3)
     31.373
@@ -217,7 +285,37 @@ def _needed_categories(policies: Sequence[Policy], categories: int | Sequence[st
     return needed
 
 
-def _proved_or_given_tau(tau: float | None, epsilon: float | None, scale: str) -> float | None:
+def _threshold_horizon(users: int, horizon: int | str | None, epsilon: float | None) -> int:
+    """Return the largest number of steps of the threshold policies."""
+    if horizon is not None:
+        given = check_horizon("horizon", horizon)
+        return ceil(log(users)) if isinstance(given, str) else given
+    if epsilon is None:
+        raise InputError(
+            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon."
+        )
+    steps = ceil(log(users) / -log1p(-check_fraction("epsilon", epsilon)))
+    if steps > MAX_DEFAULT_HORIZON:
+        raise InputError(
+            f"epsilon is {epsilon:g}; with {users} users the horizon is {steps}, expected at most "
+            f"{MAX_DEFAULT_HORIZON}. Set horizon, for example horizon='paper' ({ceil(log(users))}).",
+            "epsilon",
+        )
+    return steps
+
+
+def _check_constants(field: str, value: float | Sequence[float], policies: int) -> Constants:
+    """Return a positive number, or one for each policy."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        return check_positive(field, value, MAX_PARAMETER)
+    if len(value) != policies:
+        raise InputError(f"{field} has {len(value)} values; expected one, or one for each of {policies} policies.")
+    return tuple(check_positive(f"{field}[{i}]", each, MAX_PARAMETER) for i, each in enumerate(value))
+
+
+def _proved_or_given_tau(
+    tau: float | Sequence[float] | None, epsilon: float | None, scale: str, policies: int
+) -> Constants | None:
     if scale == "estimated":
         if tau is not None or epsilon is not None:
             raise InputError("scale is 'estimated', but tau or epsilon is set; expected neither.")
@@ -225,6 +323,6 @@ def _proved_or_given_tau(tau: float | None, epsilon: float | None, scale: str) -
     if epsilon is not None and tau is None:
         return proved_tau(epsilon)
     if tau is not None and epsilon is None:
-        return check_positive("tau", tau, MAX_PARAMETER)
+        return _check_constants("tau", tau, policies)
     set_ones = "neither tau nor epsilon is set" if tau is None else "both tau and epsilon are set"
     raise InputError(f"scale is 'proved', but {set_ones}; expected one of them.")

@@ -95,8 +95,9 @@ def check_constants(scale: Scale) -> Finding:
     rows = [["instance", "τ", "largest loss", "users until the radius is half of it", "regret (users)", "in turn"]]
     users = scale.of(3 * 10**8, 10**6)
     for name, instance in (("the paper's example", blog()), ("hard", hard())):
-        tau = proved_tau(1 - float(instance.click.max()))
-        learner = UCBHybrid.thresholds(users, epsilon=1 - float(instance.click.max()))
+        epsilon = float(instance.departure_probabilities.min())
+        tau = proved_tau(epsilon)
+        learner = UCBHybrid.thresholds(users, epsilon=epsilon, horizon="paper")
         best = plan(instance, 1e-9)
         gaps = np.array([best.value - evaluate(instance, policy).value for policy in learner.policies])
         gap = float(gaps.max())

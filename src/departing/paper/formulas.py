@@ -7,7 +7,7 @@ return fractions as well.
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from math import ceil, e, exp, floor, log, log1p, prod
+from math import ceil, e, exp, floor, log, log1p, prod, sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -118,6 +118,13 @@ def moment_property(power: float, constant: float) -> float:
 def moment_generating_bound(gamma: Floats, tau: float) -> Floats:
     """Upper bound of ln E[exp(γ(X − E[X]))] for |γ| < 1/b (section 3, definition)."""
     return np.asarray(gamma**2 * tau**2 / 2)
+
+
+def radius(n: float, users: float, tau: float, eta: float) -> float:
+    """Confidence radius of a policy with n returns (section 3, Algorithm 2, lines 6 to 9)."""
+    if n < 8 * eta * log(users):
+        return 8 * sqrt(eta) * tau * log(users) / n
+    return sqrt(8 * tau**2 * log(users) / n)
 
 
 def bernstein(v: float, tau: float, b: float) -> float:
@@ -248,6 +255,11 @@ def horizon_loss(epsilon: Number, horizon: int) -> Number:
     return (1 - epsilon) ** horizon / epsilon
 
 
+def paper_horizon(users: float) -> int:
+    """H = ⌈ln T⌉, a choice of H = Θ(ln T) (section 5.3, theorem)."""
+    return ceil(log(users))
+
+
 # Appendix A: many types, finite horizon
 
 
@@ -352,6 +364,16 @@ def reach_probability(epsilon: Number, j: int) -> Number:
 def repaired_length_constant(leave: float) -> float:
     """C₂ of the number of steps after the first, N − 1."""
     return -1 / log1p(-leave)
+
+
+def smallest_departure(click: Sequence[float], depart: Sequence[float]) -> float:
+    """Repaired ε of one type: the smallest probability Λ(1 − P) of departing at a step."""
+    return min(leaves * (1 - p) for p, leaves in zip(click, depart, strict=True))
+
+
+def repaired_horizon(users: float, epsilon: float) -> int:
+    """H = ⌈ln T / ln(1 / (1 − ε))⌉, a choice of H = Θ(ln T) (section 5.3, theorem)."""
+    return ceil(log(users) / -log1p(-epsilon))
 
 
 def smallest_hazard(click: float, leave: float) -> float:

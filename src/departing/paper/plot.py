@@ -10,11 +10,11 @@ from departing.model.instance import Floats
 from departing.plotting.figures import BLUE, GREY, INK, ORANGE, PALETTE, panels
 
 
-def draw_bound(title: str, users: Floats, regret: Floats, bound: Floats, round_robin: Floats) -> Figure:
-    """Measured regret `[runs, t]` beside its upper bound and the regret of using all policies in turn."""
+def draw_bound(title: str, label: str, users: Floats, regret: Floats, bound: Floats, trivial: Floats) -> Figure:
+    """Measured regret `[runs, t]` beside its upper bound, named by `label`, and the trivial upper bound."""
     figure, axes = _axes(title, 3.6, "users", "cumulative regret (clicks)")
-    axes.plot(users, bound, color=ORANGE, linestyle="--", label="upper bound")
-    axes.plot(users, round_robin, color=GREY, linestyle=":", label="all policies in turn")
+    axes.plot(users, bound, color=ORANGE, linestyle="--", label=label)
+    axes.plot(users, trivial, color=GREY, linestyle=":", label="trivial bound: largest loss × users")
     axes.plot(users, regret.mean(axis=0), color=BLUE, label=f"UCB-Hybrid, mean of {len(regret)} runs")
     axes.fill_between(users, regret.min(axis=0), regret.max(axis=0), color=BLUE, alpha=0.2, linewidth=0)
     axes.set_yscale("log")

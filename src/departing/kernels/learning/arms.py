@@ -59,23 +59,23 @@ def run_arms(words, graphs, statistics, chosen, returns, counts):
     category `shown` of each (node, type), the first state `starts[p]` of each policy, `type_offsets` and
     `type_bounds` (a user whose first random word is below `type_bounds[x]`, and not below the bound before, has the
     offset `type_offsets[x]`), and `click_on_departure`, the probability that a user who departs at a state clicks.
-    `statistics` are those of the learner (see `ArmStatistics`), updated in place; its tau is 0 if tau is estimated.
+    `statistics` are those of the learner (see `ArmStatistics`), updated in place.
     `counts[n, K, 4]`, if not empty, becomes the counts of the users.
 
     Returns the number of finished users, the number of steps, and the word of the next user if it has reached an exit
     of its graph (where `shown` is -1), else -1; that user has a policy, but its return is not recorded.
     """
     table, shown, starts, type_offsets, type_bounds, click_on_departure = graphs
-    pulls, clicks, totals, log_users, eta, fixed_tau = statistics
+    pulls, clicks, totals, log_users, etas, taus = statistics
     a, b, c, d = words[0], words[1], words[2], words[3]
     low, one, two = uint64(LOW), uint64(1), uint64(2)
-    keep_counts, tau_is_fixed = counts.shape[0] > 0, fixed_tau > 0.0
+    keep_counts, tau_is_known = counts.shape[0] > 0, len(taus) > 0
     means, radii, bounds = np.empty(len(pulls)), np.empty(len(pulls)), np.empty(len(pulls))
-    tau = fixed_tau if tau_is_fixed else estimated_tau(totals[0], totals[1], totals[2])
+    tau = estimated_tau(totals[0], totals[1], totals[2])
     for p in range(len(pulls)):
         means[p] = clicks[p] / pulls[p] if pulls[p] else np.inf
-        radii[p] = radius(pulls[p], log_users, eta) if pulls[p] else 0.0
-        bounds[p] = means[p] + tau * radii[p]
+        radii[p] = radius(pulls[p], log_users, etas[p]) if pulls[p] else 0.0
+        bounds[p] = means[p] + (taus[p] if tau_is_known else tau) * radii[p]
     steps = 0
     for n in range(len(chosen)):
         arm = first_largest(bounds)
@@ -111,9 +111,9 @@ def run_arms(words, graphs, statistics, chosen, returns, counts):
         returns[n] = value
         record_return(pulls, clicks, totals, arm, value)
         means[arm] = clicks[arm] / pulls[arm]
-        radii[arm] = radius(pulls[arm], log_users, eta)
-        if tau_is_fixed:
-            bounds[arm] = means[arm] + tau * radii[arm]
+        radii[arm] = radius(pulls[arm], log_users, etas[arm])
+        if tau_is_known:
+            bounds[arm] = means[arm] + taus[arm] * radii[arm]
         else:
             tau = estimated_tau(totals[0], totals[1], totals[2])
             for p in range(len(bounds)):
