@@ -19,6 +19,7 @@ from departing.simulation.simulate import simulate
 
 SHORT = [*(kind for kind in LEARNERS if kind != "fixed"), "fixed:category=1", "bayes:explore=none", "bayes:types=3"]
 SHORT += ["ucb-hybrid:policies=fixed,scale=estimated", "ucb-hybrid:horizon=3,epsilon=0.5", "ucb-hybrid:tau=1.5"]
+SHORT += ["ucb-hybrid:horizon=paper", "ucb-hybrid:scale=exact", "ucb-hybrid:policies=fixed,scale=exact"]
 
 
 @pytest.mark.parametrize("text", SHORT)
@@ -40,6 +41,8 @@ def test_defaults_come_from_the_instance():
     assert learner_from_dict({"kind": "bayes", "types": 2}, magazine(), 100, 0).types == 2
     given = learner_from_dict({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
     assert learner_from_dict({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == given.tau
+    estimated = learner_from_dict({"kind": "ucb-hybrid", "scale": "estimated"}, blog(), 100, 0)
+    assert estimated.policies == given.policies
     assert isinstance(learner_from_dict({"kind": "oracle"}, blog(), 100, 0), Oracle)
     sports = learner_from_dict({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
     assert isinstance(sports, Frozen)
@@ -62,7 +65,8 @@ def test_defaults_come_from_the_instance():
         ("bayes:types=2.5", "'bayes:types=2.5': types is 2.5; expected an integer ≥ 1"),
         ("bayes:explore=magic", "explore is 'magic'; expected one of voi, thompson, none"),
         ("ucb-hybrid:epsilon=2", "epsilon is 2; expected a number above 0 and below 1"),
-        ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, estimated"),
+        ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, estimated, exact"),
+        ("ucb-hybrid:horizon=long", "horizon is 'long'; expected an integer ≥ 0 or 'paper'"),
         ("fixed", "'fixed' has no option 'category', which the kind 'fixed' requires"),
     ],
 )

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
+from departing.evaluation.sub_exponential import sub_exponential
 from departing.learning.ucb import UCBHybrid
 from departing.model.errors import InputError
+from departing.model.examples import blog
 from departing.model.instance import CLICK, DEPART
 from helpers.strategies import Opaque
 
@@ -72,21 +74,23 @@ def test_the_estimated_tau_computed_by_hand():
 
 @given(
     users=st.integers(1, 1000),
-    tau=st.floats(0.01, 50),
-    eta=st.floats(0.01, 4),
-    n_policies=st.integers(1, 5),
+    constants=st.lists(st.tuples(st.floats(0.01, 50), st.floats(0.01, 4)), min_size=1, max_size=5),
+    each=st.booleans(),
     returns=st.lists(st.integers(0, 4), min_size=1, max_size=60),
 )
 @settings(max_examples=60, deadline=None)
-def test_it_agrees_with_a_plain_implementation(users, tau, eta, n_policies, returns):
-    learner = UCBHybrid.fixed(n_policies, users=users, tau=tau, eta=eta)
+def test_it_agrees_with_a_plain_implementation(users, constants, each, returns):
+    n_policies = len(constants)
+    taus, etas = zip(*(constants if each else [constants[0]] * n_policies), strict=True)
+    given_tau, given_eta = (taus, etas) if each else (taus[0], etas[0])
+    learner = UCBHybrid.fixed(n_policies, users=users, tau=given_tau, eta=given_eta)
     seen = [[] for _ in range(n_policies)]
     bounds = [inf] * n_policies
     for user, clicks in enumerate(returns):
         p = bounds.index(max(bounds))
         assert serve(learner, user, clicks) == p
         seen[p].append(clicks)
-        n = len(seen[p])
+        n, tau, eta = len(seen[p]), taus[p], etas[p]
         if n < 8 * eta * log(users):
             bounds[p] = sum(seen[p]) / n + tau * (8 * sqrt(eta) * log(users) / n)
         else:
@@ -126,11 +130,32 @@ class TestPolicies:
     def test_threshold_policies(self):
         learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5)
         policies = learner.policies
-        assert len(policies) == len(set(policies)) == 2 * 14 + 2  # ln 10^6 = 13.8
+        assert len(policies) == len(set(policies)) == 2 * 20 + 2  # ln 10^6 / ln 2 = 19.9
         assert dp.Threshold(first=0, steps=0, then=1) in policies
-        assert dp.Threshold(first=1, steps=14, then=0) in policies
+        assert dp.Threshold(first=1, steps=20, then=0) in policies
         assert len(UCBHybrid.thresholds(users=100, epsilon=0.5, horizon=3).policies) == 8
         assert learner.n_categories == 2
+
+    def test_the_horizon_of_the_paper(self):
+        assert (
+            len(UCBHybrid.thresholds(users=10**6, tau=1.0, horizon="paper").policies) == 2 * 14 + 2
+        )  # ln 10^6 = 13.8
+
+    @pytest.mark.parametrize(
+        "options", [{"tau": 2.0}, {"scale": "estimated"}, {"scale": "exact", "instance": blog()}]
+    )
+    def test_epsilon_may_set_the_horizon_only(self, options):
+        learner = UCBHybrid.thresholds(users=1000, epsilon=0.3, **options)
+        assert len(learner.policies) == 2 * 20 + 2  # ln 1000 / ln(1 / 0.7) = 19.4
+        assert learner.tau != UCBHybrid.thresholds(users=1000, epsilon=0.3).tau
+
+    def test_exact_constants_are_those_of_each_policy(self):
+        learner = UCBHybrid.thresholds(users=1000, horizon=2, scale="exact", instance=blog())
+        constants = [sub_exponential(blog(), policy, 1000, 6) for policy in learner.policies]
+        assert learner.tau == tuple(each.tau for each in constants)
+        assert learner.eta == tuple(each.eta for each in constants)
+        fixed = UCBHybrid.fixed(2, users=1000, scale="exact", instance=blog())
+        assert fixed.tau == tuple(sub_exponential(blog(), dp.Fixed(a), 1000, 2).tau for a in (0, 1))
 
     def test_the_number_of_categories(self):
         assert UCBHybrid([dp.Walk([0, 4], then=1)], users=9, tau=1).n_categories == 5
@@ -170,6 +195,39 @@ class TestPolicies:
         ),
         (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; expected one of proved, estimated."),
         (
+            lambda: UCBHybrid(TWO, users=9, tau=[1, 2, 3]),
+            "tau has 3 values; expected one, or one for each of 2 policies.",
+        ),
+        (
+            lambda: UCBHybrid(TWO, users=9, tau=1, eta=[1, 0]),
+            "eta[1] is 0; expected a number above 0 and at most 1e+100.",
+        ),
+        (
+            lambda: UCBHybrid.thresholds(users=9, tau=1),
+            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon.",
+        ),
+        (
+            lambda: UCBHybrid.thresholds(users=10**6, epsilon=0.001),
+            "epsilon is 0.001; with 1000000 users the horizon is 13809, expected at most 1024. "
+            "Set horizon, for example horizon='paper' (14).",
+        ),
+        (
+            lambda: UCBHybrid.thresholds(users=9, tau=1, horizon="long"),
+            "horizon is 'long'; expected an integer ≥ 0 or 'paper'.",
+        ),
+        (
+            lambda: UCBHybrid.fixed(2, users=9, scale="exact"),
+            "scale is 'exact', but instance is missing; expected the instance of the users.",
+        ),
+        (
+            lambda: UCBHybrid.fixed(2, users=9, scale="exact", instance=blog(), tau=1),
+            "scale is 'exact', but tau, eta or epsilon is set; expected none of them.",
+        ),
+        (
+            lambda: UCBHybrid.fixed(2, users=9, tau=1, instance=blog()),
+            "instance is set, but scale is 'proved'; expected scale 'exact', or no instance.",
+        ),
+        (
             lambda: UCBHybrid([dp.Fixed(3)], users=9, tau=1, categories=2),
             "categories is 2; the policies recommend up to category 3.",
         ),
@@ -188,7 +246,9 @@ def test_invalid_arguments_are_rejected(make, sentence):
     assert str(error.value) == sentence
 
 
-@pytest.mark.parametrize("options", [{"epsilon": 0.4, "eta": 0.3}, {"scale": "estimated"}])
+@pytest.mark.parametrize(
+    "options", [{"epsilon": 0.4, "eta": 0.3}, {"scale": "estimated"}, {"scale": "exact", "instance": blog()}]
+)
 def test_a_saved_learner_continues_bit_for_bit(tmp_path, options):
     rng = np.random.default_rng(5)
     learner = UCBHybrid.thresholds(users=200, horizon=2, **options)

@@ -10,7 +10,6 @@ from departing.cli.tables.paper import paper_table, paper_values
 from departing.paper.extensions import like_film_ratings
 from departing.paper.item import HOLDS, IMPLEMENTED, NOT_COMPUTABLE, REFUTED, SKIPPED, VERDICTS, Finding, Item, Scale
 from departing.paper.items import ITEMS
-from departing.paper.learning import regret_bound
 from departing.paper.runner import check_all
 from departing.report.paper import paper_page, summary
 from helpers.commands import call, json_output, output
@@ -50,11 +49,6 @@ def test_code_of_items_exists():
             found = importlib.import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-
-
-def test_regret_bound_grows_like_the_square_root():
-    large = [regret_bound(t, 30, 31.4, 0.1) for t in (1e12, 1e14)]
-    assert 1.0 < np.log10(large[1] / large[0]) < 1.1
 
 
 def item(key, check, verdict=HOLDS):

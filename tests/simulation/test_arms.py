@@ -102,12 +102,13 @@ def agree(instance, make, users, seed):
         assert run.regret_curve.clicks[interval] == seen.clicks[:last].sum()
 
 
-@given(data=st.data(), seed=st.integers(0, 2**32), estimated=st.booleans())
+@given(data=st.data(), seed=st.integers(0, 2**32), constants=st.sampled_from(["estimated", "one", "each"]))
 @settings(max_examples=25, deadline=None)
-def test_a_plain_implementation_gives_the_same_run(data, seed, estimated):
+def test_a_plain_implementation_gives_the_same_run(data, seed, constants):
     instance = data.draw(instances(ORDINARY, most=3))
     policies = data.draw(st.lists(schedules(instance.n_categories), min_size=1, max_size=4))
-    scale = {"scale": "estimated"} if estimated else {"tau": 0.5, "eta": 0.1}
+    each = {"tau": [0.5, 0.2, 1.0, 0.3][: len(policies)], "eta": [0.1, 3.0, 0.4, 1.0][: len(policies)]}
+    scale = {"estimated": {"scale": "estimated"}, "one": {"tau": 0.5, "eta": 0.1}, "each": each}[constants]
     agree(instance, lambda: UCBHybrid(policies, users=80, categories=instance.n_categories, **scale), 80, seed)
 
 
@@ -251,7 +252,7 @@ def test_the_arms_engine_requires_users_one_after_the_other(options):
 
 
 def test_with_the_proved_constants_regret_is_linear():
-    learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5)
+    learner = UCBHybrid.thresholds(users=10**6, epsilon=0.5, horizon="paper")
     run = dp.simulate(blog(), learner, users=10**6, seed=1)
     assert run.regret[-1] == pytest.approx(11_064, rel=0.01)
     assert run.slope(10**4, 10**6).value == pytest.approx(1, abs=0.01)

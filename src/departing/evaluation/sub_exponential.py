@@ -135,14 +135,14 @@ def _chord_maxima(grid: Floats, psi: Floats) -> Floats:
     peak = np.clip(np.where(slope > 0, -2 * intercept / slope, inf), grid[:-1], grid[1:])
     at_peak = 2 * (intercept + slope * peak) / peak**2
     ends = 2 * psi / grid**2
-    return np.maximum(at_peak, np.maximum(ends[:-1], ends[1:]))
+    return np.asarray(np.maximum(at_peak, np.maximum(ends[:-1], ends[1:])))
 
 
 def generating_function(instance: Instance, schedule: Schedule, gamma: Floats) -> Floats:
     """Return the moment generating function E exp(γ V) of the return of a schedule, and two derivatives, `[3, n]`.
 
-    A step at which a user of type x clicks and stays with probability c, stays without a click with s, departs with d,
-    or clicks and departs with e turns M into t + m M, where t = d + e exp(γ) and m = c exp(γ) + s. The steps of a
+    A step at which a user of type x clicks and stays with probability c, stays without a click with s, departs with
+    d, or clicks and departs with e turns M into t + m M, where t = d + e exp(γ) and m = c exp(γ) + s. The steps of a
     phase are composed by repeated squaring; the last phase has M = t / (1 - m). All terms are positive.
     """
     growth = np.exp(gamma)[:, None]

@@ -81,8 +81,8 @@ class ArmStatistics(NamedTuple):
     """Sufficient statistics and parameters of the UCB-Hybrid index; the learner owns and updates the arrays.
 
     `pulls[p]` users of policy p departed after `clicks[p]` clicks in all; `totals[3]` are the departed users, their
-    clicks and the sum of squared clicks per user. `etas[p]` and `taus[p]` are the constants of the policies; `taus` is
-    empty if one τ for all is estimated from `totals`.
+    clicks and the sum of squared clicks per user. `etas[p]` and `taus[p]` are the constants of the policies; `taus`
+    is empty if one τ for all is estimated from `totals`.
     """
 
     pulls: Integers

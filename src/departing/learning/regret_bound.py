@@ -10,8 +10,8 @@ import numpy.typing as npt
 def pull_bound(loss: float, tau: float, eta: float, users: float) -> float:
     """Largest number of users of a policy while every mean return is within its confidence radius.
 
-    A policy is chosen after n of its users only if twice its radius r(n) is at least its `loss` per user compared with
-    the best policy, and r(n) is the larger one of its two forms.
+    A policy is chosen after n of its users only if twice its radius r(n) is at least its `loss` per user compared
+    with the best policy, and r(n) is the larger one of its two forms.
 
     >>> round(pull_bound(0.5, 1.0, 1.0, 10**6))
     1769

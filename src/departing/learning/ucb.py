@@ -119,9 +119,9 @@ class UCBHybrid(LearnerBase):
     def fixed(cls, categories: int, users: int | None = None, **options: Any) -> Self:
         """Create UCB-Hybrid over all fixed categories: the paper's learner for one type.
 
-        `options` are `tau`, `eta`, `epsilon` and `scale` as above. With `scale="exact"` and `instance=` each policy has
-        the exact constants of its returns under this instance (see `sub_exponential`): a reference, which knows more
-        than a learner can know.
+        `options` are `tau`, `eta`, `epsilon` and `scale` as above. With `scale="exact"` and `instance=` each policy
+        has the exact constants of its returns under this instance (see `sub_exponential`): an oracle, which knows
+        more than a learner can know.
         """
         policies = [Fixed(a) for a in range(check_int("categories", categories, 1, MAX_CATEGORIES))]
         return cls._create(policies, users, options)
@@ -185,7 +185,8 @@ class UCBHybrid(LearnerBase):
         if len(options) > 1:
             raise InputError("scale is 'exact', but tau, eta or epsilon is set; expected none of them.")
         check_instance(instance)
-        constants = [sub_exponential(instance, policy, check_users(users), len(policies)) for policy in policies]
+        total = max(check_users(users), 2)
+        constants = [sub_exponential(instance, policy, total, len(policies)) for policy in policies]
         tau, eta = [each.tau for each in constants], [each.eta for each in constants]
         return cls(policies, users, tau, eta, categories=categories)
 
@@ -304,10 +305,10 @@ def _threshold_horizon(users: int, horizon: int | str | None, epsilon: float | N
     return steps
 
 
-def _check_constants(field: str, value: float | Sequence[float], policies: int) -> Constants:
+def _check_constants(field: str, value: Any, policies: int) -> Constants:
     """Return a positive number, or one for each policy."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
-        return check_positive(field, value, MAX_PARAMETER)
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+        return check_positive(field, value, MAX_PARAMETER)  # type: ignore[arg-type]
     if len(value) != policies:
         raise InputError(f"{field} has {len(value)} values; expected one, or one for each of {policies} policies.")
     return tuple(check_positive(f"{field}[{i}]", each, MAX_PARAMETER) for i, each in enumerate(value))

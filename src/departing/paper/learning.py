@@ -20,7 +20,7 @@ from departing.paper.item import Finding, Scale, check
 from departing.paper.plot import draw_bound
 from departing.planning.plan import plan
 from departing.plotting.figures import svg
-from departing.policy.schedule import Fixed, Schedule, Threshold
+from departing.policy.schedule import Fixed, Threshold
 from departing.simulation.simulate import simulate
 
 TAU = 0.3  # far below the proved τ, so that the learner commits to a policy within the users of the check
@@ -73,7 +73,7 @@ def mean_tails(law: Floats, users: int, constants: SubExponential) -> float:
 
 
 def worst_tail(instances: Iterable[Instance]) -> float:
-    """`mean_tails` of two fixed policies and one threshold policy with several of their exact constants: the largest."""
+    """The largest `mean_tails` of two fixed policies and one threshold policy, with several of their constants."""
     worst = 0.0
     for instance in instances:
         for policy in (Fixed(0), Fixed(1), Threshold(1, 3, 0)):
@@ -139,7 +139,7 @@ class Measured:
         return float((self.regret.mean(axis=0) / self.bound).max())
 
     def informative_from(self, policies: Callable[[float], int] | None = None, further: float = 0.0) -> float:
-        """Number of users from which the bound is below the trivial one; `policies` gives their number for T users."""
+        """Users from which the bound is below the trivial one; `policies` is the number of policies for T users."""
 
         def bound(users: float) -> float:
             n = len(self.losses) if policies is None else policies(users)
@@ -155,8 +155,8 @@ class Measured:
         regret = f"{final.mean():,.0f} ± {final.std(ddof=1):,.0f} ({len(final)})"
         ratio = f"{bound / self.trivial[-1]:.2g}"
         start = f"{informative:.1e} users" if informative < inf else "never"
-        cells = [str(len(self.losses)), self.constants, f"{self.learner.users:,}", regret, f"{bound:,.0f}", ratio, start]
-        return [*cells, f"{self.pull_share:.2f}"]
+        setting = [str(len(self.losses)), self.constants, f"{self.learner.users:,}"]
+        return [*setting, regret, f"{bound:,.0f}", ratio, start, f"{self.pull_share:.2f}"]
 
 
 COLUMNS = ["policies", "τ", "users", "regret ± deviation (runs)", "proved bound", "/ trivial", "below it from"]
@@ -167,22 +167,22 @@ def summary(rows: Sequence[Measured], tail: float) -> str:
     """Evidence of a row on regret."""
     vacuous = sum(row.bound[-1] >= row.trivial[-1] for row in rows)
     return (
-        f"Mean regret is at most {max(row.share for row in rows):.3f} of the proved bound with all constants. The bound "
-        f"is vacuous in {vacuous} of {len(rows)} cases: it exceeds the trivial one, largest loss × users; the table "
-        "shows by which factor and from how many users on it does not. Both steps of its proof are checked exactly: a "
-        f"mean leaves its radius with at most {tail:.1g} of the probability 2/T⁴, and no policy has more than "
-        f"{max(row.pull_share for row in rows):.2f} of its bound of users."
+        f"Mean regret is at most {max(row.share for row in rows):.3f} of the proved bound with all constants. The "
+        f"bound is vacuous in {vacuous} of {len(rows)} cases: it exceeds the trivial one, largest loss × users; the "
+        "table shows by which factor, and from how many users on it does not. Both steps of its proof are checked: "
+        f"a mean leaves its radius with at most {tail:.1g} of the probability 2/T⁴ (exact distributions), and no "
+        f"policy has more than {max(row.pull_share for row in rows):.2f} of its bound of users in any run."
     )
 
 
 def holds(rows: Sequence[Measured], tail: float) -> bool:
-    """Whether regret, tails and numbers of users are within their bounds."""
+    """Return True if regret, tails and numbers of users are within their bounds."""
     return tail <= 1 and all(row.share <= 1 and row.pull_share <= 1 for row in rows)
 
 
 @check("general-regret")
 def check_general(scale: Scale) -> Finding:
-    """Measured regret against the proved bound with all constants, and both steps of its proof on exact distributions."""
+    """Measured regret against the proved bound with all constants, and both steps of its proof."""
     users, instance = 10**6, hard()
     epsilon = float(instance.departure_probabilities.min())
     tail, rows = worst_tail((blog(), instance)), []
@@ -195,7 +195,7 @@ def check_general(scale: Scale) -> Finding:
 
 
 def lower_bound(click: Sequence[float], depart: Sequence[float], tau: float, users: int) -> float:
-    """Proved lower bound of the expected regret of UCB-Hybrid over two fixed categories of one type, the first better.
+    """Proved lower bound of the regret of UCB-Hybrid over two fixed categories of one type, the first better.
 
     For every level u below the mean of the second return and every n: if the index of the first policy is below u
     after its n-th user, and that of the second is never below u, the first policy has at most n users. The first
@@ -242,7 +242,10 @@ def _slow() -> Instance:
 @check("one-type")
 def check_one_type(scale: Scale) -> Finding:
     """A proved lower bound of regret on one instance, computed for growing T, beside measured regret."""
-    tau, rows = proved_tau(SLOW_EPSILON), [["users", "measured regret ± error (runs)", "at least", "bound with the paper's τ"]]
+    tau, rows = (
+        proved_tau(SLOW_EPSILON),
+        [["users", "measured regret ± error (runs)", "at least", "bound with the paper's τ"]],
+    )
     mean_values = [p / (leaves * (1 - p)) for p, leaves in zip(SLOW_CLICK, SLOW_DEPART, strict=True)]
     losses, measured = max(mean_values) - np.array(mean_values), {}
     for users, runs in ((10**4, scale.of(30, 4)), (10**5, scale.of(10, 0))):
@@ -261,16 +264,17 @@ def check_one_type(scale: Scale) -> Finding:
     first = next((t for t, low, high in zip(users_of, least, claimed, strict=True) if low > high), inf)
     return Finding.of(
         grows <= may + 0.1 and least[-1] <= claimed[-1],
-        f"P = {SLOW_CLICK}, Λ = {SLOW_DEPART}, ε = {SLOW_EPSILON}: the regret is at least a bound that grows like users "
-        f"to the power {grows:.2f}, while the theorem allows {may:.2f}. From {first:,} users on it exceeds the bound "
-        f"with the paper's τ = {tau:.1f}; the returns have a standard deviation of about {mean_values[0]:,.0f} clicks.",
+        f"P = {SLOW_CLICK}, Λ = {SLOW_DEPART}, ε = {SLOW_EPSILON}: the regret is at least a bound that grows like "
+        f"users to the power {grows:.2f}, while the theorem allows {may:.2f}. From {first:,} users on it exceeds the "
+        f"bound with the paper's τ = {tau:.1f}; the returns have a standard deviation of about "
+        f"{mean_values[0]:,.0f} clicks.",
         rows,
     )
 
 
 @check("one-type-repaired")
 def check_one_type_repaired(scale: Scale) -> Finding:
-    """Measured regret against the proved bound, and both steps of its proof on exact distributions."""
+    """Measured regret against the proved bound with all constants, and both steps of its proof."""
     users, rows, tail = scale.of(10**6, 10**5), [], 0.0
     instances = [random_instance("uniform", types=1, categories=k, seed=k) for k in (2, 5, 10)]
     for instance in [_slow(), *instances]:
@@ -282,15 +286,21 @@ def check_one_type_repaired(scale: Scale) -> Finding:
             rows.append(Measured.of(learner, instance, scale.of(10, 2)))
             learner = UCBHybrid.fixed(len(click), users, scale="exact", instance=instance)
             rows.append(Measured.of(learner, instance, scale.of(10, 2)))
-    slow = Measured.of(UCBHybrid.fixed(2, 10**4, epsilon=formulas.smallest_departure(SLOW_CLICK, SLOW_DEPART)), _slow(), 2)
+    slow = Measured.of(
+        UCBHybrid.fixed(2, 10**4, epsilon=formulas.smallest_departure(SLOW_CLICK, SLOW_DEPART)), _slow(), 2
+    )
     table = [COLUMNS, *(row.cells(row.informative_from()) for row in [slow, *rows])]
     plot = svg(draw_bound("UCB-Hybrid with one type and 10 categories, exact constants", *rows[-1].curves()))
-    evidence = summary([slow, *rows], tail) + " The first row of the table is the instance that refutes the printed form."
-    return Finding.of(holds([slow, *rows], tail), evidence, table, plot, "Regret, the proved bound and the trivial one.")
+    evidence = (
+        summary([slow, *rows], tail) + " The first row of the table is the instance that refutes the printed form."
+    )
+    return Finding.of(
+        holds([slow, *rows], tail), evidence, table, plot, "Regret, the proved bound and the trivial one."
+    )
 
 
 def _geometric_tails(p: float, leaves: float, epsilon: float) -> float:
-    """`mean_tails` of a fixed category of one type with the constants of ε, from the negative binomial distribution."""
+    """`mean_tails` of a fixed category of one type with the constants of ε; sums of returns are negative binomial."""
     from scipy.special import nbdtr, nbdtrc  # 0.1 s to import
 
     leave, users, tau = leaves * (1 - p), 1000, proved_tau(epsilon)
@@ -365,17 +375,17 @@ def check_horizon_ln(scale: Scale) -> Finding:
     may = _growth(users_of, [sqrt(users) * log(users) for users in users_of])
     return Finding.of(
         max(growth) <= may,
-        "With the click probabilities (0.989, 0.467), (0.985, 0.957), the prior 0.3277 and T = 10⁸ the best policy with "
-        f"at most H = ⌈ln T⌉ = 19 steps loses at least {example:.3g} clicks compared with 58 steps. With the worst "
-        f"prior for each T the loss grows at least like users to the power {growth[0]:.2f}, and {growth[1]:.2f} if the "
-        f"largest click probability is 0.7, but √T ln T like {may:.2f}.",
+        "With the click probabilities (0.989, 0.467), (0.985, 0.957), the prior 0.3277 and T = 10⁸ the best policy "
+        f"with at most H = ⌈ln T⌉ = 19 steps loses at least {example:.3g} clicks compared with 58 steps. With the "
+        f"worst prior for each T the loss grows at least like users to the power {growth[0]:.2f}, and "
+        f"{growth[1]:.2f} if the largest click probability is 0.7, but √T ln T like {may:.2f}.",
         rows,
     )
 
 
 @check("horizon-repaired")
 def check_horizon_repaired(scale: Scale) -> Finding:
-    """Closed-form loss of the best policy of Π_H on random matrices, with priors that make the optimal switch late."""
+    """Closed-form loss of the best policy of Π_H on random matrices, with priors for which the best switch is late."""
     rng, worst, most, n = np.random.default_rng(16), 0.0, 0.0, scale.of(5000, 500)
     for _ in range(n):
         p1y, p2y, p2x, p1x = np.sort(1 - 10 ** rng.uniform(-3, -0.02, 4)).tolist()
@@ -389,6 +399,6 @@ def check_horizon_repaired(scale: Scale) -> Finding:
         worst, most = max(worst, loss / bound), max(most, bound / ((1 - epsilon) / epsilon))
     return Finding.of(
         worst <= 1 and most <= 1 + 1e-9,
-        f"On {n:,} matrices with a dominant column the loss over all users is at most {worst:.3f} of T(1 − ε)^(H+1)/ε, "
-        "which is at most (1 − ε)/ε.",
+        f"On {n:,} matrices with a dominant column the loss over all users is at most {worst:.3f} of "
+        "T(1 − ε)^(H+1)/ε, which is at most (1 − ε)/ε.",
     )
