@@ -248,7 +248,7 @@ def check_one_type(scale: Scale) -> Finding:
     )
     mean_values = [p / (leaves * (1 - p)) for p, leaves in zip(SLOW_CLICK, SLOW_DEPART, strict=True)]
     losses, measured = max(mean_values) - np.array(mean_values), {}
-    for users, runs in ((10**4, scale.of(30, 4)), (10**5, scale.of(10, 0))):
+    for users, runs in ((10**4, scale.of(40, 4)), (10**5, scale.of(30, 0))):
         final = [
             simulate(_slow(), UCBHybrid.fixed(2, users, epsilon=SLOW_EPSILON), users, seed).regret[-1]
             for seed in range(runs)
@@ -385,7 +385,7 @@ def check_horizon_ln(scale: Scale) -> Finding:
 
 @check("horizon-repaired")
 def check_horizon_repaired(scale: Scale) -> Finding:
-    """Closed-form loss of the best policy of Π_H on random matrices, with priors for which the best switch is late."""
+    """Closed-form loss of the best policy of Π_H on random matrices, with priors for which a late switch is best."""
     rng, worst, most, n = np.random.default_rng(16), 0.0, 0.0, scale.of(5000, 500)
     for _ in range(n):
         p1y, p2y, p2x, p1x = np.sort(1 - 10 ** rng.uniform(-3, -0.02, 4)).tolist()
