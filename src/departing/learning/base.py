@@ -290,7 +290,7 @@ class LearnerBase(ABC):
 
 
 def min_departure(instance: Instance) -> float:
-    """Return the smallest departure probability of any type and category, the paper's epsilon of an instance."""
+    """Return the smallest departure probability of any type and category at a step: the largest valid `epsilon`."""
     return float(np.clip(instance.departure_probabilities.min(), MIN_EPSILON, 1 - MIN_EPSILON))
 
 

@@ -56,6 +56,66 @@ def check_algorithm(scale: Scale) -> Finding:
     return Finding.of(same == n, f"Equal policies for {same:,} of {n:,} users in {n // 1000} runs.")
 
 
+@check("algorithm-index")
+def check_algorithm_index(_: Scale) -> Finding:
+    """Lines 4 to 9 as printed for the first user of a policy, and the mean of dp.UCBHybrid after three users."""
+    stored = {0: 2}  # V̂[n(π)] ← 2 clicks before n(π) ← 1
+    printed = 1 in stored  # the mean of n(π) = 1 return reads V̂[1]
+    learner = UCBHybrid([Fixed(0)], users=100, tau=TAU)
+    for clicks in (2, 0, 4):
+        learner.recommend([clicks])
+        for _step in range(clicks):
+            learner.observe([clicks], [0], [CLICK])
+            learner.recommend([clicks])
+        learner.observe([clicks], [0], [DEPART])
+    repair = abs(float(learner.bounds[0]) - 2 - formulas.radius(3, 100, TAU, 1.0)) < 1e-12
+    return Finding.repaired(
+        printed,
+        repair,
+        "As printed, the first return of a policy is stored at index 0 and its mean reads index 1, which is not set. "
+        "dp.UCBHybrid uses the mean of all n returns.",
+    )
+
+
+@check("general-regret-max")
+def check_general_max(_: Scale) -> Finding:
+    """Expected maximum of two independent geometric returns in fractions, and from their exact distribution."""
+    half = Fraction(1, 2)  # P[V ≥ k] = 2^(−k), so that P[max ≥ k] = 2 · 2^(−k) − 4^(−k)
+    each, quarter = half / (1 - half), half**2
+    largest = 2 * each - quarter / (1 - quarter)
+    below = evaluate(Instance([1.0], [[0.5]]), Fixed(0), 1e-15).distribution.returns.cumsum()
+    return Finding.repaired(
+        largest <= each,
+        abs(float((1 - below**2).sum()) - float(largest)) < 1e-9,
+        f"Two policies with independent returns, P = 1/2 and Λ = 1: E[max V] is {largest}, and max E[V] is {each}. "
+        f"With the maximum inside the expectation, the left side is at least {largest - each} per user for every "
+        "learner.",
+    )
+
+
+@check("global-parameters")
+def check_global_parameters(scale: Scale) -> Finding:
+    """Regret of UCB-Hybrid over the threshold policies of H = ⌈ln T⌉ with global and with exact local parameters."""
+    users, seeds = 10**6, range(scale.of(20, 2))
+    rows = [["instance", "policies", "global τ", "regret", "local τ", "regret"]]
+    for name, instance in (("the paper's example", blog()), ("hard", hard())):
+        epsilon = float(instance.departure_probabilities.min())
+        row = [name]
+        for options in ({"epsilon": epsilon}, {"scale": "exact", "instance": instance}):
+            learner = UCBHybrid.thresholds(users, horizon="paper", **options)
+            measured = Measured.of(learner, instance, len(seeds))
+            final = measured.regret[:, -1] + measured.set_loss * users
+            row += [str(len(learner.policies))] if len(row) == 1 else []
+            row += [measured.constants, f"{final.mean():,.0f} ± {final.std(ddof=1):,.0f}"]
+        rows.append(row)
+    return Finding.measured(
+        f"Mean and standard deviation over {len(seeds)} runs of {users:,} users. dp.UCBHybrid accepts both forms; "
+        "the local parameters are computed from the exact distributions of the returns. With the global ones all "
+        "policies are still used in turn.",
+        rows,
+    )
+
+
 def mean_tails(law: Floats, users: int, constants: SubExponential) -> float:
     """Largest probability that the mean of n returns leaves its radius, as a share of 2 / T⁴, n = 1, 2, 4, … ≤ T.
 
