@@ -1,0 +1,70 @@
+"""Computations behind the checks of regret, against plain ones."""
+
+from fractions import Fraction
+from math import inf
+
+import numpy as np
+import pytest
+
+from departing.evaluation.evaluate import evaluate
+from departing.evaluation.sub_exponential import SubExponential
+from departing.learning.regret_bound import regret_bound
+from departing.learning.ucb import proved_tau
+from departing.model.instance import Instance
+from departing.paper.formulas import radius, smallest_departure
+from departing.paper.learning import (
+    LONG_CLICK,
+    SLOW_CLICK,
+    SLOW_DEPART,
+    late_prior,
+    lower_bound,
+    mean_tails,
+    threshold_value,
+    truncation_loss,
+)
+from departing.planning.plan import plan
+from departing.policy.schedule import Fixed, Threshold
+
+
+def test_lower_bound_is_below_the_regret_of_a_plain_simulation():
+    users, tau, rng = 300, 31.4, np.random.default_rng(1)
+    leave = np.array(SLOW_DEPART) * (1 - np.array(SLOW_CLICK))
+    stop, lost = leave / (leave + SLOW_CLICK), []
+    for _ in range(100):
+        pulls, total, index = [0, 0], [0, 0], [inf, inf]
+        for _user in range(users):
+            arm = int(index[1] > index[0])
+            pulls[arm] += 1
+            total[arm] += rng.geometric(stop[arm]) - 1
+            index[arm] = total[arm] / pulls[arm] + radius(pulls[arm], users, tau, 1.0)
+        lost.append(pulls[1] * (1000 - 0.5 / leave[1]))
+    bound = lower_bound(SLOW_CLICK, SLOW_DEPART, tau, users)
+    assert 0 < bound < np.mean(lost) - 3 * np.std(lost) / 10
+
+
+@pytest.mark.parametrize("users", [100, 10**6, 10**12])
+def test_lower_bound_does_not_exceed_the_bound_with_valid_constants(users):
+    tau = proved_tau(smallest_departure(SLOW_CLICK, SLOW_DEPART))
+    assert lower_bound(SLOW_CLICK, SLOW_DEPART, tau, users) <= regret_bound([0.0, 99.1], tau, 1.0, users)
+
+
+def test_tails_of_means_by_convolution():
+    law = evaluate(Instance([1.0], [[0.5]]), Fixed(0), 1e-18).distribution.returns
+    constants, users, worst, total = SubExponential(tau=0.4, b=0.3), 20, 0.0, np.ones(1)
+    for n in range(1, users + 1):
+        total = np.convolve(total, law)
+        if n in (1, 2, 4, 8, 16):
+            away = np.abs(np.arange(len(total)) / n - 1) > radius(n, users, 0.4, constants.eta)
+            worst = max(worst, total[away].sum() / (2 / users**4))
+    assert mean_tails(law, users, constants) == pytest.approx(worst, rel=1e-6)
+
+
+def test_exact_values_of_threshold_policies():
+    prior = late_prior(LONG_CLICK, 30)
+    instance = Instance([float(q) for q in prior], [[float(p) for p in row] for row in LONG_CLICK])
+    value = threshold_value(prior, LONG_CLICK[1], LONG_CLICK[0], 7)
+    assert isinstance(value, Fraction)
+    assert float(value) == pytest.approx(evaluate(instance, Threshold(1, 7, 0)).value, rel=1e-12)
+    assert plan(instance).policy in (Threshold(1, 30, 0), Threshold(1, 31, 0))  # equally good
+    assert truncation_loss(prior, LONG_CLICK, 30, 30) == 0
+    assert truncation_loss(prior, LONG_CLICK, 29, 30) > 0
