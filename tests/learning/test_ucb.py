@@ -163,6 +163,14 @@ class TestPolicies:
         assert UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1, categories=3).recommend([1]) == [0]
 
 
+def test_the_sharp_scale_is_saved_with_its_tau():
+    learner = UCBHybrid.thresholds(users=1000, epsilon=0.5, horizon="paper", scale="sharp")
+    assert learner.tau == pytest.approx(1.5 / np.log(2))
+    assert UCBHybrid.from_state(learner.state()).tau == learner.tau
+    with pytest.raises(InputError, match="scale is 'sharp', but tau is set; expected epsilon alone"):
+        UCBHybrid.fixed(2, users=1000, tau=1.0, scale="sharp")
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -187,13 +195,13 @@ class TestPolicies:
         ),
         (
             lambda: UCBHybrid(TWO, users=9, tau=1, epsilon=0.5),
-            "scale is 'proved', but both tau and epsilon are set; expected one of them.",
+            "scale is 'proved', but tau and epsilon are set; expected one of them.",
         ),
         (
             lambda: UCBHybrid(TWO, users=9, tau=1, scale="estimated"),
             "scale is 'estimated', but tau or epsilon is set; expected neither.",
         ),
-        (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; expected one of proved, estimated."),
+        (lambda: UCBHybrid(TWO, users=9, scale="mine"), "scale is 'mine'; expected one of proved, sharp, estimated."),
         (
             lambda: UCBHybrid(TWO, users=9, tau=[1, 2, 3]),
             "tau has 3 values; expected one, or one for each of 2 policies.",

@@ -17,7 +17,11 @@ from departing.model.validation import check_fraction, check_instance, check_int
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
-SCALES = ("proved", "estimated", "exact")
+SCALES = ("proved", "sharp", "estimated", "exact")
+FROM_EPSILON = {
+    "proved": 8 * e,
+    "sharp": 1.5,
+}  # tau times ln(1 / (1 - epsilon)): the paper's constant, and a smaller one
 MAX_PARAMETER = 1e100  # of tau and eta: their products in the index stay finite
 MAX_HORIZON = 2**20  # a sanity limit: there are 2 (horizon + 1) policies
 # Of a horizon that follows from epsilon. The graphs of the policies have about horizon² nodes: 10⁶, some 250 MB.
@@ -60,10 +64,11 @@ class UCBHybrid(LearnerBase):
         A lower bound ε of the probability that a user departs at a step, whatever the type and the category:
         Λ (1 - P) ≥ ε. With sure departure this is the paper's assumption that no click probability is above 1 - ε.
         It sets tau to 8e / ln(1 / (1 - ε)).
-    scale : {"proved", "estimated"}, default "proved"
-        `"proved"` needs either `tau` or `epsilon`. `"estimated"`: tau is half the standard deviation of all returns
-        so far (with one more of variance 1 added), which makes the second radius that of UCB for normal returns; no
-        regret bound is known for it. `fixed` and `thresholds` also accept `"exact"`.
+    scale : {"proved", "sharp", "estimated"}, default "proved"
+        `"proved"` needs either `tau` or `epsilon`. `"sharp"` needs `epsilon` and sets tau to 1.5 / ln(1 / (1 - ε)),
+        which is proved as well (theory, the paper, checked). `"estimated"`: tau is half the standard deviation of all
+        returns so far (with one more of variance 1 added), which makes the second radius that of UCB for normal
+        returns; no regret bound is known for it. `fixed` and `thresholds` also accept `"exact"`.
     categories : int or sequence of str, optional
         Number of categories, or their names; by default as many as the policies, all schedules, recommend.
 
@@ -105,9 +110,9 @@ class UCBHybrid(LearnerBase):
             raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
         self.users = check_users(users)
         self.eta = _check_constants("eta", eta, len(self.policies))
-        if scale not in ("proved", "estimated"):
-            raise InputError(f"scale is {scale!r}; expected one of proved, estimated.")
-        self.scale, self.epsilon = scale, None  # saved as tau
+        if scale not in SCALES[:3]:
+            raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES[:3])}.")
+        self.scale, self.epsilon = "estimated" if scale == "estimated" else "proved", None  # saved as tau
         self._tau = _proved_or_given_tau(tau, epsilon, scale, len(self.policies))  # None if it is estimated
         self._etas = np.full(len(self.policies), self.eta)
         self._taus = np.empty(0) if self._tau is None else np.full(len(self.policies), self._tau)
@@ -148,8 +153,8 @@ class UCBHybrid(LearnerBase):
             (1 - epsilon) / epsilon clicks better than the best of these, over all users together. `"paper"` is ln(T)
             rounded up, which is too short if a click probability is above 0.607 (theory, UCB-Hybrid).
         epsilon : float, optional
-            As above; required for the default horizon. If `tau` is given, or `scale` is not `"proved"`, it sets the
-            horizon only.
+            As above; required for the default horizon. If `tau` is given, or `scale` is `"estimated"` or
+            `"exact"`, it sets the horizon only.
         **options
             `tau`, `eta`, `scale` and `instance` as in `fixed`.
 
@@ -162,7 +167,7 @@ class UCBHybrid(LearnerBase):
         """
         steps = _threshold_horizon(check_users(users), horizon, epsilon)
         policies = [Threshold(first=a, steps=h, then=1 - a) for a in (0, 1) for h in range(steps + 1)]
-        if options.get("tau") is None and options.get("scale", "proved") == "proved":
+        if options.get("tau") is None and options.get("scale", "proved") in FROM_EPSILON:
             options["epsilon"] = epsilon
         return cls._create(policies, users, options, categories=2)
 
@@ -197,7 +202,7 @@ class UCBHybrid(LearnerBase):
         policies, scale = arguments.pop("policies", "thresholds"), arguments.get("scale", "proved")
         if scale == "exact":
             arguments["instance"] = instance
-        if policies == "thresholds" or (scale == "proved" and "tau" not in arguments):
+        if policies == "thresholds" or (scale in FROM_EPSILON and "tau" not in arguments):
             arguments.setdefault("epsilon", min_departure(instance))
         if policies == "fixed":
             if "horizon" in arguments:
@@ -265,13 +270,15 @@ class UCBHybrid(LearnerBase):
         return ArmStatistics(self._pulls, self._clicks, self._totals, log(self.users), self._etas, self._taus)
 
 
-def proved_tau(epsilon: float) -> float:
-    """Return the paper's τ = 8e / ln(1 / (1 - ε)), where users depart with probability at least ε at every step.
+def proved_tau(epsilon: float, scale: str = "proved") -> float:
+    """Return τ if users depart with probability at least ε at every step, and never at a click.
 
-    >>> round(proved_tau(0.5), 3)
-    31.373
+    It is the paper's 8e / ln(1 / (1 - ε)), or 1.5 / ln(1 / (1 - ε)) with the scale `"sharp"`.
+
+    >>> round(proved_tau(0.5), 3), round(proved_tau(0.5, "sharp"), 3)
+    (31.373, 2.164)
     """
-    return -8 * e / log1p(-check_fraction("epsilon", epsilon))
+    return -FROM_EPSILON[scale] / log1p(-check_fraction("epsilon", epsilon))
 
 
 def _needed_categories(policies: Sequence[Policy], categories: int | Sequence[str] | None) -> int:
@@ -322,8 +329,11 @@ def _proved_or_given_tau(
             raise InputError("scale is 'estimated', but tau or epsilon is set; expected neither.")
         return None
     if epsilon is not None and tau is None:
-        return proved_tau(epsilon)
-    if tau is not None and epsilon is None:
+        return proved_tau(epsilon, scale)
+    if tau is not None and epsilon is None and scale == "proved":
         return _check_constants("tau", tau, policies)
-    set_ones = "neither tau nor epsilon is set" if tau is None else "both tau and epsilon are set"
-    raise InputError(f"scale is 'proved', but {set_ones}; expected one of them.")
+    set_ones = (
+        "neither tau nor epsilon is set" if tau is None else "tau is set" if epsilon is None else "both are set"
+    )
+    expected = "one of them" if scale == "proved" else "epsilon alone"
+    raise InputError(f"scale is {scale!r}, but {set_ones}; expected {expected}.")

@@ -31,6 +31,20 @@ def _random_pairs(n: int) -> list[tuple[Fraction, Fraction]]:
     return [(Fraction(int(p), 100), Fraction(int(d), 100)) for p, d in rng.integers(1, 100, (n, 2))]
 
 
+@check("return-from-step")
+def check_return_from_step(scale: Scale) -> Finding:
+    """Exact fractions: P E[N] against E[V], and the value of N P for N = 1 against the returns."""
+    pairs = _random_pairs(scale.of(300, 60))
+    equal = sum(p / formulas.leave_probability(p, depart) == return_moments(p, depart, 1)[1] for p, depart in pairs)
+    whole = sum(p.denominator == 1 for p, _ in pairs)
+    return Finding.repaired(
+        whole == len(pairs),
+        equal == len(pairs),
+        f"The printed sum P N is not the return: a user with one step has the sum P and the return 0. Its mean "
+        f"P E[N] equals that of the return in fractions for {equal} of {len(pairs)} pairs of P and Λ.",
+    )
+
+
 @check("recurrence")
 def check_recurrence(scale: Scale) -> Finding:
     """dp.evaluate on random instances: one step of category 0 before category 1."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.model.counts import clicks, steps
+from departing.model.errors import InputError
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
 from departing.paper import formulas
@@ -28,6 +29,23 @@ from departing.paper.item import Finding, Scale, check
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.simulation.simulate import simulate
+
+
+@check("departure-range")
+def check_departure_range(_: Scale) -> Finding:
+    """The paper's example, in which Λ = 1, as an instance, and an instance with Λ = 0."""
+    prior, click = (np.array(table, np.float64) for table in BLOG)
+    sure = Instance(prior, click, 1.0)
+    try:
+        Instance(prior, click, 0.0)
+        never = True
+    except InputError:
+        never = False
+    return Finding.repaired(
+        bool(sure.depart.max() < 1),
+        bool(sure.depart.min() == 1) and not never,
+        "The example and section 5 set Λ = 1, which the printed range excludes. Instances accept it and reject 0.",
+    )
 
 
 @check("not-sub-gaussian")
@@ -202,10 +220,10 @@ def check_one_type_scale(scale: Scale) -> Finding:
     variance = square - mean**2
     largest = (8 * E_UPPER / LN2_LOWER) ** 2  # above τ̃² for ε = 1/2
     wrong, n = 0, 0
-    for click, chance, leave in grid(scale):
+    for click, depart_probability, leave in grid(scale):
         n += 1
         tau = formulas.global_scale(1 - click)  # the largest ε that the click probability allows
-        wrong += click * (leave + click) / leave**2 > tau**2 and chance < 1
+        wrong += click * (leave + click) / leave**2 > tau**2 and depart_probability < 1
     return Finding.of(
         variance <= largest and wrong == 0,
         f"With P = {p}, Λ = {depart} and ε = {epsilon} the variance of the return is {variance}, but τ̃² is "
@@ -355,7 +373,7 @@ def check_comparison_lemma(scale: Scale) -> Finding:
 
 @check("sharp-scale")
 def check_sharp_scale(scale: Scale) -> Finding:
-    """Moment generating functions of fixed categories in closed form, and of random walks from their distributions."""
+    """Moment generating functions of fixed categories in closed form, and of random walks from distributions."""
     worst, n = -np.inf, scale.of(1000, 100)
     for click, _, leave in grid(scale):
         tau = formulas.sharp_scale(leave)
