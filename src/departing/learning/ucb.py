@@ -332,8 +332,7 @@ def _proved_or_given_tau(
         return proved_tau(epsilon, scale)
     if tau is not None and epsilon is None and scale == "proved":
         return _check_constants("tau", tau, policies)
-    set_ones = (
-        "neither tau nor epsilon is set" if tau is None else "tau is set" if epsilon is None else "both are set"
-    )
+    names = [name for name, value in (("tau", tau), ("epsilon", epsilon)) if value is not None]
+    set_ones = f"{' and '.join(names) or 'neither tau nor epsilon'} {'are' if len(names) == 2 else 'is'} set"
     expected = "one of them" if scale == "proved" else "epsilon alone"
     raise InputError(f"scale is {scale!r}, but {set_ones}; expected {expected}.")
