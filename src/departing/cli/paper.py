@@ -33,7 +33,7 @@ def paper(
 
     items = choose_items(only)
     if list_items:
-        counts = f"{len(items)} items: {count_verdicts([item.verdict for item in items])}."
+        counts = count_verdicts([(item, item.verdict) for item in items])
         present(as_json, {"items": [item_values(item) for item in items]}, [items_table(items), counts])
         return
     check_files(output, suffixes=(".html",))

@@ -19,7 +19,7 @@ from departing.paper import (  # noqa: F401 (these register checks)
 )
 from departing.paper.item import CHECKS, Item
 
-EXTENSION = "extension"  # the kind of items that are not in the paper
+OWN_KINDS = ("repair", "extension")  # kinds of items that are not in the paper
 
 
 def _item(key: str, fields: dict[str, Any]) -> Item:

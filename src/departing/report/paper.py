@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from departing import __version__
 from departing.paper.item import HOLDS, VERDICTS, Finding, Findings, Item
-from departing.paper.items import EXTENSION
+from departing.paper.items import OWN_KINDS
 from departing.report.page import figure, page, raw_table, table
 
 TITLE = "The paper, checked"
@@ -20,33 +20,28 @@ def paper_page(findings: Findings, quick: bool) -> str:
         "and algorithms with their implementation, and those of which nothing can be computed.</p>",
         f"<p>{html.escape(summary(findings, quick))}</p>",
     ]
-    own = [pair for pair in findings if pair[0].kind == EXTENSION]
-    paper = [pair for pair in findings if pair[0].kind != EXTENSION]
-    body += ["<h2>Items of the paper</h2>", _overview(paper), "<h2>Extensions</h2>", _overview(own)]
+    body += ["<h2>Items of the paper, repairs and extensions</h2>", _overview(findings)]
     body += ["<h2>Evidence</h2>", *(_details(*pair) for pair in findings)]
     return page(TITLE, "\n".join(body))
 
 
 def summary(findings: Findings, quick: bool) -> str:
     """Number of items by verdict, and the duration."""
-    paper = [finding for item, finding in findings if item.kind != EXTENSION]
     seconds = sum(finding.seconds for _, finding in findings)
     scale = "Quick check" if quick else "Full check"
-    extensions = len(findings) - len(paper)
-    return (
-        f"{len(paper)} items of the paper: {count_verdicts([finding.verdict for finding in paper])}. "
-        f"{extensions} extensions. {scale} in {seconds:.0f} s with departing {__version__}."
-    )
+    counts = count_verdicts([(item, finding.verdict) for item, finding in findings])
+    return f"{counts} {scale} in {seconds:.0f} s with departing {__version__}."
 
 
-def count_verdicts(verdicts: Sequence[str]) -> str:
-    """Numbers of items by verdict, as text.
-
-    >>> count_verdicts(["holds", "refuted", "holds"])
-    '2 hold, 1 refuted'
-    """
-    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
-    return ", ".join(f"{n} {'hold' if verdict == HOLDS and n > 1 else verdict}" for verdict, n in counts.items())
+def count_verdicts(verdicts: Sequence[tuple[Item, str]]) -> str:
+    """Numbers of items by verdict, in the paper and of our own, as sentences."""
+    sentences = []
+    for own, name in ((False, "items of the paper"), (True, "repairs and extensions")):
+        chosen = [verdict for item, verdict in verdicts if (item.kind in OWN_KINDS) == own]
+        counts = [(chosen.count(verdict), verdict) for verdict in VERDICTS if verdict in chosen]
+        text = ", ".join(f"{n} {'hold' if verdict == HOLDS and n > 1 else verdict}" for n, verdict in counts)
+        sentences += [f"{len(chosen)} {name}: {text}."] * bool(chosen)
+    return " ".join(sentences)
 
 
 def _overview(findings: Findings) -> str:

@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.formatting import json_fields
-from departing.paper.item import HOLDS, IMPLEMENTED, MEASURED, REFUTED, Findings, Item
+from departing.paper.item import HOLDS, IMPLEMENTED, MEASURED, REFUTED, REPAIRED, Findings, Item
 
-STYLES = {HOLDS: "green", REFUTED: "red", MEASURED: "cyan", IMPLEMENTED: "blue"}
+STYLES = {HOLDS: "green", REPAIRED: "yellow", REFUTED: "red", MEASURED: "cyan", IMPLEMENTED: "blue"}
 
 
 def items_table(items: Sequence[Item]) -> RichTable:
