@@ -195,7 +195,7 @@ def test_types_keep_every_user_of_the_replay(seed):
     data = read.semi_synthetic(THREE, 1, seed=seed)
     assert (data.users, data.missing_genre) == (replay.users, replay.missing_genre)
     assert 0 <= data.in_both_halves <= data.users
-    assert ("count in both" in data.describe()) == (data.in_both_halves > 0)
+    assert ("count in both halves" in data.describe()) == (data.in_both_halves > 0)
     single = [
         min(np.bincount(read.users[read.has_genre[read.films, g]], minlength=len(read.ids))[u] for g in range(3)) == 1
         for u in range(len(read.ids))

@@ -132,11 +132,7 @@ class SemiSynthetic:
     def describe(self) -> str:
         """Sentence about the users included and excluded."""
         text = f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre."
-        if not self.in_both_halves:
-            return text
-        return (
-            f"{text} {self.in_both_halves} users have too few ratings of a genre for two halves; these count in both."
-        )
+        return f"{text} Ratings of {self.in_both_halves} users count in both halves." if self.in_both_halves else text
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot click probabilities by type, or of a replay by user.
