@@ -73,7 +73,7 @@ def test_replay_is_the_mean_of_each_users_ratings(tmp_path_factory, seed, form, 
     everyone = {user for user, _, _ in ratings}
     kept = sorted(user for user in everyone if all(user in one for one in means))
     assert data.instance.types == tuple(f"user {user}" for user in kept)
-    assert (data.users, data.missing_genre, data.in_both_halves) == (len(kept), len(everyone) - len(kept), 0)
+    assert (data.users, data.missing_genre, data.imputed) == (len(kept), len(everyone) - len(kept), 0)
     expected = [[float(one[user]) for user in kept] for one in means]
     np.testing.assert_allclose(data.instance.click, expected, rtol=1e-14)
     np.testing.assert_allclose(data.instance.prior, 1 / len(kept))
@@ -117,14 +117,27 @@ def test_types_are_clustered_on_one_half_and_measured_on_the_other(release):
     films = np.array([sorted(genres).index(film) for _, film, _ in mine], np.int32)
     has_genre = np.array([[genre in genres[film] for genre in THREE] for film in sorted(genres)])
     first = _first_half(indices, films, has_genre, np.random.default_rng(3))
+    second = {
+        (user, genre) for (user, film, _), one in zip(mine, first, strict=True) if not one for genre in genres[film]
+    }
+    first = [  # a genre without a rating in the second half has all of them there
+        one and all((user, genre) in second for genre in set(genres[film]) & set(THREE))
+        for (user, film, _), one in zip(mine, first, strict=True)
+    ]
     halves = [[row for row, flag in zip(mine, first, strict=True) if flag == side] for side in (True, False)]
     clustered, measured = (
         [slow_means(half, genres, genre, lambda stars: (2 * stars - 0.5) / 10) for genre in THREE] for half in halves
     )
-    for a, b in zip(clustered, measured, strict=True):  # ratings of a genre in one half only count in both
-        a.update({user: b[user] for user in b.keys() - a.keys()})
-        b.update({user: a[user] for user in a.keys() - b.keys()})
-    kept = [user for user in numbers if all(user in one for one in clustered)]
+    averages = [np.mean(list(by_user.values())) for by_user in clustered]
+    deviations = {
+        user: np.mean([one[user] - x for one, x in zip(clustered, averages, strict=True) if user in one] or [0.0])
+        for user in numbers
+    }
+    clustered = [
+        {user: by_user.get(user, x + deviations[user]) for user in numbers}
+        for by_user, x in zip(clustered, averages, strict=True)
+    ]
+    kept = [user for user in numbers if all(user in one for one in measured)]
     one = read.semi_synthetic(THREE, 1, seed=3)
     assert (one.users, one.missing_genre) == (len(kept), read.replay(THREE).missing_genre)
     assert one.users + one.missing_genre == len(numbers)
@@ -194,15 +207,12 @@ def test_types_keep_every_user_of_the_replay(seed):
         assume(False)
     data = read.semi_synthetic(THREE, 1, seed=seed)
     assert (data.users, data.missing_genre) == (replay.users, replay.missing_genre)
-    assert 0 <= data.in_both_halves <= data.users
-    assert ("count in both halves" in data.describe()) == (data.in_both_halves > 0)
-    single = [
-        min(np.bincount(read.users[read.has_genre[read.films, g]], minlength=len(read.ids))[u] for g in range(3)) == 1
-        for u in range(len(read.ids))
-    ]
-    assert data.in_both_halves >= sum(
-        one and f"user {user}" in replay.instance.types for one, user in zip(single, read.ids, strict=True)
-    )
+    single = 0  # users with one rating of a genre
+    for user in range(len(read.ids)):
+        films = read.films[read.users == user]
+        single += f"user {user + 1}" in replay.instance.types and read.has_genre[films].sum(axis=0).min() == 1
+    assert single <= data.imputed <= data.users
+    assert ("clustered by some of the genres" in data.describe()) == (data.imputed > 0)
 
 
 def small_ratings(seed):

@@ -96,8 +96,8 @@ class SemiSynthetic:
         Number of users that the instance is built from.
     missing_genre : int
         Number of users excluded because they rated no film of some genre.
-    in_both_halves : int
-        Number of users with too few ratings of some genre for two halves; their ratings of it count in both.
+    imputed : int
+        Number of users with too few ratings of some genre for two halves, clustered by their other genres.
     is_replay : bool
         True if every user is a type.
     """
@@ -105,7 +105,7 @@ class SemiSynthetic:
     instance: Instance
     users: int
     missing_genre: int
-    in_both_halves: int
+    imputed: int
     is_replay: bool
 
     @cached_property
@@ -132,7 +132,7 @@ class SemiSynthetic:
     def describe(self) -> str:
         """Sentence about the users included and excluded."""
         text = f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre."
-        return f"{text} Ratings of {self.in_both_halves} users count in both halves." if self.in_both_halves else text
+        return f"{text} {self.imputed} users are clustered by some of the genres only." if self.imputed else text
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot click probabilities by type, or of a replay by user.
@@ -240,10 +240,10 @@ class MovieLens:
 
         The ratings of every user are split at random, stratified by genre. Types are clusters (k-means) of the users'
         mean normalised ratings by genre in one half; a type's click probability is the mean over its users of their
-        means in the other half. Selection and measurement are thus independent, except where a user has too few
-        ratings of a genre for two halves: these count in both. The prior is the share of users. Types are sorted by
-        their mean click probability, the largest first. Users without a rating of some genre are excluded, as in the
-        paper, and nobody else.
+        means in the other half. Selection and measurement are thus independent. A user with too few ratings of a
+        genre for two halves has them in the second; the mean to cluster by is then the one of all users, plus the
+        user's mean deviation in other genres. The prior is the share of users. Types are sorted by their mean click
+        probability, the largest first. Users without a rating of some genre are excluded, as in the paper.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class MovieLens:
         Returns
         -------
         SemiSynthetic
-            The instance, and the numbers of users included, excluded, and with ratings in both halves.
+            The instance, and the numbers of users included, excluded, and clustered by some genres only.
 
         Raises
         ------
@@ -274,11 +274,14 @@ class MovieLens:
         selected: Flags = np.asarray(self.has_genre[:, chosen].any(axis=1))[self.films]
         users, films, half_stars = self.users[selected], self.films[selected], self.half_stars[selected]
         first = _first_half(users, films, self.has_genre[:, chosen], rng)
+        _, measurable = self._means(chosen, users[~first], films[~first], half_stars[~first], probabilities)
+        for rated, g in zip(measurable, chosen, strict=True):
+            first &= rated[users] | ~self.has_genre[films, g]
         clustered, rated = self._means(chosen, users[first], films[first], half_stars[first], probabilities)
-        measured, rated_again = self._means(chosen, users[~first], films[~first], half_stars[~first], probabilities)
-        kept: Flags = np.asarray((rated | rated_again).all(axis=0))
+        measured, measurable = self._means(chosen, users[~first], films[~first], half_stars[~first], probabilities)
+        kept: Flags = np.asarray(measurable.all(axis=0))
         self._check_any(kept, chosen)
-        clustered, measured = np.where(rated, clustered, measured), np.where(rated_again, measured, clustered)
+        clustered = _imputed(clustered, rated)
         n, points = int(kept.sum()), clustered[:, kept].T
         distinct = len(np.unique(points, axis=0))
         if types > distinct:
@@ -294,8 +297,8 @@ class MovieLens:
         instance = Instance(
             (sizes / n)[order], means[:, order], _departures(depart, means.shape), categories=categories
         )
-        in_both = int((kept & ~(rated & rated_again).all(axis=0)).sum())
-        return SemiSynthetic(instance, n, len(self.ids) - n, in_both, False)
+        imputed = int((kept & ~rated.all(axis=0)).sum())
+        return SemiSynthetic(instance, n, len(self.ids) - n, imputed, False)
 
     def replay(
         self, genres: Sequence[str] | None = None, *, depart: npt.ArrayLike = 1.0, click: str = "stars"
@@ -390,6 +393,13 @@ def _first_half(users: Indices, films: Indices, has_genre: Flags, rng: np.random
     first = np.empty(len(users), bool)
     first[order] = turn % 2 == 0
     return first
+
+
+def _imputed(means: Floats, rated: Flags) -> Floats:
+    """Means by genre and user `[K, N]`; missing ones are the mean of all users plus the user's mean deviation."""
+    genre = means.sum(axis=1, keepdims=True) / np.maximum(rated.sum(axis=1, keepdims=True), 1)
+    deviation = np.where(rated, means - genre, 0.0).sum(axis=0) / np.maximum(rated.sum(axis=0), 1)
+    return np.where(rated, means, genre + deviation)
 
 
 def _departures(depart: npt.ArrayLike, shape: tuple[int, ...]) -> npt.ArrayLike:

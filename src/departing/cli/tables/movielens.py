@@ -51,5 +51,5 @@ def movielens_values(ratings: MovieLens, data: SemiSynthetic) -> dict[str, Any]:
         "ratings": len(ratings),
         "genres": [*map(json_fields, ratings.genres)],
         "excluded": json_fields(data, "missing_genre"),
-        **json_fields(data, "users", "in_both_halves", "dominant", "best_genre_shares"),
+        **json_fields(data, "users", "imputed", "dominant", "best_genre_shares"),
     } | ({} if data.is_replay else {"instance": data.instance.to_dict()})
