@@ -15,12 +15,20 @@ from departing.report.paper import paper_page, summary
 from helpers.commands import call, json_output, output
 
 QUICK = Scale(quick=True)
-FULL_REPORT_ONLY = {"open-problems", "planning-gain"}  # too long for tests; run with the full report
-SLOW = {"after-clicks", "algorithm", "how-often", "linear", "one-type", "threshold-scale"}
+SLOW = {
+    "after-clicks",
+    "algorithm",
+    "how-often",
+    "linear",
+    "one-type",
+    "open-problems",
+    "planning-gain",
+    "threshold-scale",
+}
 CHECKED = [
     pytest.param(item, id=item.key, marks=[pytest.mark.slow] if item.key in SLOW else [])
     for item in ITEMS
-    if item.check is not None and item.key not in FULL_REPORT_ONLY
+    if item.check is not None
 ]
 
 

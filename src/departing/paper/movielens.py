@@ -149,7 +149,7 @@ def _regret(best: Plan, users: int, seed: int, epsilon: float, options: dict[str
 
 
 def _learner(instance: Instance, users: int, epsilon: float, **options: Any) -> UCBHybrid:
-    """UCB-Hybrid over the threshold policies of two genres, or over all fixed genres."""
+    """UCB-Hybrid over the threshold policies of two genres with the paper's horizon, or over all fixed genres."""
     if instance.n_categories == 2:
-        return UCBHybrid.thresholds(users, epsilon=epsilon, **options)
+        return UCBHybrid.thresholds(users, horizon="paper", epsilon=epsilon, **options)
     return UCBHybrid.fixed(instance.n_categories, users, **(options or {"epsilon": epsilon}))
