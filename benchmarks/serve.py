@@ -281,7 +281,7 @@ async def echo(port: int) -> None:
     from granian.constants import Interfaces
     from granian.server.embed import Server
 
-    from departing.service.api import messages as m
+    from departing.service import messages as m
 
     decode, encode = msgspec.json.Decoder(m.RecommendRequest).decode, msgspec.json.Encoder().encode
 

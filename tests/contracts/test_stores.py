@@ -7,7 +7,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.export import write_log
 from departing.service.store.base import Decision, Prefetch, StoreError
 from departing.service.user import RecordedFeedback, User, add_step, apply_feedback, confirm_stay, depart

@@ -5,8 +5,8 @@ import importlib
 import pkgutil
 from contextlib import closing, contextmanager
 
+from departing.service import messages as m
 from departing.service import store as stores
-from departing.service.api import messages as m
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import publication
 from departing.service.service import Settings

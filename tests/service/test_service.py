@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store.base import StoreError

@@ -8,7 +8,7 @@ import msgspec
 
 from departing.fitting.type_description import describe_type
 from departing.model.instance import Instance
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.export import history_events
 from departing.service.service import Service
 from departing.service.store import queries

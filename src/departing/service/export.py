@@ -10,7 +10,7 @@ import duckdb
 import msgspec
 
 from departing.model.errors import InputError
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.store import queries
 from departing.service.store.base import StoreError
 from departing.service.store.connection import Database

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
+from departing.service import messages as m
 from departing.service import user as users
-from departing.service.api import messages as m
 from departing.service.clock import Clock
 from departing.service.export import history_events
 from departing.service.policy_version import PolicyVersion

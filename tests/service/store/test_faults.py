@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.clock import Clock
 from departing.service.service import Settings
 from departing.service.startup import open_service

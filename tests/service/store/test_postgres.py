@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import departing as dp
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.store import postgres as postgres_store
 from departing.service.store.base import Prefetch, StoreError
 from helpers.services import NAMES, publish_as_trainer, run, service

@@ -11,7 +11,7 @@ import pytest
 import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
 from departing.service.service import Settings
 from departing.service.startup import open_service

@@ -19,7 +19,7 @@ from departing.model.families import random_instance
 from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import evaluate_baselines
 from departing.policy.library import describe
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers import explorer as exploring
 from departing.service.workers.explorer import MIN_SHARE, PATH_STEPS, Explorer, Response, explore

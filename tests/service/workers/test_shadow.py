@@ -8,7 +8,7 @@ import pytest
 import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.clock import Clock
 from departing.service.workers.shadow import GainRequest, ShadowReporter, estimate_gain
 from helpers.services import recommend, run, service

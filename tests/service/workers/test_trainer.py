@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
 from departing.service.store.training import TrainingStore
 from departing.service.workers.trainer import Trainer, histogram

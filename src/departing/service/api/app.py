@@ -8,9 +8,8 @@ from types import CoroutineType
 from typing import Any
 
 from departing.service.api.auth import PUBLIC, ApiKeys, check_local
-from departing.service.api.messages import ProblemCode
 from departing.service.api.openapi import openapi
-from departing.service.api.problems import BODY_TIMEOUT, ProblemError, as_problem
+from departing.service.api.problems import BODY_TIMEOUT, ProblemCode, ProblemError, as_problem
 from departing.service.api.routes import JSON, USERS, Endpoints, Response, Route, encode
 from departing.service.service import Service
 

@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from departing.service.api.messages import ProblemCode
-from departing.service.api.problems import ProblemError
+from departing.service.api.problems import ProblemCode, ProblemError
 
 PUBLIC, CLIENT, ADMIN = "public", "client", "admin"  # access levels of routes
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

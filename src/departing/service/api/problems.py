@@ -2,15 +2,53 @@
 
 import logging
 import sqlite3
+from enum import StrEnum
 from http import HTTPStatus
+from typing import Self
 
 import msgspec
 
 from departing.model.errors import InputError
-from departing.service.api.messages import ProblemCode, ProblemDetails
 from departing.service.rollout import NotFoundError
 from departing.service.store.base import StoreError
 from departing.service.store.connection import UnreachableError
+
+
+class ProblemCode(StrEnum):
+    """Stable codes of rejected requests, each with its HTTP status."""
+
+    status: int
+
+    def __new__(cls, code: str, status: int) -> Self:
+        """Make a string with a status."""
+        member = str.__new__(cls, code)
+        member._value_, member.status = code, status
+        return member
+
+    INVALID_JSON = "invalid_json", 400
+    KEY_REQUIRED = "key_required", 401
+    ADMIN_KEY_REQUIRED = "admin_key_required", 403
+    LOCAL_ONLY = "local_only", 403
+    NOT_FOUND = "not_found", 404
+    UNKNOWN_PATH = "unknown_path", 404
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405
+    REQUEST_TIMEOUT = "request_timeout", 408
+    BODY_TOO_LARGE = "body_too_large", 413
+    INVALID_REQUEST = "invalid_request", 422
+    RATE_LIMITED = "rate_limited", 429
+    INTERNAL_ERROR = "internal_error", 500
+    STORE_UNAVAILABLE = "store_unavailable", 503
+
+
+class ProblemDetails(msgspec.Struct):
+    """A rejected request (RFC 9457): the HTTP status, a stable `code`, and the cause in `detail`."""
+
+    type: str
+    title: str
+    status: int
+    code: ProblemCode
+    detail: str
+
 
 BODY_TIMEOUT = 10.0  # seconds for a body to arrive: slow networks against callers that hold connections
 # The first entry that matches counts: some of these classes are subclasses of later ones.

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.api.auth import ADMIN, CLIENT, PUBLIC
 from departing.service.api.downloads import Downloads
 from departing.service.api.metrics import metrics_text

@@ -18,7 +18,7 @@ from departing.planning.plan import Plan, plan
 from departing.planning.policy_tree import policy_tree
 from departing.policy.library import describe
 from departing.policy.protocol import recommended
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers.process import Helper, answer_requests
 

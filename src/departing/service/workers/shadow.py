@@ -21,7 +21,7 @@ from departing.model.instance import CLICK, CLICK_DEPART
 from departing.offpolicy.estimators import off_policy_value
 from departing.policy.files import policy_to_dict
 from departing.policy.library import policy_from_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.export import write_log
 from departing.service.service import Service
 from departing.service.store import queries

@@ -3,8 +3,7 @@
 Requests with unknown fields or values out of range are rejected with status 422.
 """
 
-from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -299,39 +298,3 @@ class CategoryRequest(Struct, forbid_unknown_fields=True):
     """A category to add or to retire."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
-
-
-class ProblemCode(StrEnum):
-    """Stable codes of rejected requests, each with its HTTP status."""
-
-    status: int
-
-    def __new__(cls, code: str, status: int) -> Self:
-        """Make a string with a status."""
-        member = str.__new__(cls, code)
-        member._value_, member.status = code, status
-        return member
-
-    INVALID_JSON = "invalid_json", 400
-    KEY_REQUIRED = "key_required", 401
-    ADMIN_KEY_REQUIRED = "admin_key_required", 403
-    LOCAL_ONLY = "local_only", 403
-    NOT_FOUND = "not_found", 404
-    UNKNOWN_PATH = "unknown_path", 404
-    METHOD_NOT_ALLOWED = "method_not_allowed", 405
-    REQUEST_TIMEOUT = "request_timeout", 408
-    BODY_TOO_LARGE = "body_too_large", 413
-    INVALID_REQUEST = "invalid_request", 422
-    RATE_LIMITED = "rate_limited", 429
-    INTERNAL_ERROR = "internal_error", 500
-    STORE_UNAVAILABLE = "store_unavailable", 503
-
-
-class ProblemDetails(Struct):
-    """A rejected request (RFC 9457): the HTTP status, a stable `code`, and the cause in `detail`."""
-
-    type: str
-    title: str
-    status: int
-    code: ProblemCode
-    detail: str
