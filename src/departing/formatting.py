@@ -38,6 +38,15 @@ def format_bounds(lower: float, upper: float, digits: int = 10) -> str:
     return f"{lower:.6g} to {upper:.6g}"
 
 
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a number of things, with the noun in the singular for one.
+
+    >>> format_count(1, "node"), format_count(1200, "node"), format_count(2, "category", "categories")
+    ('1 node', '1,200 nodes', '2 categories')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_clicks(value: float) -> str:
     """Format a total number of clicks: an integer if it is large.
 

@@ -19,7 +19,7 @@ from departing.policy.schedule import Schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Counts expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
+# Nodes expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
 MAX_NODES = 10**7
 
 
@@ -148,7 +148,8 @@ def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: i
     gap : float
         Largest difference of the bounds, in clicks per user.
     max_nodes : int, optional
-        Number of counts to expand at most. Then the bounds reached so far are returned, valid but wider than `gap`.
+        Largest number of nodes (distinct counts) to expand. Then the bounds reached so far are returned, valid but
+        wider than `gap`.
         [default: 10⁷ divided by the number of categories]
 
     Returns

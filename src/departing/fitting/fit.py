@@ -405,8 +405,8 @@ def _initial_points(
     points = []
     for _ in range(1 if m == 1 else n_init):
         # Spread over (0, 1) but rarely at its ends, where EM is slow; departures after a click are rarer than others.
-        click, depart, last = rng.beta(2, 2, (3, k, m))
-        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * last))
+        click, depart, depart_on_click = rng.beta(2, 2, (3, k, m))
+        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * depart_on_click))
     if fewer is not None:
         points += [_split_type(fewer.parameters, x, rng) for x in range(m - 1)]
     return np.array([likelihood.to_logits(point) for point in points])

@@ -88,7 +88,7 @@ class LearnerBase(ABC):
         """Discard a version that no active user has."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {self.n_categories} categories, {self.open_users} active users>"
+        return f"<{type(self).__name__} for {self.n_categories} categories, {self.active_users} active users>"
 
     @property
     def categories(self) -> int | tuple[str, ...]:
@@ -101,7 +101,7 @@ class LearnerBase(ABC):
         return self._names or tuple(default_names("category", self.n_categories))
 
     @property
-    def open_users(self) -> int:
+    def active_users(self) -> int:
         """The number of active users."""
         return len(self._slots)
 
@@ -195,7 +195,9 @@ class LearnerBase(ABC):
             if pending == NO_REQUEST:
                 raise InputError(f"user {user!r} has no open recommendation; call recommend before the next observe.")
             if pending != category:
-                raise InputError(f"user {user!r} was recommended category {pending}, not {category}.")
+                raise InputError(
+                    f"user {user!r} was recommended category {pending}, not {category}; pass the former."
+                )
 
     def _rows(self, ids: list[int | str]) -> Integers:
         for user in ids:
@@ -245,7 +247,8 @@ class LearnerBase(ABC):
         """Raise `InputError` unless this learner can recommend the categories of `instance`."""
         if instance.n_categories != self.n_categories:
             raise InputError(
-                f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}."
+                f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}; "
+                "create a learner with as many categories as the instance."
             )
 
     def state(self) -> dict[str, Any]:
@@ -286,7 +289,8 @@ class LearnerBase(ABC):
         try:
             return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(f"{str(path)!r} is not a valid saved learner ({error!r}); save it again.") from error
+            reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{str(path)!r} is not a valid saved learner ({reason}); save it again.") from error
 
 
 def min_departure(instance: Instance) -> float:

@@ -11,7 +11,7 @@ from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
 MAX_ROWS = 2**14  # added at a time: bounds the memory reserved in advance, three nodes per row
-ARRAYS = ("nodes", "depth", "outcomes", "open_users", "child")
+ARRAYS = ("nodes", "depth", "outcomes", "unresolved_users", "child")
 
 
 class TransitionCounts:
@@ -31,7 +31,7 @@ class TransitionCounts:
         self._nodes = np.zeros((capacity, 2 * k), np.int64)
         self._depth = np.zeros(capacity, np.int64)
         self._outcomes = np.zeros((capacity, k, 4), np.int64)
-        self._open_users = np.zeros(capacity, np.int64)
+        self._unresolved_users = np.zeros(capacity, np.int64)
         self._child = np.full((capacity, k, 2), -1, np.int64)
         self._slots = np.full(4 * capacity, -1, np.int64)
 
@@ -51,9 +51,9 @@ class TransitionCounts:
         return self._outcomes[: self.size]
 
     @property
-    def open_users(self) -> Integers:
+    def unresolved_users(self) -> Integers:
         """The number of users at each node whose next outcome has not been observed, `[n]`."""
-        return self._open_users[: self.size]
+        return self._unresolved_users[: self.size]
 
     @property
     def child(self) -> Integers:
@@ -86,15 +86,15 @@ class TransitionCounts:
             departed[np.arange(len(node)), category, outcome] += 1
             counts.append(departed)
             users.append(self.outcomes[node, category, outcome])
-        reached = self.open_users + self.outcomes.sum(axis=(1, 2))
-        censored = np.where(edge, reached, np.where(inside, self.open_users, 0))
+        reached = self.unresolved_users + self.outcomes.sum(axis=(1, 2))
+        censored = np.where(edge, reached, np.where(inside, self.unresolved_users, 0))
         censored[0] = 0
         node = np.flatnonzero(censored)
         return np.concatenate([*counts, self.counts(node)]), np.concatenate([*users, censored[node]])
 
     def _max_depth(self, max_counts: int) -> int:
         """Return the largest number of steps with at most `max_counts` distinct counts, at least 1."""
-        ending = (self.outcomes[..., DEPART:] > 0).sum(axis=(1, 2)) + (self.open_users > 0)
+        ending = (self.outcomes[..., DEPART:] > 0).sum(axis=(1, 2)) + (self.unresolved_users > 0)
         inside = np.bincount(self.depth, ending, self.limit + 1).cumsum()
         edge = np.bincount(self.depth, minlength=self.limit + 1)
         rows = np.concatenate([[0], inside[:-1]]) + edge

@@ -4,6 +4,7 @@ import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
 from departing.evaluation.evaluate import evaluate
+from departing.formatting import format_count
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import lattice as kernels
 from departing.kernels.planning.lattice import BEST, BEST_THEN, DEPTH, FULL, NODES, OPEN
@@ -104,5 +105,5 @@ def solve_lattice(problem: PlanningProblem, limits: Limits) -> Solution:
     policy = lattice.policy()
     value = evaluate(problem.instance, policy)
     upper = max(lattice.upper, value.upper)
-    reason = f"A* search created {lattice.n_nodes:,} lattice nodes."
+    reason = f"A* search created {format_count(lattice.n_nodes, 'lattice node')}."
     return Solution(policy, policy, value.lower, upper, reason, lattice.certificate())

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from departing.formatting import format_count
 from departing.model.counts import Integers, as_counts, departed, flat_rows, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
@@ -144,7 +145,9 @@ class Table(SerializablePolicy):
         """Describe the policy in one phrase, with the names of the categories."""
         describe = getattr(self.fallback, "describe", None)
         rest = describe(names) if describe else type(self.fallback).__name__
-        return f"a table of {len(self.counts)} counts of up to {max(self.depth, 0)} steps, else {rest}"
+        return (
+            f"a table of {len(self.counts)} counts of up to {format_count(max(self.depth, 0), 'step')}, else {rest}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain values."""

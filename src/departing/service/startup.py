@@ -65,7 +65,9 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
     if not known and not names:
         raise InputError(f"The store {store} is new; name its categories (--categories) or give an instance.")
     if known and names and list(names) != known[: len(names)]:
-        raise InputError(f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}.")
+        raise InputError(
+            f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; use another store."
+        )
     if not known:
         for category, name in enumerate(names):
             tx.write(queries.ADD_CATEGORY, category, name, time.time())

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.simulation.lanes import LOW, enqueue, run_lanes, tally_clicks
+from departing.kernels.simulation.lanes import LOW, count_clicks, enqueue, run_lanes
 from departing.model import random_streams
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
@@ -33,7 +33,7 @@ from departing.simulation.run import Run, UsersProgress, exact_total, merge_valu
 BLOCK_USERS = 2**18
 HISTOGRAM_SIZE = 2**10  # numbers of clicks counted in the kernel; users with more are counted one by one
 EXIT_BATCH = 2**15  # users at exits who are played to the end together: amortises the cost of NumPy calls
-Words = npt.NDArray[np.uint64]
+PackedStates = npt.NDArray[np.uint64]
 T = TypeVar("T")
 
 
@@ -122,62 +122,82 @@ class Lanes:
         users = int(users_by_type.sum())
         lanes = np.empty(min(self.open_users, users), np.uint64)
         order = np.empty(users if keep_counts else 0, np.int64)
-        tally = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
-        seats = np.arange(len(lanes))
-        words, aside, histogram = self._buffers()
-        enqueue(users_by_type, words, lanes)
+        counts = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
+        lane_user = np.arange(len(lanes))
+        packed_states, deferred, histogram = self._buffers()
+        enqueue(users_by_type, packed_states, lanes)
         n_steps = run_lanes(
-            self.root, np.uint64(index), self.table, users, words, lanes, self.category, seats, order, tally
+            self.root,
+            np.uint64(index),
+            self.table,
+            users,
+            packed_states,
+            lanes,
+            self.category,
+            lane_user,
+            order,
+            counts,
         )
-        words = words[:users]
-        last = self._last_clicks(words, index)
-        if last is not None:
-            words += last.astype(np.uint64) << np.uint64(32)
-        aside = aside[: tally_clicks(words, self.category, histogram, aside)]
+        packed_states = packed_states[:users]
+        click_departed = self._sample_click_departures(packed_states, index)
+        if click_departed is not None:
+            packed_states += click_departed.astype(np.uint64) << np.uint64(32)
+        deferred = deferred[: count_clicks(packed_states, self.category, histogram, deferred)]
         returns_users = histogram.reshape(4, HISTOGRAM_SIZE).sum(axis=0)
-        if not len(aside) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
-            return LanesBlock(returns_users, aside, aside, self.graph.counts[:0], int(n_steps), users, None)
-        state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
+        if not len(deferred) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
+            return LanesBlock(returns_users, deferred, deferred, self.graph.counts[:0], int(n_steps), users, None)
+        state = (packed_states[deferred] & np.uint64(LOW)).astype(np.int64) >> 2
         exits = self.category[state] < 0
-        at_exit, state = aside[exits], state[exits]
-        clicked = (words[aside] >> np.uint64(32)).astype(np.int64)
+        at_exit, state = deferred[exits], state[exits]
+        clicked = (packed_states[deferred] >> np.uint64(32)).astype(np.int64)
         if keep_counts:
-            counts, final = tally[order[at_exit]], self._final_counts(words, order, tally, last)
+            exit_counts, final = (
+                counts[order[at_exit]],
+                self._final_counts(packed_states, order, counts, click_departed),
+            )
         else:
-            counts, final = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits]), None
+            exit_counts, final = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits]), None
         types = state % self.instance.n_types
         # An exit is a state in which everybody departs at once: its one step did not happen.
         steps_made = int(n_steps) - len(at_exit)
-        return LanesBlock(returns_users, clicked[~exits], types, counts, steps_made, users, final)
+        return LanesBlock(returns_users, clicked[~exits], types, exit_counts, steps_made, users, final)
 
-    def _buffers(self) -> tuple[Words, Integers, Integers]:
+    def _buffers(self) -> tuple[PackedStates, Integers, Integers]:
         """Arrays of this thread for one block; allocating them for each block costs as much as the steps."""
         if not hasattr(self._local, "arrays"):
             histogram = np.empty(4 * HISTOGRAM_SIZE, np.int64)
             self._local.arrays = (np.empty(BLOCK_USERS + 2, np.uint64), np.empty(BLOCK_USERS, np.int64), histogram)
-        words, aside, histogram = self._local.arrays
+        packed_states, deferred, histogram = self._local.arrays
         histogram[:] = 0
-        return words, aside, histogram
+        return packed_states, deferred, histogram
 
-    def _last_clicks(self, words: Words, index: int) -> npt.NDArray[np.bool_] | None:
+    def _sample_click_departures(self, packed_states: PackedStates, index: int) -> npt.NDArray[np.bool_] | None:
         """Sample who clicked when departing; it changes nothing before, so the kernel leaves it out."""
         if not self.instance.depart_on_click.any():
             return None
         probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
         by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
-        state = (words & np.uint64(LOW)).astype(np.int64) >> 2
+        state = (packed_states & np.uint64(LOW)).astype(np.int64) >> 2
         rng = np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index])
-        return np.asarray(rng.random(len(words)) < by_state[state])
+        return np.asarray(rng.random(len(packed_states)) < by_state[state])
 
     def _final_counts(
-        self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None
+        self,
+        packed_states: PackedStates,
+        order: Integers,
+        counts: Integers,
+        click_departed: npt.NDArray[np.bool_] | None,
     ) -> Integers:
         """Counts of the users who departed inside the automaton, their departures added."""
-        category = self.category[(words & np.uint64(LOW)).astype(np.int64) >> 2]
+        category = self.category[(packed_states & np.uint64(LOW)).astype(np.int64) >> 2]
         departed = category >= 0
-        outcome = np.full(len(words), DEPART) if last is None else np.where(last, CLICK_DEPART, DEPART)
-        tally[order[departed], category[departed], outcome[departed]] += 1
-        return np.asarray(tally[order[departed]])
+        outcome = (
+            np.full(len(packed_states), DEPART)
+            if click_departed is None
+            else np.where(click_departed, CLICK_DEPART, DEPART)
+        )
+        counts[order[departed], category[departed], outcome[departed]] += 1
+        return np.asarray(counts[order[departed]])
 
     def run_blocks(self, threads: int, keep_counts: bool, progress: UsersProgress) -> Iterator[LanesBlock]:
         """All blocks in order, some of them played ahead."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from departing.formatting import format_count
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import Floats
@@ -101,7 +102,7 @@ class Run:
         """Result in one sentence."""
         low, high = self.interval()
         interval = f"95 % interval {low:.6g} to {high:.6g}"
-        return f"{self.users:,} users clicked {self.mean:.6g} times on average ({interval})."
+        return f"{format_count(self.users, 'user')} clicked {self.mean:.6g} times on average ({interval})."
 
     def summary(self) -> str:
         """Overview for printing: users, clicks, steps and their means."""

@@ -26,9 +26,15 @@ from departing.simulation.run import Run, UsersProgress, exact_total, no_progres
 AUTO_MEMORY, MAX_MEMORY = 2**31, 2**33
 # With more types than this single steps are cheaper than numbers of users by type.
 MANY_TYPES = 10**4
+# Steps of `lanes` that take as long as one node of `aggregate`, and numbers of nodes that `auto` always tries. Set by
+# hand: they decide how soon `auto` gives up an aggregate run. Steps of a schedule cost least: its automaton is small.
+STEPS_PER_NODE, CHEAP_NODES = 20, 2e5
+STEPS_PER_SCHEDULE_NODE, CHEAP_SCHEDULE_NODES = 4000, 5e4
 ENGINES = ("auto", "aggregate", "lanes", "step")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
-DEFAULT_LANES = 64  # hides the latency of table lookups; the words of all lanes are 512 bytes, well inside any cache
+DEFAULT_LANES = (
+    64  # hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache
+)
 DEFAULT_OPEN_USERS = 4096  # of the reference engine: amortises the fixed cost of a NumPy call
 DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fewer calls of the learner
 
@@ -66,8 +72,8 @@ def simulate(
     engine : str
         All engines sample from the same distribution. Under a policy: `step` is the reference loop; `lanes` makes
         single steps at full speed, many users in lockstep; `aggregate` moves numbers of users through the count
-        graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless the users have so many
-        distinct counts, or there are so many types, that `lanes` is cheaper, and `step` if there is a `log`. With a
+        graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless `lanes` is
+        cheaper because of many distinct counts or many types, and `step` if there is a `log`. With a
         learner: `step` requests every single recommendation; `blocks` moves whole blocks of users through the
         policies of learners that keep a policy for many users; `arms` is for UCB-Hybrid; `auto` chooses the fastest
         that applies.
@@ -116,7 +122,7 @@ def simulate(
     engines = LEARNING_ENGINES if learns else ENGINES
     if engine not in engines:
         kind = "learner" if learns else "policy"
-        raise InputError(f"engine is {engine!r}; accepted for a {kind}: {', '.join(engines)}.", "engine")
+        raise InputError(f"engine is {engine!r}; expected one of {', '.join(engines)} for a {kind}.", "engine")
     simulation = _Simulation(instance, users, seed, engine, open_users, progress or no_progress)
     if learns:
         if log is not None or threads is not None or max_steps is not None:
@@ -145,6 +151,7 @@ class _Simulation:
     progress: UsersProgress
 
     def with_learner(self, learner: Learner, delay: int) -> Run:
+        """Simulate with a learner: by arms or blocks if the learner supports one of them, otherwise step by step."""
         from departing.simulation.learning import run_blocks, run_steps
 
         if isinstance(learner, AssignsPolicies):
@@ -152,7 +159,7 @@ class _Simulation:
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
         arms = self.engine in ("auto", "arms") and not stepwise
-        if arms and isinstance(learner, SupportsArms) and learner.open_users == 0:
+        if arms and isinstance(learner, SupportsArms) and learner.active_users == 0:
             from departing.simulation.arms import Arms
 
             return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
@@ -176,6 +183,7 @@ class _Simulation:
     def under_policy(
         self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None
     ) -> Run:
+        """Simulate under a policy: step by step to write a log, in aggregate where that is cheaper, or by lanes."""
         instance, engine, auto = self.instance, self.engine, self.engine == "auto"
         if log is not None and engine not in ("auto", "step"):
             raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
@@ -223,10 +231,12 @@ class _Simulation:
 
 
 def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
-    """Number of counts at which the aggregate engine costs as much as single steps; a schedule's cost least."""
+    """Number of nodes at which the aggregate engine costs as much as single steps."""
     longest = float(instance.prior @ (1 / instance.departure_probabilities).max(axis=0))
     steps = users * (longest if max_steps is None else min(longest, max_steps))
-    return max(5e4, steps / 4000) if isinstance(policy, Schedule) else max(2e5, steps / 20)
+    if isinstance(policy, Schedule):
+        return max(CHEAP_SCHEDULE_NODES, steps / STEPS_PER_SCHEDULE_NODE)
+    return max(CHEAP_NODES, steps / STEPS_PER_NODE)
 
 
 def available_cores() -> int:

@@ -6,7 +6,9 @@ import numpy as np
 
 from departing.kernels.compiling import kernel
 
-TILE = 64  # users worked on at a time
+# Users worked on at a time: a fixed length lets the compiler vectorise the inner loops, and a tile (512 bytes a
+# type) stays in the first-level cache.
+TILE = 64
 
 
 @kernel

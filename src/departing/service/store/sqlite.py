@@ -160,7 +160,7 @@ def _locked(path: Path) -> IO[bytes]:
     except OSError as error:
         raise InputError(CANNOT_OPEN.format(repr(str(path)), error.strerror)) from error
     if lock is None:
-        raise InputError(f"The store {str(path)!r} is already in use by another process.")
+        raise InputError(f"The store {str(path)!r} is already in use by another process; stop it first.")
     return lock
 
 

@@ -30,7 +30,7 @@ from departing.service.store.training import TrainingStore
 from departing.simulation.sample_log import sample_log
 
 LOCK_SECONDS = 1.0  # between attempts to become the trainer
-MIN_PAUSE = 0.2  # seconds between looks at the store
+MIN_PAUSE = 0.2  # seconds between polls of the store
 IDLE_FACTOR = 20  # pause after an idle poll, as a multiple of its duration: 5% load
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashboard; takes about a second
