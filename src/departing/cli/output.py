@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from departing.cli.errors import output_errors
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress as Bars
@@ -18,12 +20,13 @@ def present(
 ) -> None:
     """Print `values` as one JSON object or `contents` for a reader, with the paths of the files that were written."""
     paths = {name: str(path) for name, path in files.items() if path is not None}
-    if as_json:
-        print(json.dumps(values | paths, allow_nan=False))
-        return
-    show(*contents)
-    for path in paths.values():
-        print(f"Saved to {path}")
+    with output_errors():
+        if as_json:
+            print(json.dumps(values | paths, allow_nan=False))
+            return
+        show(*contents)
+        for path in paths.values():
+            print(f"Saved to {path}")
 
 
 def show(*contents: "RenderableType") -> None:

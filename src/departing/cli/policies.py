@@ -87,13 +87,13 @@ def simulate(
 ) -> None:
     """Simulate users under a policy, or compare two policies on the same users."""
     from departing.cli.tables import simulation as tables
+    from departing.model.validation import check_confidence
     from departing.simulation.compare import compare
-    from departing.simulation.run import normal_interval
     from departing.simulation.simulate import simulate as simulate_policy
 
     chosen, n_users = load_instance(file), parse_int("users", users)
     parsed, label = load_policy(policy, chosen)
-    normal_interval(0.0, 0.0, confidence)  # rejects an invalid level before the simulation
+    check_confidence(confidence)  # before the simulation
     if against is not None:
         chosen_engine = None if engine == "auto" else engine
         exclusive("--against", log=log, engine=chosen_engine, threads=threads, open_users=open_users)

@@ -351,7 +351,7 @@ class MovieLens:
     def _means(
         self, chosen: list[int], users: Indices, films: Indices, half_stars: HalfStars, probabilities: Floats
     ) -> tuple[Floats, Flags]:
-        """Mean click probability by chosen genre and user over these ratings, `[K, N]`, and whether there are any."""
+        """Mean click probability by chosen genre and user `[K, N]`, and flags `[K, N]`: True if there are ratings."""
         n, k = len(self.ids), len(chosen)
         means, rated = np.zeros((k, n)), np.zeros((k, n), bool)
         for a, g in enumerate(chosen):
