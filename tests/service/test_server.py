@@ -80,7 +80,7 @@ def test_categories_are_added_and_retired_while_serving(tmp_path):
         client.call("POST", "/v1/categories", {"name": "news"})
         for name in ("sports", "music", "golf"):
             client.call("POST", "/v1/categories/retire", {"name": name})
-        with pytest.raises(dp.InputError, match="the last available category"):
+        with pytest.raises(dp.InputError, match="before you retire the last available one"):
             client.call("POST", "/v1/categories/retire", {"name": "news"})
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.model.examples import magazine
 from departing.service import messages as m
-from departing.service.service import Settings
+from departing.service.service import Settings, UserLimitError
 from departing.service.startup import open_service
-from departing.service.store.base import StoreError
 from helpers.services import NAMES, FixedClock, publish, recommend, rows, run, service
 
 CALLS = st.lists(
@@ -214,7 +213,7 @@ def test_the_number_of_active_users_is_limited(address):
     with service(address, max_users=2) as served:
         recommend(served, "ann")
         recommend(served, "bob")
-        with pytest.raises(StoreError, match="active, which is the limit"):
+        with pytest.raises(UserLimitError, match="max_users is 2 and 2 users are active; retry later"):
             recommend(served, "carl")
         run(served.depart("ann"))
         assert recommend(served, "carl").category in NAMES

@@ -1,4 +1,4 @@
-"""The service, independent of the HTTP server: recommends, records feedback, and keeps the state of users."""
+"""The service, independent of HTTP: recommends, records feedback, and keeps the state of users."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -10,17 +10,17 @@ from uuid import uuid4
 from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
 from departing.service import messages as m
-from departing.service import user as users
+from departing.service import user as user_rules
 from departing.service.clock import Clock
 from departing.service.export import history_events
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.store import queries
-from departing.service.store.base import Decision, Prefetch, Store, StoreError, Transaction, event_number
+from departing.service.store.base import Decision, Prefetch, Store, Transaction, event_number
 from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User, counts_array
 
-MAX_SWEEP = 1000  # inactive users of one transaction, so that others need not wait for long
-MAX_HISTORY = 100  # events in the answer about a user
+MAX_SWEEP = 1000  # inactive users of one transaction: bounds the delay of other calls
+MAX_HISTORY = 100  # events in the state of a user
 MAX_EARLIER_VISITS = 100  # departures and returns of one user that are searched for a repeated event ID
 
 
@@ -31,9 +31,13 @@ class Settings:
     inactive_after: float = inf  # seconds of inactivity after which a user counts as departed
     explore: float = 0.01  # probability of a category drawn uniformly
     missing_feedback: str = "no-click"  # meaning of a recommendation without feedback
-    shadow: bool = False  # whether the caller decides and the policy only logs its choice
+    shadow: bool = False  # True if the caller decides and the policy only logs its choice
     max_categories: int = 1000
     max_users: int = 10_000_000  # active at once
+
+
+class UserLimitError(Exception):
+    """A new user beyond the maximum number of active users."""
 
 
 class Service:
@@ -76,7 +80,7 @@ class Service:
         if tx.shared:
             rollout.catch_up(tx, user.version, user.n_categories)
         state = rollout.state
-        users.confirm_stay(user)
+        user_rules.confirm_stay(user)
         counts = user.current_counts(settings.missing_feedback)
         version = state.versions[user.version]
         propensity: float | None
@@ -84,7 +88,7 @@ class Service:
         if shown is not None:
             category, propensity = shown, request.propensity
         event = tx.new_event()
-        users.add_step(user, event, category, now, settings.missing_feedback)
+        user_rules.add_step(user, event, category, now, settings.missing_feedback)
         shadow = int(shown is not None)
         decision = Decision(
             event, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
@@ -101,10 +105,14 @@ class Service:
                 return user
             self._depart(tx, user, now, "inactive")
         if tx.active_users >= self.settings.max_users:
-            raise StoreError(f"{tx.active_users:,} users are active, which is the limit; raise --max-users.")
+            raise UserLimitError(
+                f"max_users is {self.settings.max_users:,} and {tx.active_users:,} users are active; "
+                "retry later or raise the limit of the service."
+            )
         if user is not None:
             tx.count("returned_users")
-            tx.rename_user(user, f"earlier {uuid4().hex}")  # names are unique, and the new record takes this one
+            # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
+            tx.rename_user(user, f"earlier {uuid4().hex}")
         number, previous = tx.new_user_number(), -1 if user is None else user.number
         user = User(number, name, self.rollout.state.version_for(number), [], [], previous=previous)
         tx.add_user(user)
@@ -115,7 +123,7 @@ class Service:
         """Return the category that the caller shows in shadow mode."""
         if request.shown is None:
             raise InputError("shown is missing; in shadow mode it must name the category that the caller shows.")
-        return self.rollout.category(tx, request.shown)
+        return self.rollout.category(tx, request.shown, "shown")
 
     def _repeated(self, tx: Transaction, request: m.RecommendRequest, event: str) -> m.Recommendation | None:
         """Return the recommendation already made for the client's event ID, None if the ID is new."""
@@ -156,7 +164,7 @@ class Service:
         """Return the available categories among those that a request allows."""
         if names is None:
             return self.rollout.state.available
-        requested = {self.rollout.category(tx, name) for name in names}
+        requested = {self.rollout.category(tx, name, "an entry of allowed") for name in names}
         allowed = [a for a in self.rollout.state.available if a in requested]
         if not allowed:
             raise InputError("allowed contains only retired categories; expected at least one that is not retired.")
@@ -179,7 +187,7 @@ class Service:
         return m.FeedbackResult(row.event, True)
 
     def _record_feedback(self, tx: Transaction, row: m.Feedback) -> bool:
-        """Record one row of feedback; return whether it adds information."""
+        """Record one row of feedback; True if it adds information."""
         number = event_number(row.event)
         decision = tx.decision_by_key(row.event) if number is None else tx.decision(number)
         if decision is None:
@@ -189,7 +197,7 @@ class Service:
         step = user.open_step(event)
         earlier = tx.feedback(event) if step is None else None
         feedback, now = RecordedFeedback(row.clicked, row.departed), self.now()
-        if not users.apply_feedback(user, event, feedback, now, self.settings.missing_feedback, earlier):
+        if not user_rules.apply_feedback(user, event, feedback, now, self.settings.missing_feedback, earlier):
             return False
         tx.record_feedback(user, event, feedback, now)
         if user.departed:
@@ -203,17 +211,17 @@ class Service:
     async def depart(self, name: str) -> m.Status:
         """Record that a user has departed."""
 
-        def depart(tx: Transaction) -> m.Status:
+        def record(tx: Transaction) -> m.Status:
             user = _existing_user(tx, name)
             if user.departed:
                 return m.Status(False)
             self._depart(tx, user, self.now(), "reported")
             return m.Status(True)
 
-        return await self.store.transaction(depart, Prefetch(users=(name,)))
+        return await self.store.transaction(record, Prefetch(users=(name,)))
 
     def _depart(self, tx: Transaction, user: User, now: float, cause: str) -> None:
-        users.depart(user, self.settings.missing_feedback)
+        user_rules.depart(user, self.settings.missing_feedback)
         self._record_departure(tx, user, now, cause)
 
     def _record_departure(self, tx: Transaction, user: User, now: float, cause: str) -> None:
@@ -268,7 +276,7 @@ class Service:
             for user in list(self._visits(tx, name)):
                 tx.rename_user(user, f"forgotten {uuid4().hex}")
                 if not user.departed:
-                    users.close(user, self.settings.missing_feedback)
+                    user_rules.anonymise_record(user, self.settings.missing_feedback)
                     tx.active_change -= 1
                 user.previous = -1
                 tx.forget_keys(user)
@@ -280,7 +288,7 @@ class Service:
     # Policies and categories
 
     async def refresh(self) -> bool:
-        """Adopt new versions and changes of other processes; return whether there is a new version."""
+        """Adopt new versions and changes of other processes; True if a version is new."""
         return await self.store.transaction(self.rollout.refresh, durable=False)
 
     async def totals(self) -> dict[str, int]:
@@ -349,7 +357,10 @@ def _existing_user(tx: Transaction, name: str) -> User:
 
 
 def _forecast(version: PolicyVersion, counts: list[int]) -> tuple[dict[str, float], float] | None:
-    """Return belief and expected remaining clicks of a user who stays; None if the version cannot tell."""
+    """Return belief and expected remaining clicks of a user who stays.
+
+    None if the version has no instance or the counts are impossible.
+    """
     instance = version.instance
     if instance is None:
         return None

@@ -18,8 +18,8 @@ from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import is_postgres
 from departing.service.store.sqlite import SqliteStore
 
-PLAN_GAP = 1e-6  # relative to the value: below anything that users could notice
-PLAN_SECONDS = 60.0  # that the start may take for planning
+PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
+PLAN_SECONDS = 60.0  # time limit of planning at the start
 
 
 def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store:
@@ -31,7 +31,7 @@ def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store
             raise MissingExtraError("PostgreSQL needs psycopg; install it with: pip install '.[postgres]'") from error
         return PostgresStore(str(address), missing_feedback)
     if "://" in str(address):
-        raise InputError(f"store is {str(address)!r:.80}; expected a file or postgresql://….")
+        raise InputError(f"store is {str(address)!r:.80}; expected the name of a file, or a URL postgresql://….")
     return SqliteStore(Path(address), missing_feedback)
 
 
@@ -66,7 +66,8 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
         raise InputError(f"The store {store} is new; name its categories (--categories) or give an instance.")
     if known and names and list(names) != known[: len(names)]:
         raise InputError(
-            f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; use another store."
+            f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; omit --categories, "
+            "give an instance with these categories, or use another store."
         )
     if not known:
         for category, name in enumerate(names):
@@ -78,7 +79,7 @@ def _available(state: RolloutState, instance: Instance) -> list[int]:
 
 
 def _is_planned(state: RolloutState, instance: Instance) -> bool:
-    """Return whether there is a plan for the instance and the categories that are available now."""
+    """Return True if a published version is the plan of the instance for the available categories."""
     plans = [version.details for version in state.versions.values() if version.from_instance]
     if not plans or plans[-1]["instance"] != json.loads(json.dumps(instance.to_dict())):
         return False

@@ -1,4 +1,4 @@
-"""The RSGI application: dispatches requests to routes, and limits their bodies."""
+"""The RSGI application: dispatches requests to routes, and limits the size of bodies."""
 
 import asyncio
 import json
@@ -14,7 +14,9 @@ from departing.service.api.routes import JSON, USERS, Endpoints, Response, Route
 from departing.service.service import Service
 
 MAX_BODY = 1 << 20  # bytes; 1,000 feedback rows whose event IDs are 100 escaped characters take 645 kB
-MAX_DISCARDED = 1 << 16  # bytes of a rejected body that are read so that the connection stays usable
+# Bytes that are read of a body that is too large: most callers then get a response instead of a broken connection.
+MAX_READ = 8 * MAX_BODY
+MAX_DISCARDED = 1 << 16  # bytes of a body without a valid key that are read, so that the connection stays usable
 JSON_HEADERS = [("content-type", JSON)]
 
 
@@ -30,7 +32,7 @@ class App:
     ready
         Predicate: a policy to serve is published.
     learning
-        True if a trainer runs, for the dashboard.
+        True if a trainer runs; shown on the dashboard.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class App:
             protocol.response_bytes(status, headers, body)
 
     async def respond(self, scope: Any, protocol: Any) -> Response:
-        """The response to a request; problem details for every exception."""
+        """Return the response to a request; problem details for every exception."""
         try:
             return await self._dispatch(scope, protocol)
         except Exception as error:
@@ -70,9 +72,7 @@ class App:
             return problem.code.status, headers, encode(problem.details())
 
     async def _dispatch(self, scope: Any, protocol: Any) -> Response:
-        method, path, user = scope.method, scope.path, ""
-        if path.startswith(USERS):
-            path, user = USERS + "{user}", path[len(USERS) :]
+        method, (path, argument) = scope.method, _match(scope)
         route = self._table.get((method, path))
         if not self.keys.required:
             check_local(scope.headers)
@@ -86,13 +86,10 @@ class App:
         body = b"" if method == "GET" else await self._body(scope, protocol)
         if route is None:
             raise self._no_route(method, path)
-        if route.request is None:
-            argument = scope.query_string if path == scope.path else user
-        elif len(body) > MAX_BODY:
-            raise ProblemError(
-                ProblemCode.BODY_TOO_LARGE, f"The body is larger than {MAX_BODY:,} bytes; split the batch."
-            )
-        else:
+        if route.request is not None:
+            if len(body) > MAX_BODY:
+                detail = f"The body exceeds 1 MiB ({MAX_BODY:,} bytes); split the batch."
+                raise ProblemError(ProblemCode.BODY_TOO_LARGE, detail)
             argument = route.decode(body)
         result = route.handler(argument)
         if isinstance(result, CoroutineType):
@@ -109,11 +106,19 @@ class App:
         return ProblemError(ProblemCode.METHOD_NOT_ALLOWED, detail, ("allow", allowed))
 
     async def _body(self, scope: Any, protocol: Any) -> bytes:
-        """The whole body, or the beginning of one that is far too large; callers with keys must send it in time."""
+        """Return the body, cut off after `MAX_READ`; where keys are used, it must arrive within `BODY_TIMEOUT`."""
         if not self.keys.required:
             return await _read(scope, protocol)
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _read(scope, protocol)
+
+
+def _match(scope: Any) -> tuple[str, str]:
+    """Return the path as in the route table, and the argument of routes without a body: path parameter or query."""
+    path: str = scope.path
+    if path.startswith(USERS):
+        return USERS + "{user}", path[len(USERS) :]
+    return path, scope.query_string
 
 
 async def _read(scope: Any, protocol: Any) -> bytes:
@@ -122,6 +127,6 @@ async def _read(scope: Any, protocol: Any) -> bytes:
     body = bytearray()
     async for part in protocol:
         body += part
-        if len(body) > 8 * MAX_BODY:
+        if len(body) > MAX_READ:
             break
     return bytes(body)
