@@ -63,14 +63,14 @@ def call(store, function, *prefetch, **options):
 
 
 def new_user(tx, name):
-    user = User(tx.new_user_number(), name, 0, [], [])
+    user = User(tx.store.new_user_number(), name, 0, [], [])
     tx.add_user(user)
     tx.count("new_users")
     return user
 
 
 def decide(tx, user, key=None, time=1.0, category=0):
-    event = tx.new_event()
+    event = tx.store.new_event()
     confirm_stay(user)
     add_step(user, event, category, time)
     tx.record_decision(user, Decision(event, key, user.number, time, category, 0.5, 0, category))
@@ -326,8 +326,8 @@ class TestIds:
 
     def test_numbers_of_events_and_users_increase_even_after_a_restart(self, open_store):
         def numbers(tx):
-            expected = tx.next_user_number()
-            user = new_user(tx, f"user {tx.new_event()}")
+            expected = tx.store.next_user_number()
+            user = new_user(tx, f"user {tx.store.new_event()}")
             assert user.number >= expected
             return decide(tx, user), user.number
 

@@ -59,7 +59,7 @@ class Rollout:
 
     def category(self, tx: Transaction, name: str, field: str) -> int:
         """Return the index of a category; `field` of the request holds its name."""
-        if name not in self.state.names and tx.shared:
+        if name not in self.state.names and tx.store.shared:
             self._reload(tx)
         if name not in self.state.names:
             raise InputError(f"{field} is {name!r:.60}; expected one of {list_names(self.state.names)}.")
@@ -69,7 +69,7 @@ class Rollout:
 
     def refresh(self, tx: Transaction) -> bool:
         """Adopt the versions that a trainer published and changes of other processes; True if a version is new."""
-        if tx.shared or not self.state.names:
+        if tx.store.shared or not self.state.names:
             self._reload(tx)
         rows = tx.rows(queries.POLICIES_AFTER, max(self.state.versions, default=-1))
         if rows:
@@ -102,9 +102,9 @@ class Rollout:
         key = f"first {max(self.state.versions)}"
         first = tx.settings().get(key)
         if first is None:
-            first = str(tx.next_user_number())
+            first = str(tx.store.next_user_number())
             tx.write(queries.SET_IF_ABSENT, key, first)
-            if tx.shared:
+            if tx.store.shared:
                 first = tx.settings()[key]
         ends = accumulate((users for _, users in trials), initial=int(first))
         next(ends)
@@ -143,7 +143,7 @@ class Rollout:
 
     def add_category(self, tx: Transaction, name: str, now: float) -> None:
         """Add a category, or restore a retired one."""
-        if tx.shared:
+        if tx.store.shared:
             self._reload(tx)
         names = self.state.names
         if name not in names:

@@ -77,7 +77,7 @@ class Service:
         allowed = self._allowed(tx, request.allowed)
         shown = self._shown(tx, request) if rollout.state.shadow else None
         user = self._active_user(tx, request.user, now)
-        if tx.shared:
+        if tx.store.shared:
             rollout.catch_up(tx, user.version, user.n_categories)
         state = rollout.state
         user_rules.confirm_stay(user)
@@ -87,7 +87,7 @@ class Service:
         category, propensity, policy_category = version.choose(counts, allowed, settings.explore, self.rng)
         if shown is not None:
             category, propensity = shown, request.propensity
-        event = tx.new_event()
+        event = tx.store.new_event()
         user_rules.add_step(user, event, category, now, settings.missing_feedback)
         shadow = int(shown is not None)
         decision = Decision(
@@ -113,7 +113,7 @@ class Service:
             tx.count("returned_users")
             # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
             tx.rename_user(user, f"earlier {uuid4().hex}")
-        number, previous = tx.new_user_number(), -1 if user is None else user.number
+        number, previous = tx.store.new_user_number(), -1 if user is None else user.number
         user = User(number, name, self.rollout.state.version_for(number), [], [], previous=previous)
         tx.add_user(user)
         tx.count("new_users")

@@ -79,13 +79,13 @@ class Transaction:
     """
 
     def __init__(self, store: "Store") -> None:
-        self._store, self._cache, self.shared = store, store.cache, store.shared
+        self.store, self._cache = store, store.cache
         self._users: dict[int, User] = {}  # users that were read or added
         self._before: dict[int, User] = {}  # copies of cached users as they were before the call
         self._writes: list[Write] = []
         self._undo: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # mapping, key and the value before
         self.saved: dict[int, User] = {}
-        self.counters: dict[str, int] = {}
+        self.counted: list[str] = []  # a counter's name for each time that it increases
         self.active_change = 0
 
     # Reading
@@ -93,13 +93,13 @@ class Transaction:
     @property
     def active_users(self) -> int:
         """Number of users who have not departed, as far as this process knows."""
-        return self._store.active_users + self.active_change
+        return self.store.active_users + self.active_change
 
     def user(self, name: str) -> User | None:
         """Return the user of this name."""
         user = self._cache.users.get(name)
         if user is None and name not in self._cache.absent:
-            rows = self._store.user_rows(queries.USER_BY_NAME, name)
+            rows = self.store.user_rows(queries.USER_BY_NAME, name)
             user = decode_user(rows[0][0]) if rows else None
             if user is not None and user.number in self._cache.names:  # the later state in memory has another name
                 return None
@@ -112,13 +112,13 @@ class Transaction:
             return user
         user = self._cache.by_number(number)
         if user is None:
-            rows = self._store.user_rows(queries.USER_BY_NUMBER, number)
+            rows = self.store.user_rows(queries.USER_BY_NUMBER, number)
             user = decode_user(rows[0][0]) if rows else None
         return None if user is None else self._own(user)
 
     def inactive_users(self, before: float, limit: int) -> list[User]:
         """Return users who have not departed and were last seen before a time, the longest inactive first."""
-        stored = [decode_user(state) for (state,) in self.rows(self._store.inactive_users, before, limit)]
+        stored = [decode_user(state) for (state,) in self.rows(self.store.inactive_users, before, limit)]
         users = [self._own(self._cache.by_number(user.number) or user) for user in stored]
         return [user for user in users if not user.departed and user.last_seen < before]
 
@@ -146,12 +146,12 @@ class Transaction:
 
     def totals(self) -> Counter[str]:
         """Return the counters of all processes that ever used the store."""
-        others = self.rows(queries.COUNTERS, self._store.worker)
-        return Counter({name: int(value) for name, value in others}) + self._store.counters
+        others = self.rows(queries.COUNTERS, self.store.worker)
+        return Counter({name: int(value) for name, value in others}) + self.store.counters
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk, where SQLite writes with a short delay."""
-        return self._store.rows(query, *values)
+        return self.store.rows(query, *values)
 
     def _own(self, user: User) -> User:
         """Return the user that this call may change: the one in the cache, or the one that was loaded first."""
@@ -165,18 +165,6 @@ class Transaction:
 
     # Writing
 
-    def new_event(self) -> int:
-        """Return the number of a new event, larger than all earlier events of the same user."""
-        return self._store.new_event()
-
-    def new_user_number(self) -> int:
-        """Return the number of a new user; numbers increase."""
-        return self._store.new_user_number()
-
-    def next_user_number(self) -> int:
-        """Return a lower bound of the numbers of future users."""
-        return self._store.next_user_number()
-
     def add_user(self, user: User) -> None:
         """Add a new, active user."""
         self._users[user.number] = user
@@ -185,13 +173,12 @@ class Transaction:
 
     def save_user(self, user: User) -> None:
         """Write the user's state as it is at the end of the call."""
-        number, name, cache = user.number, user.name, self._cache
+        number = user.number
         if number not in self.saved:
             self.saved[number] = user
-            self._undo.append((cache.users, name, cache.users.get(name, _MISSING)))
-            cache.users[name] = user
-            if number not in cache.names:
-                self.assign(cache.names, number, name)
+            if number not in self._cache.names:
+                self.assign(self._cache.users, user.name, user)
+                self.assign(self._cache.names, number, user.name)
 
     def rename_user(self, user: User, name: str) -> None:
         """Give a user another name, so that the old one is free."""
@@ -236,7 +223,7 @@ class Transaction:
 
     def count(self, counter: str) -> None:
         """Increase a counter."""
-        self.counters[counter] = self.counters.get(counter, 0) + 1
+        self.counted.append(counter)
 
     def assign(self, records: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Change something in memory until a rollback."""
@@ -251,6 +238,8 @@ class Transaction:
 
     def rollback(self) -> None:
         """Restore what was in memory before, the latest change first."""
+        self.active_change = 0
+        self.counted.clear()
         while self._undo:
             records, key, value = self._undo.pop()
             if value is _MISSING:
@@ -266,7 +255,7 @@ class Transaction:
 
     def end(self) -> list[Write]:
         """Discard the changes of users that were not saved, and return the writes."""
-        if not self._before.keys() <= self.saved.keys():
+        if len(self.saved) < len(self._users):
             self._restore_users(self._before.keys() - self.saved.keys())
         return self.take_writes()
 
@@ -274,7 +263,7 @@ class Transaction:
         """Return the writes since the last time, and those of all saved users as they are now."""
         writes, self._writes = self._writes, []
         for user in self.saved.values():
-            writes.append(user_write(user, self._store.missing_feedback))
+            writes.append(user_write(user, self.store.missing_feedback))
         return writes
 
 

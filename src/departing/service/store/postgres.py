@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -152,17 +153,19 @@ class PostgresStore(Store):
         """Run calls in one database transaction; one by one if they cannot share it."""
         self._since, active_before = time.monotonic(), self.active_users
         transactions: list[Transaction] = []
-        counters: Counter[str] = Counter()
         try:
             with self._database.transaction():
                 self._prefetch([job.prefetch for job in jobs])
-                results = [self._run_call(job, transactions, counters) for job in jobs]
+                results = [self._run_call(job, transactions) for job in jobs]
+                self._open = None
+                counters = Counter(chain.from_iterable([tx.counted for tx in transactions]))
                 written = self._write_counters(counters)
                 self._flush()
         except Exception as error:
             for tx in reversed(transactions):
                 tx.rollback()
-            self._since, self.cache, self.active_users = None, _BatchCache(), active_before
+            self._since = self._open = None
+            self.cache, self.active_users = _BatchCache(), active_before
             self._after_failure(jobs, error, attempts)
         else:
             self._since, self.cache = None, _BatchCache()
@@ -170,14 +173,14 @@ class PostgresStore(Store):
             self._written_counters.update(written)
             resolve([job.future for job in jobs], results)
 
-    def _run_call(self, job: _Job, transactions: list[Transaction], counters: Counter[str]) -> Any:
+    def _run_call(self, job: _Job, transactions: list[Transaction]) -> Any:
         """Run one call and return its result, or the exception after which nothing of it is kept."""
         tx = self._open = Transaction(self)
         self._flushed = False
         transactions.append(tx)
         try:
             result = job.call(tx)
-            writes = tx.end()
+            self.cache.writes += tx.end()
         except psycopg.Error:
             raise
         except Exception as error:
@@ -185,11 +188,7 @@ class PostgresStore(Store):
                 raise
             tx.rollback()
             return error
-        finally:
-            self._open = None
-        self.cache.writes += writes
         self.active_users += tx.active_change
-        counters.update(tx.counters)
         return result
 
     def _after_failure(self, jobs: list[_Job], error: Exception, attempts: int) -> None:

@@ -8,8 +8,9 @@ import asyncio
 import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,7 +34,6 @@ MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of t
 CACHED_CHECK = 100  # transactions between checks of that limit
 COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
 RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
-NO_INCREMENTS: Mapping[str, int] = {}
 
 
 class SqliteStore(Store):
@@ -97,7 +97,7 @@ class SqliteStore(Store):
     def _commit(self, tx: Transaction, writes: list[Write]) -> None:
         """Keep a transaction: hand its writes to the writer, and limit what is in memory."""
         self.active_users += tx.active_change
-        position = self._writer.put(writes, tx.counters)
+        position = self._writer.put(writes, tx.counted)
         for number, user in tx.saved.items():
             if user.departed:
                 self._departed[number] = position
@@ -182,12 +182,12 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put(self, writes: list[Write], increments: Mapping[str, int] = NO_INCREMENTS) -> int:
-        """Hand over writes and increments of counters; return the position in the order of commits."""
+    def put(self, writes: list[Write], counted: Sequence[str] = ()) -> int:
+        """Hand over writes and the names of counters to increase; return the position in the order of commits."""
         counters = self._store.counters
         with self._wake:
-            for name in increments:
-                counters[name] += increments[name]
+            for name in counted:
+                counters[name] += 1
             if writes:
                 self._batch.append(writes)
                 self._put += 1
@@ -249,7 +249,7 @@ class _Writer:
         """Commit everything or nothing; return why it failed, None if it did not."""
         try:
             with self._database.transaction():
-                for query, rows in grouped(write for writes in batch for write in writes):
+                for query, rows in grouped(chain.from_iterable(batch)):
                     self._database.many(query, rows)
                     self._scrub = self._scrub or query == queries.FORGET_KEYS
                 self._database.many(queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
