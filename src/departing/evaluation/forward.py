@@ -77,7 +77,9 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
             lost += float(errors[stop].sum())
             level.keep(~stop)
         gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
-    # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
+    # Terms are positive, and differences exact up to one rounding, so roundings add up. For each level: 3 in an
+    # outcome probability and 1 in its product with a weight, at most 2K - 1 additions of parents, 1 addition to the
+    # total. For the sum of a level: one addition for each row. Fixed values (4), products and this bound: below 128.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
     underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
     lower, upper = (gained + stopped[0]) * (1 - rounding), (gained + stopped[1]) * (1 + rounding)

@@ -94,7 +94,7 @@ class Plan(Bounds):
         >>> from departing.model.examples import blog
         >>> print(plan(blog()).summary())
         Policy: sports × 6, then economics
-        Expected clicks per user: 0.65029058 (optimal within 6e-15)
+        Expected clicks per user: 0.65029058 (optimal within 7e-15)
         Method: closed-form. The click probabilities have a dominant column with N* = 5.801; 6 candidate ...
         Loss compared with the optimal policy:
           greedy: 1.7e-05
