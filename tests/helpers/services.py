@@ -12,6 +12,7 @@ from departing.service.rollout import publication
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store.base import Store
+from departing.service.store.queries import RESERVED_EVENTS_KEY, WRITE_CHECK_KEY
 from departing.service.store.training import TrainingStore
 
 NAMES = ["news", "sports", "music"]
@@ -77,6 +78,6 @@ def store_classes():
 def contents(store):
     """All rows on disk, except how far SQLite has reserved event numbers."""
     with store.read() as snapshot:
-        tables = {table: sorted(snapshot.rows(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
-    tables["meta"] = [row for row in tables["meta"] if row[0] not in ("mark", "alive")]
+        tables = {table: sorted(snapshot.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+    tables["meta"] = [row for row in tables["meta"] if row[0] not in (RESERVED_EVENTS_KEY, WRITE_CHECK_KEY)]
     return tables

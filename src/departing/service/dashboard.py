@@ -43,9 +43,9 @@ class DashboardReader:
         state, now = self._service.rollout.state, self._service.now()
         instance, tree = state.current.instance, state.current.details.get("tree")
         with self._service.store.read() as snapshot:
-            names = [name for name, _ in snapshot.rows(queries.CATEGORIES)]
-            ((users, departed),) = snapshot.rows(queries.USER_TOTALS)
-            ((latest,),) = snapshot.rows(queries.LATEST_USER)
+            names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
+            ((users, departed),) = snapshot.execute(queries.USER_TOTALS)
+            ((latest,),) = snapshot.execute(queries.LATEST_USER)
             since = latest - RECENT_USERS
             activity = enumerate(zip(names, _category_activity(snapshot, since, len(names)), strict=True))
             return m.Dashboard(
@@ -62,7 +62,7 @@ class DashboardReader:
                 _clicks_over_time(snapshot, since, now),
                 self._learning_curve(),
                 _survival(snapshot, since),
-                history_events(snapshot.rows(queries.LATEST_HISTORY, RECENT_EVENTS), names),
+                history_events(snapshot.execute(queries.LATEST_HISTORY, RECENT_EVENTS), names),
             )
 
     def _learning_curve(self) -> list[m.LearningPoint]:
@@ -91,7 +91,7 @@ def _types(instance: Instance) -> list[m.TypeShare]:
 def _category_activity(snapshot: Database, since: int, n_categories: int) -> list[tuple[int, int]]:
     """Return how often each category was shown to recent users, and how often they departed right after it."""
     shown, departures = [0] * n_categories, [0] * n_categories
-    for blob, users in snapshot.rows(queries.RECENT_COUNTS, since):
+    for blob, users in snapshot.execute(queries.RECENT_COUNTS, since):
         for index, count in enumerate(msgspec.msgpack.decode(blob)[: 4 * n_categories]):
             category, outcome = divmod(index, 4)
             shown[category] += count * users
@@ -102,7 +102,7 @@ def _category_activity(snapshot: Database, since: int, n_categories: int) -> lis
 def _survival(snapshot: Database, since: int) -> list[float]:
     """Return the share of departed recent users with at least 0, 1, … steps."""
     survivors = [0] * (MAX_STEPS + 1)
-    for steps, users in snapshot.rows(queries.RECENT_STEPS, since):
+    for steps, users in snapshot.execute(queries.RECENT_STEPS, since):
         for step in range(min(steps, MAX_STEPS) + 1):
             survivors[step] += users
     return [count / survivors[0] if survivors[0] else 1.0 for count in survivors]
@@ -110,11 +110,11 @@ def _survival(snapshot: Database, since: int) -> list[float]:
 
 def _clicks_over_time(snapshot: Database, since: int, now: float) -> list[m.ClicksBin]:
     """Return clicks per user of departed recent users, by time of departure and version."""
-    ((first,),) = snapshot.rows(queries.FIRST_DEPARTURE, since)
+    ((first,),) = snapshot.execute(queries.FIRST_DEPARTURE, since)
     if first is None:
         return []
     width = max(now - first, 1.0) / TIME_BINS
-    rows = snapshot.rows(queries.CLICKS_OVER_TIME, first, int(1000 * width), since)
+    rows = snapshot.execute(queries.CLICKS_OVER_TIME, first, int(1000 * width), since)
     return [_clicks_bin(first + (span + 0.5) * width, *map(int, rest)) for span, *rest in rows]
 
 

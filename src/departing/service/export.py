@@ -65,7 +65,7 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Iterator[
     active user: its feedback may still arrive.
     """
     encode, no_click = msgspec.json.Encoder().encode, missing_feedback == "no-click"
-    names = [name for name, _ in snapshot.rows(queries.CATEGORIES)]
+    names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
     for rows in snapshot.stream(queries.SHADOW_LOG if shadow else queries.LOG):
         yield b"".join(
             encode(

@@ -89,8 +89,8 @@ class Rollout:
             tx,
             names=[name for name, _ in rows],
             retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
-            shadow=settings["shadow"] == "1" if "shadow" in settings else self._default_shadow,
-            pinned=int(settings["pinned"]) if "pinned" in settings else None,
+            shadow=settings[queries.SHADOW_KEY] == "1" if queries.SHADOW_KEY in settings else self._default_shadow,
+            pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
         )
 
     def _adopt_allocations(self, tx: Transaction) -> None:
@@ -99,7 +99,7 @@ class Rollout:
         if not rows or not {version for version, _ in rows} <= set(self.state.versions):
             return
         *trials, (latest, _) = rows
-        key = f"first {max(self.state.versions)}"
+        key = queries.FIRST_USER_KEY.format(max(self.state.versions))
         first = tx.settings().get(key)
         if first is None:
             first = str(tx.store.next_user_number())
@@ -122,7 +122,7 @@ class Rollout:
         for query, values in publication([version], [], version.number):
             tx.write(query, *values)
         if version.from_instance:
-            tx.write(queries.SET, "instance", json.dumps(version.details["instance"]))
+            tx.write(queries.SET, queries.INSTANCE_KEY, json.dumps(version.details["instance"]))
 
     def pin(self, tx: Transaction, number: int | None) -> None:
         """Pin a version for new users; None follows the latest version again."""
@@ -132,14 +132,14 @@ class Rollout:
                 raise NotFoundError(f"version is {number}; expected a published version, see GET /v1/policies.")
         self._change(tx, pinned=number)
         if number is None:
-            tx.write(queries.UNSET, "pinned")
+            tx.write(queries.UNSET, queries.PINNED_KEY)
         else:
-            tx.write(queries.SET, "pinned", str(number))
+            tx.write(queries.SET, queries.PINNED_KEY, str(number))
 
     def set_shadow(self, tx: Transaction, enabled: bool) -> None:
         """Turn shadow mode on or off."""
         self._change(tx, shadow=enabled)
-        tx.write(queries.SET, "shadow", str(int(enabled)))
+        tx.write(queries.SET, queries.SHADOW_KEY, str(int(enabled)))
 
     def add_category(self, tx: Transaction, name: str, now: float) -> None:
         """Add a category, or restore a retired one."""

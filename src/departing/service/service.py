@@ -16,7 +16,7 @@ from departing.service.export import history_events
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.store import queries
-from departing.service.store.base import Decision, Prefetch, Store, Transaction, event_number
+from departing.service.store.base import Decision, Prefetch, Store, Transaction, parse_event_id
 from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User, counts_array
 
 MAX_SWEEP = 1000  # inactive users of one transaction: bounds the delay of other calls
@@ -87,11 +87,11 @@ class Service:
         category, propensity, policy_category = version.choose(counts, allowed, settings.explore, self.rng)
         if shown is not None:
             category, propensity = shown, request.propensity
-        event = tx.store.new_event()
-        user_rules.add_step(user, event, category, now, settings.missing_feedback)
+        event_number = tx.store.new_event_number()
+        user_rules.add_step(user, event_number, category, now, settings.missing_feedback)
         shadow = int(shown is not None)
         decision = Decision(
-            event, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
+            event_number, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
@@ -129,15 +129,15 @@ class Service:
         """Return the recommendation already made for the client's event ID, None if the ID is new."""
         if event.startswith("e-"):
             raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved for the service.")
-        decision = tx.decision_by_key(event)
+        decision = tx.decision_by_client_event_id(event)
         if decision is None:
             return None
         visits = islice(self._visits(tx, request.user), MAX_EARLIER_VISITS)
-        user = next((visit for visit in visits if visit.number == decision.user), None)
+        user = next((visit for visit in visits if visit.number == decision.user_number), None)
         if user is None:
             raise InputError(f"event is {event!r:.60}; this ID was already used for another user.")
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
-        counts = user.current_counts(self.settings.missing_feedback, decision.event)
+        counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         return self._recommendation(decision, counts if request.explain else None)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
@@ -149,9 +149,8 @@ class Service:
 
     def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
         names = self.rollout.state.names
-        response = m.Recommendation(
-            decision.key or f"e-{decision.event}", names[decision.category], decision.propensity, decision.version
-        )
+        event_id = decision.client_event_id or f"e-{decision.event_number}"
+        response = m.Recommendation(event_id, names[decision.category], decision.propensity, decision.version)
         if decision.shadow:
             response.shadow_category = names[decision.policy_category]
         if counts is not None:
@@ -188,18 +187,18 @@ class Service:
 
     def _record_feedback(self, tx: Transaction, row: m.Feedback) -> bool:
         """Record one row of feedback; True if it adds information."""
-        number = event_number(row.event)
-        decision = tx.decision_by_key(row.event) if number is None else tx.decision(number)
+        number = parse_event_id(row.event)
+        decision = tx.decision_by_client_event_id(row.event) if number is None else tx.decision(number)
         if decision is None:
             raise FeedbackRejectedError(RejectionCode.UNKNOWN_EVENT)
-        event, user = decision.event, tx.user_by_number(decision.user)
+        event_number, user = decision.event_number, tx.user_by_number(decision.user_number)
         assert user is not None
-        step = user.open_step(event)
-        earlier = tx.feedback(event) if step is None else None
+        step = user.open_step(event_number)
+        earlier = tx.feedback(event_number) if step is None else None
         feedback, now = RecordedFeedback(row.clicked, row.departed), self.now()
-        if not user_rules.apply_feedback(user, event, feedback, now, self.settings.missing_feedback, earlier):
+        if not user_rules.apply_feedback(user, event_number, feedback, now, self.settings.missing_feedback, earlier):
             return False
-        tx.record_feedback(user, event, feedback, now)
+        tx.record_feedback(user, event_number, feedback, now)
         if user.departed:
             self._record_departure(tx, user, now, "reported")
         if row.clicked and step is not None and step.clicked is None:
@@ -279,7 +278,7 @@ class Service:
                     user_rules.anonymise_record(user, self.settings.missing_feedback)
                     tx.active_change -= 1
                 user.previous = -1
-                tx.forget_keys(user)
+                tx.forget_client_event_ids(user)
             tx.count("forgotten_users")
             return m.Status(True)
 

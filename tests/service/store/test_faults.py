@@ -102,7 +102,7 @@ def test_a_killed_worker_is_restarted_without_loss(tmp_path, postgres):
         server.stop()
     check(address, load.acknowledged)
     with closing(connect(address)) as database:
-        assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
+        assert len(database.execute("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
 
 
 @pytest.mark.slow

@@ -191,33 +191,33 @@ def schema_2(address):
         types = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
         types = types if postgres else {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
         for statement in (TABLES_2 + SEQUENCES_2 * postgres).format(**types).split(";"):
-            database.rows(statement)
+            database.execute(statement)
         for category, name in enumerate(magazine().categories):
-            database.rows("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", category, name)
+            database.execute("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", category, name)
         for number, (name, version, counts, *rest) in enumerate((ANN, BOB, EVE)):
             departed = name != "eve"
             state = msgspec.msgpack.encode([number, name, version, counts, [], *rest[1:4], departed])
             row = (number, name, state, msgspec.msgpack.encode(counts), int(departed), rest[3], version, 3, rest[1])
-            database.rows("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
+            database.execute("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
         for decision in DECISIONS:
-            database.rows(
+            database.execute(
                 "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *decision, int(decision[0] == 8)
             )
         for answer in ANSWERS:
-            database.rows("INSERT INTO answers VALUES (?, ?, ?, ?)", *answer)
-        database.rows("INSERT INTO departures VALUES (0, 104.5, 'told')")
-        database.rows("INSERT INTO departures VALUES (1, 110.0, 'silent')")
+            database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", *answer)
+        database.execute("INSERT INTO departures VALUES (0, 104.5, 'told')")
+        database.execute("INSERT INTO departures VALUES (1, 110.0, 'silent')")
         about = {"words": "always music", "lower": 1.0, "upper": 9.0, "loss": 0.5, "arrived": 3}
         document = json.dumps(policy_to_dict(dp.Fixed(2)) | {"categories_known": 3})
         for version, source in enumerate(("the instance", "tried to find out", "the best by now")):
             details = json.dumps(about | {"source": source, "instance": magazine().to_dict()})
-            database.rows("INSERT INTO policies VALUES (?, 100.0, ?, ?)", version, document, details)
-        database.rows("INSERT INTO allotments VALUES (0, 2, 0)")
+            database.execute("INSERT INTO policies VALUES (?, 100.0, ?, ?)", version, document, details)
+        database.execute("INSERT INTO allotments VALUES (0, 2, 0)")
         counters = {"arrived": 3, "answered": 5, "refused_contradiction": 2, "problems_422": 1}
         for name, value in counters.items():
-            database.rows("INSERT INTO counters VALUES ('one', ?, ?)", name, value)
-        database.rows("INSERT INTO meta VALUES ('learner', '{}')")
-        database.rows("INSERT INTO meta VALUES ('instance', ?)", json.dumps(magazine().to_dict()))
+            database.execute("INSERT INTO counters VALUES ('one', ?, ?)", name, value)
+        database.execute("INSERT INTO meta VALUES ('learner', '{}')")
+        database.execute("INSERT INTO meta VALUES ('instance', ?)", json.dumps(magazine().to_dict()))
     return address
 
 
@@ -238,7 +238,7 @@ def test_a_store_with_schema_2_is_migrated(schema_2):
         figures = run(DashboardReader(service).read())
         assert (figures.learning_curve[0].users, figures.learning_curve[0].expected_regret) == (3, 0.5)
         with service.store.read() as snapshot:
-            assert snapshot.rows("SELECT cause FROM departures ORDER BY number") == [("reported",), ("inactive",)]
+            assert snapshot.execute("SELECT cause FROM departures ORDER BY number") == [("reported",), ("inactive",)]
         assert run(ShadowReporter(service).report()).decisions == 1
         assert run(service.user_state("ann")).history[0].departed is True
         assert run(service.recommend(m.RecommendRequest("new"))).version == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from departing.service.store.queries import SET
+from departing.service.store.queries import INSTANCE_KEY, SCHEMA_KEY, SET
 
 SCHEMA = 3
 _TABLES = """
@@ -40,8 +40,8 @@ _COLUMN_TYPES = {
     False: {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"},
     True: {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"},
 }
-Read = Callable[..., list[tuple[Any, ...]]]
-Many = Callable[[str, Sequence[tuple[Any, ...]]], None]
+Execute = Callable[..., list[tuple[Any, ...]]]
+ExecuteMany = Callable[[str, Sequence[tuple[Any, ...]]], None]
 
 
 def tables(postgres: bool) -> Iterator[str]:
@@ -50,14 +50,14 @@ def tables(postgres: bool) -> Iterator[str]:
     yield from text.format(schema=SCHEMA, **_COLUMN_TYPES[postgres]).split(";")
 
 
-def migrate(read: Read, many: Many, schema: int) -> None:
+def migrate(execute: Execute, execute_many: ExecuteMany, schema: int) -> None:
     """Bring tables of an earlier `schema` up to date."""
     if schema < 2:
-        _to_2(read, many)
+        _to_2(execute, execute_many)
     if schema < 3:
-        _to_3(read, many)
+        _to_3(execute, execute_many)
     if schema < SCHEMA:
-        read(SET, "schema", str(SCHEMA))
+        execute(SET, SCHEMA_KEY, str(SCHEMA))
 
 
 _TO_2 = """
@@ -85,19 +85,19 @@ _INSTANCE_1 = (
 )
 
 
-def _to_2(read: Read, many: Many) -> None:
+def _to_2(execute: Execute, execute_many: ExecuteMany) -> None:
     """Add columns for parts of the users' state, marks of shadow decisions, and counters.
 
     Only SQLite files have schema 1.
     """
     for statement in _TO_2.split(";"):
-        read(statement)
+        execute(statement)
     number = -1
-    while rows := read(_USER_STATES, number):
-        many(_SET_USER_COLUMNS, [(*_columns_of_state(state), each) for each, state in rows])
+    while rows := execute(_USER_STATES, number):
+        execute_many(_SET_USER_COLUMNS, [(*_columns_of_state(state), each) for each, state in rows])
         number = rows[-1][0]
-    for (about,) in read(_INSTANCE_1):
-        read(SET, "instance", msgspec.json.encode(msgspec.json.decode(about)["instance"]).decode())
+    for (about,) in execute(_INSTANCE_1):
+        execute(SET, INSTANCE_KEY, msgspec.json.encode(msgspec.json.decode(about)["instance"]).decode())
 
 
 def _columns_of_state(state: bytes) -> tuple[int, int, int]:
@@ -144,17 +144,17 @@ _SOURCES_3 = {
 _DETAILS_3 = {"words": "description", "graph": "tree", "arrived": "users"}
 
 
-def _to_3(read: Read, many: Many) -> None:
+def _to_3(execute: Execute, execute_many: ExecuteMany) -> None:
     """Rename tables, columns, counters and the fields of policy details.
 
     The trainer rebuilds its learner, whose format changed, from the users' counts.
     """
     for statement in _TO_3.split(";"):
-        read(statement)
-    many("UPDATE counters SET name = ? WHERE name = ?", [(new, old) for old, new in _COUNTERS_3.items()])
+        execute(statement)
+    execute_many("UPDATE counters SET name = ? WHERE name = ?", [(new, old) for old, new in _COUNTERS_3.items()])
     updates = []
-    for version, text in read("SELECT version, details FROM policies"):
+    for version, text in execute("SELECT version, details FROM policies"):
         details = {_DETAILS_3.get(key, key): value for key, value in msgspec.json.decode(text).items()}
         details["source"] = _SOURCES_3.get(details.get("source", ""), "")
         updates.append((msgspec.json.encode(details).decode(), version))
-    many("UPDATE policies SET details = ? WHERE version = ?", updates)
+    execute_many("UPDATE policies SET details = ? WHERE version = ?", updates)

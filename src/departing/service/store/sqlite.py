@@ -39,7 +39,7 @@ RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
 class SqliteStore(Store):
     """The file `path`, which is created if it does not exist."""
 
-    worker, shared = "one", False
+    worker, shared = queries.SQLITE_WORKER, False
 
     def __init__(self, path: Path, missing_feedback: str = "no-click") -> None:
         super().__init__(missing_feedback)
@@ -59,7 +59,7 @@ class SqliteStore(Store):
         self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
         ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
         self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
-        numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, "mark")
+        numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, queries.RESERVED_EVENTS_KEY)
         self._next_event = max(int(number) for (number,) in numbers)
         self._writer = _Writer(path, self)
         self._reserve_events()
@@ -103,13 +103,13 @@ class SqliteStore(Store):
                 self._departed[number] = position
                 self._departed.move_to_end(number)
         if position % CACHED_CHECK == 0:
-            for records in (self.cache.decisions, self.cache.keys, self.cache.feedback):
+            for records in (self.cache.decisions, self.cache.event_numbers, self.cache.feedback):
                 while len(records) > MAX_CACHED:
                     records.popitem(last=False)
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk."""
-        return self._reader.rows(query, *values)
+        return self._reader.execute(query, *values)
 
     def trim(self) -> None:
         """Drop departed users whose departure is on disk."""
@@ -121,7 +121,7 @@ class SqliteStore(Store):
 
     # Numbers
 
-    def new_event(self) -> int:
+    def new_event_number(self) -> int:
         """Return the number of a new event."""
         event = self._next_event
         self._next_event = event + 1
@@ -132,7 +132,7 @@ class SqliteStore(Store):
     def _reserve_events(self) -> None:
         """Write up to where events may be numbered, so that no number is used twice, even after a crash."""
         self._reserved = self._next_event + RESERVED_EVENTS
-        self._writer.put([(queries.SET, ("mark", str(self._reserved)))])
+        self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._reserved)))])
 
     def new_user_number(self) -> int:
         """Return the number of a new user."""
@@ -146,7 +146,7 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Write what is pending, and close the file."""
         if self.failure is None:
-            self._writer.put([(queries.SET, ("mark", str(self._next_event)))])
+            self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._next_event)))])
         self._writer.close()
         self.failure = None
         self._reader.close()
@@ -250,11 +250,13 @@ class _Writer:
         try:
             with self._database.transaction():
                 for query, rows in grouped(chain.from_iterable(batch)):
-                    self._database.many(query, rows)
-                    self._scrub = self._scrub or query == queries.FORGET_KEYS
-                self._database.many(queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
+                    self._database.execute_many(query, rows)
+                    self._scrub = self._scrub or query == queries.FORGET_CLIENT_EVENT_IDS
+                self._database.execute_many(
+                    queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()]
+                )
             if self._scrub:
-                ((busy, *_),) = self._database.rows(queries.TRUNCATE_WAL)
+                ((busy, *_),) = self._database.execute(queries.TRUNCATE_WAL)
                 self._scrub = bool(busy)
         except Exception as error:  # of any kind: callers wait for the result
             return f"The store cannot be written: {error}."

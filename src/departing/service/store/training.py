@@ -31,15 +31,15 @@ class TrainingStore:
 
     def setting(self, key: str, parse: Callable[[Any], T]) -> T | None:
         """Return a stored JSON document, parsed; None if there is none."""
-        rows = self._database.rows(queries.SETTING, key)
+        rows = self._database.execute(queries.SETTING, key)
         return parse(json.loads(rows[0][0])) if rows else None
 
     def publish(self, writes_from: Callable[[int], list[Write]]) -> None:
         """Write what `writes_from` returns for the first free version number, all or nothing."""
         with self._database.transaction():
-            ((latest,),) = self._database.rows(queries.LATEST_POLICY)
+            ((latest,),) = self._database.execute(queries.LATEST_POLICY)
             for query, values in writes_from(latest + 1):
-                self._database.rows(query, *values)
+                self._database.execute(query, *values)
 
     def close(self) -> None:
         """Close the connection, and with it the lock."""

@@ -76,8 +76,8 @@ class ShadowReporter:
 
     def _counts(self) -> tuple[int, int, int]:
         with self._service.store.read() as snapshot:
-            ((n, matches),) = snapshot.rows(queries.SHADOW_MATCHES)
-            ((departed,),) = snapshot.rows(queries.SHADOW_DEPARTURES)
+            ((n, matches),) = snapshot.execute(queries.SHADOW_MATCHES)
+            ((departed,),) = snapshot.execute(queries.SHADOW_DEPARTURES)
         return n, matches, departed
 
     async def _update(self) -> None:

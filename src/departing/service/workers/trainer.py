@@ -60,10 +60,10 @@ class ServedBayes(Bayes):
 
 def histogram(snapshot: Database, n_categories: int) -> tuple[Integers, Integers]:
     """Return distinct settled counts `[n, K, 4]` of users, and the number of users `[n]` with each."""
-    rows = snapshot.rows(queries.COUNTS)
+    rows = snapshot.execute(queries.COUNTS)
     if len(rows) > MAX_HISTORIES:
         every = len(rows) // MAX_HISTORIES + 1
-        rows = snapshot.rows(queries.SAMPLED_COUNTS, every, every)
+        rows = snapshot.execute(queries.SAMPLED_COUNTS, every, every)
     counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
     for i, (blob, n) in enumerate(rows):
         known = msgspec.msgpack.decode(blob, type=list[int])
@@ -97,25 +97,25 @@ class Trainer:
         self.types, self.seed, self.growth, self.store = types, seed, growth, store
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
-        self._allowed = store.setting("allowed", tuple)
+        self._allowed = store.setting(queries.ALLOWED_KEY, tuple)
 
     def given_instance(self) -> Instance | None:
         """Return the instance with which the service was started."""
-        return self.store.setting("instance", lambda document: Instance.from_dict(document, "the instance"))
+        return self.store.setting(queries.INSTANCE_KEY, lambda document: Instance.from_dict(document, "the instance"))
 
     def _resume(self) -> ServedBayes | None:
         """Return the learner of an earlier process, if it has as many types."""
-        learner = self.store.setting("learner", lambda state: ServedBayes.from_state(decode_state(state)))
+        learner = self.store.setting(queries.LEARNER_KEY, lambda state: ServedBayes.from_state(decode_state(state)))
         assert learner is None or isinstance(learner, ServedBayes)
         return learner if learner is not None and learner.types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; return whether versions were published."""
         with self.store.read() as snapshot:
-            rows = snapshot.rows(queries.CATEGORIES)
+            rows = snapshot.execute(queries.CATEGORIES)
             names = [name for name, _ in rows]
             allowed = tuple(a for a, (_, retired) in enumerate(rows) if retired is None)
-            ((arrived,),) = snapshot.rows(queries.USER_COUNT)
+            ((arrived,),) = snapshot.execute(queries.USER_COUNT)
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
                 return False
@@ -150,9 +150,9 @@ class Trainer:
             allocations = [(version.number, users) for version, (_, users) in zip(versions, trials, strict=True)]
             return [
                 *publication(versions, allocations, versions[largest].number),
-                (queries.UNSET_LIKE, ("first %",)),
-                (queries.SET, ("learner", state)),
-                (queries.SET, ("allowed", json.dumps(self._allowed))),
+                (queries.UNSET_LIKE, (queries.FIRST_USER_KEY.format("%"),)),
+                (queries.SET, (queries.LEARNER_KEY, state)),
+                (queries.SET, (queries.ALLOWED_KEY, json.dumps(self._allowed))),
             ]
 
         self.store.publish(writes)
