@@ -5,7 +5,7 @@ import re
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -49,18 +49,18 @@ class UnreachableError(InputError):
 class SqliteDatabase:
     """A connection to a SQLite file, used by one thread at a time."""
 
+    error = sqlite3.Error
+
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
-        self._trainer_lock: IO[bytes] | None = None
-        opened = ExitStack()
+        self._lock: IO[bytes] | None = None
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-            opened.callback(self._connection.close)
+        except sqlite3.Error as error:
+            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
+        with opening(self):
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
-        except sqlite3.Error as error:
-            opened.close()
-            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
 
     def execute(self, query: str, *values: Any) -> Rows:
         """Run a query or a statement and return its rows, none for a statement."""
@@ -87,8 +87,20 @@ class SqliteDatabase:
 
     def acquire_trainer_lock(self) -> bool:
         """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
-        self._trainer_lock = self._trainer_lock or try_lock(self._path.with_name(self._path.name + ".trainer.lock"))
-        return self._trainer_lock is not None
+        return self.acquire_lock(".trainer.lock")
+
+    def acquire_lock(self, suffix: str) -> bool:
+        """Try to lock a file beside the store until the connection closes; return whether it is locked."""
+        try:
+            import fcntl
+        except ImportError as error:
+            raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
+        self._lock = self._lock or self._path.with_name(self._path.name + suffix).open("ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     @contextmanager
     def transaction(self, mode: str = "IMMEDIATE") -> Iterator[None]:
@@ -118,8 +130,8 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-        if self._trainer_lock is not None:
-            self._trainer_lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def has_tables(self) -> bool:
         """Return whether the tables were created."""
@@ -138,7 +150,7 @@ class PostgresDatabase:
         except psycopg.Error as error:
             shown = re.sub(r"'[^']*@", "'", " ".join(str(error).split()).rstrip("."))  # a part of a password
             raise UnreachableError(CANNOT_OPEN.format("in PostgreSQL", shown)) from error
-        self._psycopg, info = psycopg, self._connection.info
+        self.error, info = psycopg.Error, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"
 
     def execute(self, query: str, *values: Any) -> Rows:
@@ -196,7 +208,7 @@ class PostgresDatabase:
 
     def abort(self) -> None:
         """Shut the socket down from another thread, whatever the connection is doing."""
-        with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
+        with suppress(OSError, self.error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
     def has_tables(self) -> bool:
@@ -206,6 +218,19 @@ class PostgresDatabase:
 
 
 Database = SqliteDatabase | PostgresDatabase
+
+
+@contextmanager
+def opening(database: Database) -> Iterator[None]:
+    """Return a context for what must succeed before a database is used; if it fails, the database is closed."""
+    try:
+        yield
+    except BaseException as error:
+        database.close()
+        if isinstance(error, database.error | OSError):
+            reason = getattr(error, "strerror", None) or error
+            raise UnreachableError(CANNOT_OPEN.format(database.name, reason)) from error
+        raise
 
 
 def prepare(database: Database) -> None:
@@ -221,21 +246,6 @@ def prepare(database: Database) -> None:
                 "Upgrade departing."
             )
         migrate(database.execute, database.execute_many, int(schema[0][0]))
-
-
-def try_lock(path: Path) -> IO[bytes] | None:
-    """Lock a file until the returned handle is closed; None if another process holds the lock."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
-    lock = path.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock
 
 
 @cache

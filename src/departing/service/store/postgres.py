@@ -21,7 +21,7 @@ import psycopg
 from departing.model.errors import InputError
 from departing.service.store import base, queries
 from departing.service.store.base import NO_PREFETCH, Decision, Prefetch, Store, StoreError, T, Transaction, resolve
-from departing.service.store.connection import CANNOT_OPEN, PostgresDatabase, Rows, prepare
+from departing.service.store.connection import PostgresDatabase, Rows, opening, prepare
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
@@ -76,13 +76,9 @@ class PostgresStore(Store):
         self.address, self.worker = address, uuid4().hex
         self._database = _connect(address)
         self.name = self._database.name
-        try:
+        with opening(self._database):
             prepare(self._database)
             ((self.active_users,),) = self._database.execute(queries.ACTIVE_USERS)
-        except (psycopg.Error, InputError) as error:
-            self._database.close()
-            known = isinstance(error, InputError)
-            raise error if known else InputError(CANNOT_OPEN.format(self.name, error)) from error
         self.cache = _BatchCache()
         self._open: Transaction | None = None  # the call that is running
         self._flushed = False  # whether writes of that call were sent to the database

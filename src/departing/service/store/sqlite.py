@@ -5,14 +5,12 @@ kept in memory, so that transactions see them.
 """
 
 import asyncio
-import sqlite3
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from departing.model.errors import InputError
 from departing.service.store import queries
@@ -27,7 +25,7 @@ from departing.service.store.base import (
     grouped,
     resolve,
 )
-from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, prepare, try_lock
+from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening, prepare
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
@@ -45,36 +43,24 @@ class SqliteStore(Store):
         super().__init__(missing_feedback)
         path = path.resolve()
         self.address, self.name = path, str(path)
-        self._lock = _locked(path)
-        with ExitStack() as opened:
-            opened.callback(self._lock.close)
-            try:
-                self._reader = SqliteDatabase(path)
-                opened.callback(self._reader.close)
-                self._prepare()
-            except sqlite3.Error as error:
-                raise InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
-            opened.pop_all()
         self._departed: OrderedDict[int, int] = OrderedDict()  # cached until that commit is on disk
-        self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
-        ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
-        self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
-        numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, queries.RESERVED_EVENTS_KEY)
-        self._next_event = max(int(number) for (number,) in numbers)
-        self._writer = _Writer(path, self)
+        self._reader = SqliteDatabase(path)
+        with opening(self._reader):
+            if not self._reader.acquire_lock(".lock"):
+                raise InputError(f"The store {str(path)!r} is already in use by another process; stop it first.")
+            prepare(self._reader)
+            self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
+            ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
+            self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
+            numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, queries.RESERVED_EVENTS_KEY)
+            self._next_event = max(int(number) for (number,) in numbers)
+            self._writer = _Writer(path, self)
         self._reserve_events()
         try:
             asyncio.run(self._writer.flushed())
         except StoreError as error:
             self.close()
             raise InputError(CANNOT_OPEN.format(repr(str(path)), str(error).rstrip("."))) from error
-
-    def _prepare(self) -> None:
-        try:
-            prepare(self._reader)
-        except BaseException:
-            self._reader.close()
-            raise
 
     async def transaction(
         self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
@@ -150,18 +136,6 @@ class SqliteStore(Store):
         self._writer.close()
         self.failure = None
         self._reader.close()
-        self._lock.close()
-
-
-def _locked(path: Path) -> IO[bytes]:
-    """Lock a store for as long as it is open."""
-    try:
-        lock = try_lock(path.with_name(path.name + ".lock"))
-    except OSError as error:
-        raise InputError(CANNOT_OPEN.format(repr(str(path)), error.strerror)) from error
-    if lock is None:
-        raise InputError(f"The store {str(path)!r} is already in use by another process; stop it first.")
-    return lock
 
 
 class _Writer:
