@@ -4,7 +4,6 @@ import http.client
 import json
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
@@ -96,7 +95,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def recommend(

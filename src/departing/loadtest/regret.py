@@ -34,8 +34,8 @@ class StepRegret:
 
     def __init__(self, instance: Instance, vectors: Floats | None = None) -> None:
         self.instance = instance
-        given = [] if vectors is None else [vectors]
-        self.vectors = np.concatenate([*given, instance.fixed_values])  # [n, M]
+        fixed = instance.fixed_values
+        self.vectors = fixed if vectors is None else np.concatenate([vectors, fixed])  # [n, M]
         self.start = float((self.vectors @ instance.normalised_prior).max())
         self.after = lru_cache(CACHE_SIZE)(self._after)
 

@@ -73,8 +73,8 @@ class Rollout:
             self._reload(tx)
         rows = tx.rows(queries.POLICIES_AFTER, max(self.state.versions, default=-1))
         if rows:
-            new = [PolicyVersion.from_row(*row) for row in rows]
-            self._change(tx, versions=self.state.versions | {version.number: version for version in new})
+            new = {row[0]: PolicyVersion.from_row(*row) for row in rows}
+            self._change(tx, versions=self.state.versions | new)
             self._adopt_allocations(tx)
         return bool(rows)
 

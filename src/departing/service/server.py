@@ -68,7 +68,7 @@ async def serve(
         task.cancel()
     await asyncio.gather(*background, return_exceptions=True)
     await asyncio.wait([serving], timeout=DRAIN_SECONDS)
-    await app.close()
+    await app.endpoints.close()
     service.store.close()
     log_event("stopped")
     if failures:

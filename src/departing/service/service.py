@@ -7,6 +7,8 @@ from itertools import islice
 from math import inf
 from uuid import uuid4
 
+from msgspec import UNSET
+
 from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
 from departing.service import messages as m
@@ -52,7 +54,6 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock or Clock()
         self.rng = random.Random(seed)
-        self.counters = store.counters
         self.rollout = Rollout(self.settings.max_categories, self.settings.shadow)
         self._now = 0.0
 
@@ -105,10 +106,8 @@ class Service:
                 return user
             self._depart(tx, user, now, "inactive")
         if tx.active_users >= self.settings.max_users:
-            raise UserLimitError(
-                f"max_users is {self.settings.max_users:,} and {tx.active_users:,} users are active; "
-                "retry later or raise the limit of the service."
-            )
+            users = f"max_users is {self.settings.max_users:,} and {tx.active_users:,} users are active"
+            raise UserLimitError(f"{users}; retry later or raise the limit of the service.")
         if user is not None:
             tx.count("returned_users")
             # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
@@ -148,16 +147,12 @@ class Service:
             user = tx.user_by_number(user.previous) if user.previous >= 0 else None
 
     def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
-        names = self.rollout.state.names
-        event_id = decision.client_event_id or f"e-{decision.event_number}"
-        response = m.Recommendation(event_id, names[decision.category], decision.propensity, decision.version)
-        if decision.shadow:
-            response.shadow_category = names[decision.policy_category]
-        if counts is not None:
-            forecast = _forecast(self.rollout.state.versions[decision.version], counts)
-            if forecast is not None:
-                response.belief, response.expected_remaining_clicks = forecast
-        return response
+        names, version = self.rollout.state.names, decision.version
+        forecast = None if counts is None else _forecast(self.rollout.state.versions[version], counts)
+        belief, clicks = forecast or (UNSET, UNSET)
+        shadow_category = names[decision.policy_category] if decision.shadow else UNSET
+        event, category = decision.client_event_id or f"e-{decision.event_number}", names[decision.category]
+        return m.Recommendation(event, category, decision.propensity, version, belief, clicks, shadow_category)
 
     def _allowed(self, tx: Transaction, names: Sequence[str] | None) -> list[int]:
         """Return the available categories among those that a request allows."""
@@ -308,16 +303,12 @@ class Service:
         return self._version_info(self.rollout.state.current)
 
     def _version_info(self, version: PolicyVersion) -> m.PolicyVersionInfo:
-        details, current = version.details, version is self.rollout.state.current
+        details, state = version.details, self.rollout.state
+        description, source = details.get("description", ""), details.get("source", "")
+        lower, upper, current = details.get("lower"), details.get("upper"), version is state.current
+        pinned = current and state.pinned is not None
         return m.PolicyVersionInfo(
-            version.number,
-            version.created,
-            details.get("description", ""),
-            details.get("lower"),
-            details.get("upper"),
-            details.get("source", ""),
-            current,
-            current and self.rollout.state.pinned is not None,
+            version.number, version.created, description, lower, upper, source, current, pinned
         )
 
     async def pin(self, version: int | None) -> m.PolicyVersionInfo:

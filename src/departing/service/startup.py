@@ -47,7 +47,10 @@ def open_service(
         service = Service(store, settings, seed=seed)
         await service.refresh()
         state = service.rollout.state
-        planned = None if instance is None or _is_planned(state, instance) else _plan(state, instance)
+        planned = None
+        if instance is not None:
+            available = [a for a in state.available if a < instance.n_categories]
+            planned = None if _is_planned(state, instance, available) else _plan(instance, available)
         await store.transaction(lambda tx: _publish_first(tx, service, planned))
         return service
 
@@ -74,21 +77,15 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
             tx.write(queries.ADD_CATEGORY, category, name, time.time())
 
 
-def _available(state: RolloutState, instance: Instance) -> list[int]:
-    return [a for a in state.available if a < instance.n_categories]
-
-
-def _is_planned(state: RolloutState, instance: Instance) -> bool:
+def _is_planned(state: RolloutState, instance: Instance, available: list[int]) -> bool:
     """Return True if a published version is the plan of the instance for the available categories."""
     plans = [version.details for version in state.versions.values() if version.from_instance]
     if not plans or plans[-1]["instance"] != json.loads(json.dumps(instance.to_dict())):
         return False
-    available = _available(state, instance)
     return not state.current.from_instance or plans[-1].get("shown", available) == available
 
 
-def _plan(state: RolloutState, instance: Instance) -> PolicyVersion:
-    available = _available(state, instance)
+def _plan(instance: Instance, available: list[int]) -> PolicyVersion:
     best = plan(instance, PLAN_GAP * max(1.0, float(instance.fixed_values.max())), PLAN_SECONDS, allowed=available)
     bounds = {"lower": best.lower, "upper": best.upper}
     details = policy_details(best.policy, instance) | bounds | {"source": INSTANCE, "shown": available}

@@ -40,8 +40,6 @@ class RejectionCode(StrEnum):
 class FeedbackRejectedError(InputError):
     """Feedback that contradicts the recorded state."""
 
-    code: RejectionCode
-
     def __init__(self, code: RejectionCode) -> None:
         super().__init__(code.reason)
         self.code = code
