@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,13 @@ def show(*contents: "RenderableType") -> None:
     console = Console()
     for content in contents:
         console.print(content, markup=not isinstance(content, str))
+
+
+def save_files(*files: tuple[Path | None, Callable[[Path], object]]) -> None:
+    """Call the function of every file whose path is given."""
+    for path, save in files:
+        if path is not None:
+            save(path)
 
 
 class ProgressBar:

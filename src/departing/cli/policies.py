@@ -12,7 +12,7 @@ from typer import Argument, Option
 from departing.cli import options as opt
 from departing.cli.errors import fail
 from departing.cli.inputs import check_files, exclusive, load_instance, load_policy, parse_int, split_names
-from departing.cli.output import present, progress
+from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
 POLICIES_HELP = f"{opt.POLICY_HELP} By default all fixed policies and greedy."
@@ -42,8 +42,7 @@ def instance(
     if file is not None and given:
         raise InputError(f"--{next(iter(given))} requires --random; to change a saved instance, edit its file.")
     chosen = load_instance(file) if file is not None else random_instance(str(family), **given)
-    if output is not None:
-        chosen.save(output)
+    save_files((output, chosen.save))
     present(as_json, chosen.to_dict(), instance_tables(chosen), output=output)
 
 
@@ -105,18 +104,8 @@ def simulate(
         return
     started = time.perf_counter()
     with progress("simulating", as_json, n_users) as bar:
-        run = simulate_policy(
-            chosen,
-            parsed,
-            n_users,
-            seed,
-            engine,
-            open_users=open_users,
-            max_steps=max_steps,
-            threads=threads,
-            log=log,
-            progress=bar.advance,
-        )
+        options: dict[str, Any] = {"open_users": open_users, "max_steps": max_steps, "threads": threads, "log": log}
+        run = simulate_policy(chosen, parsed, n_users, seed, engine, **options, progress=bar.advance)
     seconds = time.perf_counter() - started
     timed = (label, run, confidence, seconds)
     present(as_json, tables.run_values(*timed), [tables.run_table(*timed)], log=log)
@@ -152,10 +141,7 @@ def plan(
         baselines = planned.baselines()
         verification = planned.verify() if verify else None
         shifts = None if sensitivity is None else planned.sensitivity(sensitivity)
-    if output is not None:
-        planned.save(output)
-    if plot is not None:
-        planned.plot(plot)
+    save_files((output, planned.save), (plot, planned.plot))
     values = tables.plan_values(planned, baselines, depth)
     contents: list[Any] = [
         tables.policy_outline(planned, depth),
