@@ -34,10 +34,10 @@ def sample_log(
     as_json: opt.Json = False,
 ) -> None:
     """Write a simulated event log of a site that recommends categories uniformly at random."""
-    from departing.simulation.event_log import format_of
+    from departing.model.tables import TABLE_SUFFIXES
     from departing.simulation.sample_log import sample_log as sample
 
-    format_of(output)
+    check_files(output, suffixes=TABLE_SUFFIXES)
     with progress("sampling", as_json):
         log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
         log.save(output)
@@ -77,8 +77,7 @@ def fit(
     gains = None
     if bootstrap:
         with progress("planning", as_json) as bar:
-            log_value = None if check.truncated else check.clicks_per_user
-            gains = policy_gains(model, log_value, bootstrap, seed, bar.update)
+            gains = policy_gains(model, check.log_value, bootstrap, seed, bar.update)
     values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
     if gains is not None and not as_json:
         print(f"Optimal policy: {gains.plan.describe()}")
@@ -115,12 +114,11 @@ def ope(
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
         check = model.check()
-    log_value = None if check.truncated else check.clicks_per_user
     rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
-    document = {"policies": rows, "log_clicks": log_value, "log": log_values(data.report)}
+    document = {"policies": rows, "log_clicks": check.log_value, "log": log_values(data.report)}
     if not as_json:
         print(data.report)
-    present(as_json, document, tables.ope_contents(labels, values, log_value), rejects=log.rejects)
+    present(as_json, document, tables.ope_contents(labels, values, check.log_value), rejects=log.rejects)
 
 
 def _parse_types(text: str) -> list[int]:

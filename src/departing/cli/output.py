@@ -61,6 +61,11 @@ class ProgressBar:
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=done, total=total)
 
+    def show_bounds(self, lower: float, upper: float) -> None:
+        """Show the bounds reached so far."""
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, description=f"planning: {lower:.8g} to {upper:.8g}")
+
 
 @contextmanager
 def progress(label: str, quiet: bool, total: int | None = None) -> Iterator[ProgressBar]:

@@ -1,9 +1,6 @@
 """Commands about instances and policies: instance, evaluate, simulate and plan."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,8 +133,8 @@ def plan(
     if sensitivity is not None:
         sensitivity = check_fraction("sensitivity", sensitivity)
     check_files(output, plot)
-    with _bounds_progress(as_json) as report_bounds:
-        planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=report_bounds)
+    with progress("planning", as_json) as bar:
+        planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=bar.show_bounds)
         baselines = planned.baselines()
         verification = planned.verify() if verify else None
         shifts = None if sensitivity is None else planned.sensitivity(sensitivity)
@@ -160,15 +157,3 @@ def plan(
     if verification is not None and not verification.holds:
         violated = sum(not check.holds for check in verification.checks)
         fail(f"Error: The certificate is invalid: {violated} checks failed. Please report this instance.", code=1)
-
-
-@contextmanager
-def _bounds_progress(quiet: bool) -> Iterator["Callable[[float, float], None] | None"]:
-    """Show the bounds reached so far on a terminal; no output elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("planning") as status:
-        yield lambda lower, upper: status.update(f"planning: {lower:.8g} to {upper:.8g}")

@@ -24,7 +24,7 @@ from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 from departing.model.progress import Progress
-from departing.model.validation import MAX_TYPES, check_confidence, check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_choice, check_confidence, check_float, check_int, check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,8 +167,7 @@ class Fit:
         list of Instance
             One estimate per sample, its types matched to those of this fit.
         """
-        if method not in BOOTSTRAP_METHODS:
-            raise InputError(f"method is {method!r}; expected one of {', '.join(BOOTSTRAP_METHODS)}.")
+        check_choice("method", method, BOOTSTRAP_METHODS)
         rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
         resamples, known = check_int("resamples", resamples), self.histories.confirmed
         design = SamplingDesign.from_histories(known)
@@ -318,8 +317,7 @@ def fit(
     if not isinstance(histories, Histories):
         raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log returns.")
     candidates = _candidate_types(types, histories)
-    if criterion not in CRITERIA:
-        raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.", "criterion")
+    check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     known = histories.confirmed

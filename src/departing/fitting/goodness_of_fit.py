@@ -122,6 +122,11 @@ class FitCheck:
         """True if more than 5% of users remain active after the longest history: the log shows only first steps."""
         return bool(self.survival[-1] > MAX_FINAL_SURVIVAL)
 
+    @property
+    def log_value(self) -> float | None:
+        """Expected clicks per user under the policy of the log, or None if the log shows only first steps."""
+        return None if self.truncated else self.clicks_per_user
+
     def worst(self, n: int = 5) -> list[Cell]:
         """The n cells with the largest absolute z-scores."""
         cells = [cell for cell in (*self.by_step, *self.by_counts) if cell.testable]

@@ -16,7 +16,7 @@ from departing.learning.protocol import AssignedPolicy, Learner
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.model.progress import Progress
-from departing.model.validation import check_int
+from departing.model.validation import check_choice, check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
 from departing.simulation.regret_curve import regret_gap
@@ -71,8 +71,7 @@ def run_study(
         If an option is invalid, the folder holds another study, or runs failed; these are reported after all others
         have finished.
     """
-    if backend not in BACKENDS:
-        raise InputError(f"backend is {backend!r}; expected one of {', '.join(BACKENDS)}.", "backend")
+    check_choice("backend", backend, BACKENDS)
     if scheduler is not None and backend != "dask":
         raise InputError(f"scheduler is {scheduler!r}; it requires `backend` dask, not {backend}.", "scheduler")
     workers = None if jobs is None else check_int("jobs", jobs, 1, 10**4)

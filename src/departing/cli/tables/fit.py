@@ -85,17 +85,16 @@ def log_values(report: LogReport) -> dict[str, Any]:
 
 def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str, Any]:
     """A fit, its check and the gains of the optimal policy as JSON values."""
-    fields = ("prior", "click", "depart", "depart_on_click")
-    low, high = fit.intervals()
+    low, high = map(json_fields, fit.intervals())
     values: dict[str, Any] = {
         "users": fit.histories.users,
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
         "types": fit.instance.n_types,
         "type_descriptions": describe_types(fit.instance),
         "instance": fit.instance.to_dict(),
-        "stderr": {name: getattr(fit.stderr, name).tolist() for name in fields},
-        "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
-        "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
+        "stderr": json_fields(fit.stderr),
+        "intervals": {name: [lower, high[name]] for name, lower in low.items()},
+        "identified": json_fields(fit.identified),
         "log_likelihood": fit.log_likelihood,
         "criteria": [json_fields(row) for row in fit.criteria],
         "warnings": list(fit.warnings),
