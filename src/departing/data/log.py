@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader
 from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import LogSpec, LogSummary, parse_bytes, parse_categories
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
 from departing.model.histories import Histories
@@ -48,7 +47,7 @@ class Episodes:
     category: Integers
     outcome: Integers
     propensity: Floats
-    pending: npt.NDArray[np.bool_]
+    pending: Booleans
 
     def __len__(self) -> int:
         return len(self.user)

@@ -12,10 +12,9 @@ from math import sqrt
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.model.belief import posterior
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 
 RESPONSES = ("click", "depart", "depart_on_click")
@@ -35,7 +34,7 @@ class EpisodeChunk(Protocol):
     step: Integers
     category: Integers
     outcome: Integers
-    pending: npt.NDArray[np.bool_]
+    pending: Booleans
 
 
 @runtime_checkable
@@ -225,7 +224,7 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
     return totals
 
 
-def _add(sums: Floats, cell: Integers, observed: npt.NDArray[np.bool_], prob: Floats) -> None:
+def _add(sums: Floats, cell: Integers, observed: Booleans, prob: Floats) -> None:
     """Add steps, observed and expected responses and their variance to `sums[cells, 4]`."""
     for column, value in enumerate((np.ones(len(cell)), observed, prob, prob * (1 - prob))):
         np.add.at(sums[:, column], cell, value)

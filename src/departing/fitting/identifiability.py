@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum
 from departing.fitting.type_matching import match_types
 from departing.formatting import first_few
+from departing.model.counts import Booleans
 from departing.model.instance import Floats, Instance
 
-Booleans = npt.NDArray[np.bool_]
 MIN_IMPRESSIONS = 100  # per type and category; then a probability of 0.5 has a standard error of 0.05
 MIN_RESPONSES = 10.0  # expected successes and failures per parameter; the usual rule for the normal approximation
 MAX_LOGIT_STDERR = 1.0  # a 95 % interval around 0.5 then reaches from 0.12 to 0.88
