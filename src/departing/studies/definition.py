@@ -219,14 +219,14 @@ def _cases(table: dict[str, Any], folder: Path, where: str) -> Iterator[Case]:
         instance = Instance.load(folder / value) if source == "file" else _example(value, where)
         yield _case({"name": Path(value).stem} | table, instance, where)
         return
+    sampler = None if "prior" in table else InstanceSampler.from_table(table, where)
     if "name" not in table:
         raise InputError(f"{where} lacks the field 'name'; add it, or refer to an instance by 'file' or 'example'.")
     name = _text(table["name"], "name", where)
-    if "prior" in table:
+    if sampler is None:
         fields = {field: value for field, value in table.items() if field not in ("name", "group")}
         yield _case(table, Instance.from_dict(fields, where), where)
         return
-    sampler = InstanceSampler.from_table(table, where)
     with errors_in(where):
         sampled = sampler.sample()
     for seed, instance in sampled:
