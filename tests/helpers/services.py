@@ -12,8 +12,8 @@ from departing.service.rollout import publication
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store.base import Store
+from departing.service.store.connection import connect
 from departing.service.store.queries import RESERVED_EVENTS_KEY, WRITE_CHECK_KEY
-from departing.service.store.training import TrainingStore
 
 NAMES = ["news", "sports", "music"]
 TABLES = ("meta", "categories", "users", "decisions", "feedback", "departures", "policies", "allocations", "counters")
@@ -59,8 +59,9 @@ def publish(service, policy, n_categories=3, **details):
 def publish_as_trainer(address, policies, trials=(), latest=None):
     """Publish policies by number, from outside the service."""
     versions = [PolicyVersion(number, 0.0, policy, 3, {}) for number, policy in policies.items()]
-    with closing(TrainingStore(address)) as store:
-        store.publish(lambda first: publication(versions, trials, max(policies) if latest is None else latest))
+    with closing(connect(address)) as database, database.transaction():
+        for query, values in publication(versions, trials, max(policies) if latest is None else latest):
+            database.execute(query, *values)
 
 
 def store_classes():

@@ -17,7 +17,6 @@ from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store import queries, schema
 from departing.service.store.connection import connect, is_postgres
-from departing.service.store.training import TrainingStore
 from departing.service.workers.shadow import ShadowReporter
 from departing.service.workers.trainer import Trainer
 from helpers.load import check
@@ -108,7 +107,7 @@ def test_a_store_with_schema_1_is_migrated(old):
         assert [row.source for row in run(service.policies()).versions] == ["learned", "instance"]
         assert run(service.policy()).version == 1
         assert run(ShadowReporter(service).report()).decisions == 1
-    with closing(TrainingStore(old)) as training:
+    with closing(connect(old)) as training:
         assert Trainer(training, types=3).given_instance() == magazine()
 
 
@@ -223,7 +222,7 @@ def schema_2(address):
 
 def test_a_store_with_schema_2_is_migrated(schema_2):
     service = open_service(schema_2, [], None, Settings(explore=0.0), seed=1)
-    with closing(service.store), closing(TrainingStore(schema_2)) as training:
+    with closing(service.store), closing(connect(schema_2)) as training:
         totals = {
             "new_users": 3,
             "feedback": 5,

@@ -97,8 +97,7 @@ class Transaction:
         """Return the user of this name."""
         user = self._cache.users.get(name)
         if user is None and name not in self._cache.absent:
-            rows = self.store.user_rows(queries.USER_BY_NAME, name)
-            user = decode_user(rows[0][0]) if rows else None
+            user = self._load_user(queries.USER_BY_NAME, name)
             if user is not None and user.number in self._cache.names:  # the later state in memory has another name
                 return None
         return None if user is None else self._own(user)
@@ -108,11 +107,12 @@ class Transaction:
         user = self._users.get(user_number)
         if user is not None:
             return user
-        user = self._cache.user_by_number(user_number)
-        if user is None:
-            rows = self.store.user_rows(queries.USER_BY_NUMBER, user_number)
-            user = decode_user(rows[0][0]) if rows else None
+        user = self._cache.user_by_number(user_number) or self._load_user(queries.USER_BY_NUMBER, user_number)
         return None if user is None else self._own(user)
+
+    def _load_user(self, query: str, value: str | int) -> User | None:
+        rows = self.store.user_rows(query, value)
+        return decode_user(rows[0][0]) if rows else None
 
     def inactive_users(self, before: float, limit: int) -> list[User]:
         """Return users who have not departed and were last seen before a time, the longest inactive first."""
@@ -165,7 +165,6 @@ class Transaction:
 
     def add_user(self, user: User) -> None:
         """Add a new, active user."""
-        self._users[user.number] = user
         self.active_change += 1
         self.save_user(user)
 
@@ -173,7 +172,7 @@ class Transaction:
         """Write the user's state as it is at the end of the call."""
         number = user.number
         if number not in self.saved:
-            self.saved[number] = user
+            self.saved[number] = self._users[number] = user
             if number not in self._cache.names:
                 self.assign(self._cache.users, user.name, user)
                 self.assign(self._cache.names, number, user.name)

@@ -25,17 +25,15 @@ from departing.service.store.connection import PostgresDatabase, Rows, opening, 
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
-MAX_STATEMENT_SECONDS = 20.0  # far longer than a batch takes; a call that waits longer for a lock fails
+MAX_STATEMENT_SECONDS = 20  # far longer than a batch takes; a call that waits longer for a lock fails
 MAX_WAITING = 10_000  # calls that wait; beyond it they are refused rather than delayed for seconds
 RECONNECT_DELAY = 0.5  # seconds between attempts to connect again: a trade-off of load against downtime
 CLOSE_SECONDS = 5.0  # for the last transaction, so that a database that hangs does not keep the service from stopping
 SESSION = (
     "enable_seqscan = off",  # tables grow faster than the planner's statistics
     "jit = off",  # compilation pays for long queries only, and these are short
-    *(
-        f"{name} = {int(1000 * MAX_STATEMENT_SECONDS)}"
-        for name in ("statement_timeout", "idle_in_transaction_session_timeout")
-    ),
+    f"statement_timeout = {1000 * MAX_STATEMENT_SECONDS}",
+    f"idle_in_transaction_session_timeout = {1000 * MAX_STATEMENT_SECONDS}",
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)

@@ -13,18 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from departing.model.errors import InputError
-from departing.service.store import queries
-from departing.service.store.base import (
-    NO_PREFETCH,
-    Prefetch,
-    Store,
-    StoreError,
-    T,
-    Transaction,
-    Write,
-    grouped,
-    resolve,
-)
+from departing.service.store import base, queries
+from departing.service.store.base import NO_PREFETCH, Prefetch, Store, StoreError, T, Transaction, Write
 from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening, prepare
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
@@ -212,7 +202,7 @@ class _Writer:
                 else:
                     self._batch = batch + self._batch
                     futures, self._futures = futures + self._futures, []
-            resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
+            base.resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
             if failure is not None:
                 with self._wake:
                     if self._closing or (self._wake.wait(RETRY_DELAY) and self._closing):
@@ -223,7 +213,7 @@ class _Writer:
         """Commit everything or nothing; return why it failed, None if it did not."""
         try:
             with self._database.transaction():
-                for query, rows in grouped(chain.from_iterable(batch)):
+                for query, rows in base.grouped(chain.from_iterable(batch)):
                     self._database.execute_many(query, rows)
                     self._scrub = self._scrub or query == queries.FORGET_CLIENT_EVENT_IDS
                 self._database.execute_many(
