@@ -42,7 +42,7 @@ class PlainService:
         self.events.append({"visit": visit, "clicked": None, "departed": None})
 
     def settled(self, event):
-        """Whether no feedback can change the event any more."""
+        """True if no feedback can change the event any more."""
         row = self.events[event]
         returned = row["visit"]["events"][-1] != event
         return row["visit"]["departed"] or (row["clicked"] is not None and (returned or row["departed"] is False))
@@ -232,9 +232,9 @@ def test_feedback_after_a_departure_must_agree_with_it(tmp_path):
             first, last = [(await served.recommend(m.RecommendRequest("ann"))).event for _ in range(2)]
             early = await served.feedback([m.Feedback(first, False, True)])
             await served.depart("ann")
-            told = await served.feedback(
+            late = await served.feedback(
                 [m.Feedback(first, False, True), m.Feedback(last, False), m.Feedback(last, False, False)]
             )
-            return [row.accepted for row in early + told]
+            return [row.accepted for row in early + late]
 
         assert run(calls()) == [False, False, False, False]

@@ -40,7 +40,7 @@ class StepRegret:
         self.after = lru_cache(CACHE_SIZE)(self._after)
 
     def _after(self, clicks_and_stays: tuple[int, ...]) -> list[float]:
-        """The regret of every category after these numbers of clicks and stays, two for each category."""
+        """Return the regret of every category after these numbers of clicks and stays, two for each category."""
         counts = np.zeros((self.instance.n_categories, 4), np.int64)
         counts[:, [CLICK, STAY]] = np.reshape(clicks_and_stays, (-1, 2))
         b = belief(self.instance, counts)

@@ -47,7 +47,7 @@ def write_log(
         for part in _lines(snapshot, missing_feedback, shadow):
             file.write(part)
             if stopped():
-                raise StoreError("The service is stopping.")
+                raise StoreError("The service is stopping; retry after its restart.")
     if log_format == "parquet":
         with duckdb.connect() as connection:
             connection.execute("SET enable_progress_bar = false")

@@ -33,7 +33,9 @@ def check_address(host: str, port: int, keys: ApiKeys) -> str:
         try:
             trial.bind((host, port))
         except OSError as error:
-            raise InputError(f"port is {port}; cannot listen on it at {host}: {error.strerror}.") from error
+            raise InputError(
+                f"port is {port}; cannot listen at {host}: {error.strerror}. Use another port."
+            ) from error
     return host
 
 

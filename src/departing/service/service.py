@@ -127,14 +127,14 @@ class Service:
     def _repeated(self, tx: Transaction, request: m.RecommendRequest, event: str) -> m.Recommendation | None:
         """Return the recommendation already made for the client's event ID, None if the ID is new."""
         if event.startswith("e-"):
-            raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved for the service.")
+            raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved; use another ID.")
         decision = tx.decision_by_client_event_id(event)
         if decision is None:
             return None
         visits = islice(self._visits(tx, request.user), MAX_EARLIER_VISITS)
         user = next((visit for visit in visits if visit.number == decision.user_number), None)
         if user is None:
-            raise InputError(f"event is {event!r:.60}; this ID was already used for another user.")
+            raise InputError(f"event is {event!r:.60}; this ID was already used for another user; use a new one.")
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
         counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         return self._recommendation(decision, counts if request.explain else None)

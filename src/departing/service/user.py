@@ -1,8 +1,7 @@
 """State of one user and the rules by which recommendations and feedback change it.
 
 Nothing here depends on stores, clocks or HTTP: functions take a user and change it. A step is *open* until its
-outcome is final: whether the user clicked, and whether the user stayed. A user who requests another recommendation
-has stayed.
+outcome (click or not, stay or departure) is final. A user who requests another recommendation has stayed.
 """
 
 from enum import StrEnum
@@ -152,7 +151,7 @@ def apply_feedback(
     missing_feedback: str = "no-click",
     earlier: RecordedFeedback | None = None,
 ) -> bool:
-    """Apply feedback to a user and return whether it adds information.
+    """Apply feedback to a user; return True if it adds information.
 
     `earlier` is the feedback already recorded for the event; it is needed for settled events only.
 

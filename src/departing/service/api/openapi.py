@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the route table."""
+"""The OpenAPI document, derived from the route table."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -22,7 +22,7 @@ TAGS = {
 
 
 def openapi(routes: Iterable[Route]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all routes that have a tag."""
+    """Return the OpenAPI 3.1 document of all routes that have a tag."""
     documented = [route for route in routes if route.tag]
     types = {t for route in documented for t in (route.request, route.response) if t is not None}
     listed = sorted(types | {ProblemDetails}, key=str)
@@ -73,7 +73,7 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _problem_statuses(route: Route) -> list[int]:
-    """The statuses of problems that a call may get."""
+    """Return the statuses of the problems that a call may cause."""
     statuses = {403, 500} if route.access == PUBLIC else {401, 403, 429, 500, 503}
     statuses |= {404, 422} if "{user}" in route.path else set()
     statuses |= {422} if route.query else set()
