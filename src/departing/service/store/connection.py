@@ -16,7 +16,6 @@ import msgspec
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
 from departing.service.store import queries
-from departing.service.store.schema import SCHEMA, migrate, tables
 
 PRAGMAS = (
     "journal_mode = WAL",  # readers and the writer do not block each other
@@ -231,21 +230,6 @@ def opening(database: Database) -> Iterator[None]:
             reason = getattr(error, "strerror", None) or error
             raise UnreachableError(CANNOT_OPEN.format(database.name, reason)) from error
         raise
-
-
-def prepare(database: Database) -> None:
-    """Create the tables of a new database, or migrate those of an earlier release."""
-    with database.transaction():
-        if not database.has_tables():
-            for statement in tables(isinstance(database, PostgresDatabase)):
-                database.execute(statement)
-        schema = database.execute(queries.SETTING, queries.SCHEMA_KEY)
-        if not schema or int(schema[0][0]) > SCHEMA:
-            raise InputError(
-                f"The store {database.name} was written by a later release; this release supports schema {SCHEMA}. "
-                "Upgrade departing."
-            )
-        migrate(database.execute, database.execute_many, int(schema[0][0]))
 
 
 @cache

@@ -21,7 +21,8 @@ import psycopg
 from departing.model.errors import InputError
 from departing.service.store import base, queries
 from departing.service.store.base import NO_PREFETCH, Decision, Prefetch, Store, StoreError, T, Transaction, resolve
-from departing.service.store.connection import PostgresDatabase, Rows, opening, prepare
+from departing.service.store.connection import PostgresDatabase, Rows, opening
+from departing.service.store.schema import prepare
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
@@ -109,8 +110,7 @@ class PostgresStore(Store):
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._jobs and not self._closing and self.failure is None:
-                    self._wake.wait()
+                self._wake.wait_for(lambda: self._jobs or self._closing or self.failure is not None)
                 jobs, self._jobs = self._jobs[:MAX_BATCH], self._jobs[MAX_BATCH:]
                 if self._closing and not jobs:
                     return

@@ -15,7 +15,8 @@ from typing import Any
 from departing.model.errors import InputError
 from departing.service.store import base, queries
 from departing.service.store.base import NO_PREFETCH, Prefetch, Store, StoreError, T, Transaction, Write
-from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening, prepare
+from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening
+from departing.service.store.schema import prepare
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
@@ -181,10 +182,8 @@ class _Writer:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._batch and not self._futures and not self._closing:
-                    self._idle = True
-                    if not self._wake.wait(RETRY_DELAY if self._scrub else None):
-                        break
+                self._idle = True
+                self._wake.wait_for(self._has_work, RETRY_DELAY if self._scrub else None)
                 self._idle = False
                 if not self._futures and not self._closing:
                     self._wake.wait(COMMIT_DELAY)
@@ -205,9 +204,12 @@ class _Writer:
             base.resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
             if failure is not None:
                 with self._wake:
-                    if self._closing or (self._wake.wait(RETRY_DELAY) and self._closing):
+                    if self._wake.wait_for(lambda: self._closing, RETRY_DELAY):
                         break
         self._database.close()
+
+    def _has_work(self) -> bool:
+        return bool(self._batch or self._futures or self._closing)
 
     def _commit(self, batch: list[list[Write]], counters: dict[str, int]) -> str | None:
         """Commit everything or nothing; return why it failed, None if it did not."""
