@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
-    saved = (*ModelLearner.saved, "_remembered")
+    saved = (*ModelLearner.saved, "_remembered", "_budget")
     options: ClassVar[dict[str, Option]] = {"types": check_int, "explore": EXPLORE}
 
     def __init__(
@@ -113,12 +113,3 @@ class Bayes(ModelLearner):
 
     def _plan(self, samples: PosteriorSamples, j: np.intp) -> Plan:
         return plan_for_learning(samples.instances[j], self.allowed)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"budget": dict(vars(self._budget))}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self._budget = ExplorationBudget(**state["budget"])

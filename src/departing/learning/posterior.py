@@ -106,6 +106,14 @@ class Posterior:
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
 
+    def state(self) -> list[dict[str, Floats]]:
+        """Return everything needed to resume, except the random generator."""
+        return [dict(vars(parameters)) for parameters in self.pool]
+
+    def restore(self, state: list[dict[str, Floats]]) -> None:
+        """Continue from a `state`."""
+        self.pool = [Parameters(**arrays) for arrays in state]
+
     def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:
         """Sample `n` weighted instances; modes of small mass are over-represented on purpose."""
         modes = self._modes(likelihood, starts)

@@ -8,8 +8,7 @@ from departing.evaluation.traversal import Booleans, Level, traverse
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
-from departing.simulation.reference import FinishedUsers
-from departing.simulation.run import UsersProgress
+from departing.simulation.reference import FinishedUsers, UsersProgress
 
 # Probability that a user is still active after the steps that `_play_chains` draws at once. A smaller one draws more
 # empty cells, a larger one needs more rounds; both cost little.

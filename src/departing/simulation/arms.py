@@ -14,9 +14,9 @@ from departing.model.counts import Integers, clicks, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Instance
 from departing.simulation.automaton import automaton, counts_like
-from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.reference import FinishedUsers, Users, UsersProgress, once, play
 from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
-from departing.simulation.run import Run, UsersProgress, merge_values, run_from_returns
+from departing.simulation.run import Run, merge_values
 
 BATCH = 2**16  # users per call of the kernel: bounds memory; the cost of a call is negligible beside it
 Generator = npt.NDArray[np.uint64]  # state of a random number generator
@@ -81,7 +81,7 @@ class Arms:
             PolicySegment(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)
         ]
         curve = RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments)
-        return run_from_returns(values, users, made, 0, "arms", self.seed, curve, self.histories)
+        return Run(made, 0, "arms", self.seed, values, users, curve, self.histories)
 
     def histories(self) -> Histories:
         """Return the histories of the run, by repeating it."""
@@ -123,11 +123,9 @@ class Arms:
         node, x = divmod((packed & LOW) >> 2, self.instance.n_types)
         if not len(counts):
             counts = counts_like(self.graphs.counts[[node]], np.array([packed >> 32]))
-        arriving = [Users(np.array([user]), np.array([x]), counts.copy())]
-        nobody = Users(np.empty(0, np.int64), np.empty(0, np.int64), counts[:0])
+        users = Users(np.array([user]), np.array([x]), counts.copy())
         finished, rng = FinishedUsers(), np.random.default_rng([self.seed, random_streams.ARMS_EXIT, user])
-        policy = self.policies[arm]
-        play(self.instance, policy, lambda _: arriving.pop() if arriving else nobody, rng, 1, None, finished)
+        play(self.instance, self.policies[arm], once(users), rng, 1, None, finished)
         final = finished.rows[0]
         return final, int(steps(final)[0] - steps(counts)[0])
 

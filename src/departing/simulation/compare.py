@@ -11,7 +11,8 @@ from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, recommended, resolve_policy
-from departing.simulation.run import UsersProgress, exact_total, merge_values, normal_interval, standard_error
+from departing.simulation.reference import UsersProgress
+from departing.simulation.run import exact_total, merge_values, normal_interval, standard_error
 
 BATCH_USERS = 2**16  # played together: amortises the cost of NumPy calls; the counts take 64 K bytes a user
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from departing.evaluation.traversal import Booleans
 from departing.kernels.simulation.lanes import LOW, count_clicks, enqueue, run_lanes
 from departing.model import random_streams
 from departing.model.counts import Integers, merge, steps
@@ -24,9 +25,9 @@ from departing.model.instance import CLICK_DEPART, DEPART, Instance
 from departing.model.sampling import sample_type_counts
 from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
-from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.reference import FinishedUsers, Users, UsersProgress, no_progress, once, play
 from departing.simulation.regret_curve import RegretCurve
-from departing.simulation.run import Run, UsersProgress, exact_total, merge_values, no_progress, run_from_returns
+from departing.simulation.run import Run, exact_total, merge_values
 
 # Users of a block: fixed, so that the number of threads does not change the result. Larger blocks need more memory
 # (16 bytes a user and thread), smaller ones more calls.
@@ -105,7 +106,7 @@ class Lanes:
         truncated = int(late.multiplicity[late.censored].sum())
         curve = RegretCurve.of_policy(self.instance, self.policy, self.users, exact_total(returns, users))
         histories = partial(self.histories, threads)
-        return run_from_returns(returns, users, n_steps, truncated, "lanes", self.seed, curve, histories)
+        return Run(n_steps, truncated, "lanes", self.seed, returns, users, curve, histories)
 
     def histories(self, threads: int) -> Histories:
         """Histories of the run, by playing it again and counting."""
@@ -123,80 +124,59 @@ class Lanes:
         lanes = np.empty(min(self.open_users, users), np.uint64)
         order = np.empty(users if keep_counts else 0, np.int64)
         counts = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
-        lane_user = np.arange(len(lanes))
-        packed_states, deferred, histogram = self._buffers()
-        enqueue(users_by_type, packed_states, lanes)
-        n_steps = run_lanes(
-            self.root,
-            np.uint64(index),
-            self.table,
-            users,
-            packed_states,
-            lanes,
-            self.category,
-            lane_user,
-            order,
-            counts,
-        )
-        packed_states = packed_states[:users]
-        click_departed = self._sample_click_departures(packed_states, index)
+        packed, deferred, histogram = self._buffers()
+        enqueue(users_by_type, packed, lanes)
+        arrays = (self.table, users, packed, lanes, self.category, np.arange(len(lanes)), order, counts)
+        n_steps = int(run_lanes(self.root, np.uint64(index), *arrays))
+        packed = packed[:users]
+        click_departed = self._sample_click_departures(packed, index)
         if click_departed is not None:
-            packed_states += click_departed.astype(np.uint64) << np.uint64(32)
-        deferred = deferred[: count_clicks(packed_states, self.category, histogram, deferred)]
+            packed += click_departed.astype(np.uint64) << np.uint64(32)
+        deferred = deferred[: count_clicks(packed, self.category, histogram, deferred)]
         returns_users = histogram.reshape(4, HISTOGRAM_SIZE).sum(axis=0)
         if not len(deferred) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
-            return LanesBlock(returns_users, deferred, deferred, self.graph.counts[:0], int(n_steps), users, None)
-        state = (packed_states[deferred] & np.uint64(LOW)).astype(np.int64) >> 2
+            return LanesBlock(returns_users, deferred, deferred, self.graph.counts[:0], n_steps, users, None)
+        state = _states(packed[deferred])
         exits = self.category[state] < 0
         at_exit, state = deferred[exits], state[exits]
-        clicked = (packed_states[deferred] >> np.uint64(32)).astype(np.int64)
+        clicked = (packed[deferred] >> np.uint64(32)).astype(np.int64)
         if keep_counts:
-            exit_counts, final = (
-                counts[order[at_exit]],
-                self._final_counts(packed_states, order, counts, click_departed),
-            )
+            exit_counts = counts[order[at_exit]]
+            final = self._final_counts(packed, order, counts, click_departed)
         else:
-            exit_counts, final = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits]), None
+            exit_counts = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits])
+            final = None
         types = state % self.instance.n_types
         # An exit is a state in which everybody departs at once: its one step did not happen.
-        steps_made = int(n_steps) - len(at_exit)
-        return LanesBlock(returns_users, clicked[~exits], types, exit_counts, steps_made, users, final)
+        n_steps -= len(at_exit)
+        return LanesBlock(returns_users, clicked[~exits], types, exit_counts, n_steps, users, final)
 
     def _buffers(self) -> tuple[PackedStates, Integers, Integers]:
         """Arrays of this thread for one block; allocating them for each block costs as much as the steps."""
         if not hasattr(self._local, "arrays"):
             histogram = np.empty(4 * HISTOGRAM_SIZE, np.int64)
             self._local.arrays = (np.empty(BLOCK_USERS + 2, np.uint64), np.empty(BLOCK_USERS, np.int64), histogram)
-        packed_states, deferred, histogram = self._local.arrays
+        packed, deferred, histogram = self._local.arrays
         histogram[:] = 0
-        return packed_states, deferred, histogram
+        return packed, deferred, histogram
 
-    def _sample_click_departures(self, packed_states: PackedStates, index: int) -> npt.NDArray[np.bool_] | None:
+    def _sample_click_departures(self, packed: PackedStates, index: int) -> Booleans | None:
         """Sample who clicked when departing; it changes nothing before, so the kernel leaves it out."""
         if not self.instance.depart_on_click.any():
             return None
         probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
         by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
-        state = (packed_states & np.uint64(LOW)).astype(np.int64) >> 2
         rng = np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index])
-        return np.asarray(rng.random(len(packed_states)) < by_state[state])
+        return np.asarray(rng.random(len(packed)) < by_state[_states(packed)])
 
     def _final_counts(
-        self,
-        packed_states: PackedStates,
-        order: Integers,
-        counts: Integers,
-        click_departed: npt.NDArray[np.bool_] | None,
+        self, packed: PackedStates, order: Integers, counts: Integers, click_departed: Booleans | None
     ) -> Integers:
         """Counts of the users who departed inside the automaton, their departures added."""
-        category = self.category[(packed_states & np.uint64(LOW)).astype(np.int64) >> 2]
+        category = self.category[_states(packed)]
         departed = category >= 0
-        outcome = (
-            np.full(len(packed_states), DEPART)
-            if click_departed is None
-            else np.where(click_departed, CLICK_DEPART, DEPART)
-        )
-        counts[order[departed], category[departed], outcome[departed]] += 1
+        outcome = np.where(False if click_departed is None else click_departed[departed], CLICK_DEPART, DEPART)
+        counts[order[departed], category[departed], outcome] += 1
         return np.asarray(counts[order[departed]])
 
     def run_blocks(self, threads: int, keep_counts: bool, progress: UsersProgress) -> Iterator[LanesBlock]:
@@ -212,16 +192,14 @@ class Lanes:
         types: list[Integers] = []
         counts: list[Integers] = []
         batch = 0
-        for block in blocks:
+        for i, block in enumerate(blocks, 1):
             yield block
             if len(block.exit_types):
                 types.append(block.exit_types)
                 counts.append(block.exit_counts)
-            if sum(map(len, types)) >= EXIT_BATCH:
+            if types and (i == self.blocks or sum(map(len, types)) >= EXIT_BATCH):
                 self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
                 types, counts, batch = [], [], batch + 1
-        if types:
-            self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
 
     def _play_exits(
         self, types: Integers, counts: Integers, batch: int, finished: FinishedUsers, progress: UsersProgress
@@ -231,16 +209,14 @@ class Lanes:
             finished.add(counts[over])
             progress(int(over.sum()))
             types, counts = types[~over], counts[~over]
-        waiting = [Users(np.arange(len(types)), types, counts)]
-
-        def arrive(most: int) -> Users:
-            if waiting:
-                return waiting.pop()
-            progress(most)
-            return Users(types[:0], types[:0], counts[:0])
-
+        users = Users(np.arange(len(types)), types, counts)
         rng = np.random.default_rng([self.seed, random_streams.LANES_REMAINDER, batch])
-        play(self.instance, self.policy, arrive, rng, len(types), self.max_steps, finished)
+        play(self.instance, self.policy, once(users), rng, len(types), self.max_steps, finished, progress)
+
+
+def _states(packed: PackedStates) -> Integers:
+    """Row of each packed state in `Lanes.category`."""
+    return (packed & np.uint64(LOW)).astype(np.int64) >> 2
 
 
 def in_order(function: Callable[[int], T], n: int, threads: int) -> Iterator[T]:

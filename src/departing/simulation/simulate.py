@@ -1,7 +1,6 @@
 """`simulate`: many users under one policy, or with a learner."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +16,9 @@ from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
-from departing.simulation.reference import FinishedUsers, Record, Users, new_users, play
+from departing.simulation.reference import FinishedUsers, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
-from departing.simulation.run import Run, UsersProgress, exact_total, no_progress, run_from_histories
+from departing.simulation.run import Run, exact_total, run_from_histories
 
 # Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
 # A larger limit lets it handle more users at the risk of exhausting the memory.
@@ -176,9 +175,11 @@ class _Simulation:
             )
         stepwise |= self.engine == "step" or (self.engine == "auto" and self.instance.n_types > MANY_TYPES)
         if isinstance(learner, SupportsBlocks) and not stepwise:
-            return run_blocks(self.instance, learner, self.users, rng, self.progress, self.seed)
+            histories, curve = run_blocks(self.instance, learner, self.users, rng, self.progress)
+            return run_from_histories(histories, "blocks", self.seed, curve)
         open_users = self.open_users or (DELAYED_ARRIVALS if delay else 1)
-        return run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress, self.seed)
+        histories, curve = run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress)
+        return run_from_histories(histories, "step", self.seed, curve)
 
     def under_policy(
         self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None
@@ -210,18 +211,15 @@ class _Simulation:
 
     def _steps(self, policy: Policy, max_steps: int | None, log: str | os.PathLike[str] | None) -> Run:
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_STEPS])
-        new, finished, started = new_users(self.instance, self.users, rng), FinishedUsers(), False
+        arrive, finished = new_users(self.instance, self.users, rng), FinishedUsers()
+        users = (arrive, rng, self.open_users or DEFAULT_OPEN_USERS, max_steps, finished, self.progress)
+        if log is None:
+            play(self.instance, policy, *users)
+        else:
+            from departing.simulation.event_log import event_log
 
-        def arrive(most: int) -> Users:
-            nonlocal started
-            if started:
-                self.progress(most)
-            started = True
-            return new(most)
-
-        with nullcontext() if log is None else _event_log(log, self.instance) as record:
-            open_users = self.open_users or DEFAULT_OPEN_USERS
-            play(self.instance, policy, arrive, rng, open_users, max_steps, finished, record)
+            with event_log(log, self.instance) as record:
+                play(self.instance, policy, *users, record)
         return self._run(policy, finished.histories(self.instance.n_categories), "step")
 
     def _run(self, policy: Policy, histories: Histories, engine: str) -> Run:
@@ -242,9 +240,3 @@ def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps
 def available_cores() -> int:
     """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:
-    from departing.simulation.event_log import event_log
-
-    return event_log(log, instance)

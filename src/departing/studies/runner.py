@@ -19,8 +19,9 @@ from departing.model.progress import Progress
 from departing.model.validation import check_choice, check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
+from departing.simulation.reference import UsersProgress
 from departing.simulation.regret_curve import regret_gap
-from departing.simulation.run import Run, UsersProgress
+from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
