@@ -12,7 +12,7 @@ from departing.learning.protocol import ArmStatistics
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.model.validation import check_fraction, check_int, check_positive
+from departing.model.validation import check_choice, check_fraction, check_int, check_positive
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -90,8 +90,7 @@ class UCBHybrid(LearnerBase):
             raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
         self.users = check_users(users)
         self.eta = check_positive("eta", eta, MAX_PARAMETER)
-        if scale not in SCALES:
-            raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES)}.")
+        check_choice("scale", scale, SCALES)
         self.scale, self.epsilon = scale, None  # saved as tau
         self._tau = _proved_or_given_tau(tau, epsilon, scale)  # None if it is estimated
         self._pulls = np.zeros(len(self.policies), np.int64)  # departed users by policy

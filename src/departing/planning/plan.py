@@ -14,7 +14,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.instance import Instance
-from departing.model.validation import check_instance, check_positive
+from departing.model.validation import check_choice, check_instance, check_positive
 from departing.planning.certificate import Certificate, Verification
 from departing.planning.closed_form import solve_closed_form
 from departing.planning.controller import Controller
@@ -246,8 +246,7 @@ def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
 
 def _choose_method(problem: PlanningProblem, method: str) -> str:
     """`method` if it applies; for 'auto' the first that does."""
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}; expected one of {', '.join(METHODS)}.", "method")
+    check_choice("method", method, METHODS)
     instance, required = problem.instance, {}
     unrestricted = len(problem.allowed) == instance.n_categories
     if problem.uniformly_best is None and not (unrestricted and instance.structure):
