@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from departing.fitting.goodness_of_fit import EpisodeSource, FitCheck, check_forecasts
+from departing.data.log import Log
+from departing.fitting.goodness_of_fit import FitCheck, check_forecasts
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
@@ -202,7 +203,7 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        if not isinstance(self.histories, EpisodeSource):
+        if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
         return check_forecasts(self.instance, chunks)

@@ -5,14 +5,14 @@ chosen. Under a correct model the sum over any cell of observed minus forecast r
 mean 0 and a known variance.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from departing.data.log import Episodes
 from departing.model.belief import posterior
 from departing.model.counts import Booleans, Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
@@ -25,24 +25,6 @@ MIN_EXPECTED = 5.0  # expected successes and failures per cell (Cochran's rule f
 SIGNIFICANCE = 0.01  # p-value above which there is no evidence of misfit; low, since every log is checked
 # Share of users active after the longest history above which clicks per user depend on unobserved steps.
 MAX_FINAL_SURVIVAL = 0.05
-
-
-class EpisodeChunk(Protocol):
-    """Steps of some users in order, all steps of a user in one chunk, as `Log.episodes` returns them."""
-
-    user: Integers
-    step: Integers
-    category: Integers
-    outcome: Integers
-    pending: Booleans
-
-
-@runtime_checkable
-class EpisodeSource(Protocol):
-    """Histories that keep the order of steps, such as a `Log`."""
-
-    def episodes(self, users: int) -> Iterator[EpisodeChunk]:
-        """Steps of all users, in chunks of `users` users."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +133,7 @@ class FitCheck:
     __str__ = summary
 
 
-def check_forecasts(instance: Instance, episodes: Iterable[EpisodeChunk]) -> FitCheck:
+def check_forecasts(instance: Instance, episodes: Iterable[Episodes]) -> FitCheck:
     """Compare the steps of a log with their forecasts by `instance`."""
     labels = _cell_labels(instance.categories)
     sums = np.zeros((len(RESPONSES), len(labels), 4))
@@ -186,7 +168,7 @@ def _cells(sums: Floats, labels: list[str]) -> tuple[Cell, ...]:
     )
 
 
-def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
+def _add_chunk(instance: Instance, chunk: Episodes, sums: Floats) -> Floats:
     """Add the steps of some users to the cells, all first steps, then all second steps, and so on.
 
     Returns totals by step, `[n, (steps, clicks, steps with known departure, departures, expected departures)]`.
