@@ -17,7 +17,7 @@ from departing.model.examples import blog, magazine
 from departing.policy.schedule import Fixed
 from departing.simulation.simulate import simulate
 
-SHORT = [*(kind for kind in LEARNERS if kind != "fixed"), "fixed:category=1", "bayes:explore=none", "bayes:types=3"]
+SHORT = [*(kind for kind in LEARNERS if kind != "frozen"), "frozen:category=1", "bayes:explore=none", "bayes:types=3"]
 SHORT += ["ucb-hybrid:policies=fixed,scale=estimated", "ucb-hybrid:horizon=3,epsilon=0.5", "ucb-hybrid:tau=1.5"]
 
 
@@ -41,7 +41,7 @@ def test_defaults_come_from_the_instance():
     given = learner_from_dict({"kind": "ucb-hybrid", "epsilon": 0.5}, blog(), 100, 0)
     assert learner_from_dict({"kind": "ucb-hybrid"}, blog(), 100, 0).tau == given.tau
     assert isinstance(learner_from_dict({"kind": "oracle"}, blog(), 100, 0), Oracle)
-    sports = learner_from_dict({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
+    sports = learner_from_dict({"kind": "frozen", "category": "sports"}, blog(), 100, 0)
     assert isinstance(sports, Frozen)
     assert sports.recommend([1]) == [1]
 
@@ -63,7 +63,7 @@ def test_defaults_come_from_the_instance():
         ("bayes:explore=magic", "explore is 'magic'; expected one of voi, thompson, none"),
         ("ucb-hybrid:epsilon=2", "epsilon is 2; expected a number above 0 and below 1"),
         ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, estimated"),
-        ("fixed", "'fixed' has no option 'category', which the kind 'fixed' requires"),
+        ("frozen", "'frozen' has no option 'category', which the kind 'frozen' requires"),
     ],
 )
 def test_an_invalid_short_form_is_rejected(text, message):
