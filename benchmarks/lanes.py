@@ -7,9 +7,10 @@ import numpy as np
 
 import departing as dp
 from benchmarks.common import Row, cpu_seconds, wall_seconds
+from benchmarks.draws import sum_of_words
 from benchmarks.peers import PLAIN, gymnasium_loop, numpy_with_compaction
 from departing.evaluation.traversal import first_level, traverse
-from departing.kernels.random import stream, sum_of_words
+from departing.kernels.random import stream
 
 STEPS = 60_000_000
 WALK, THEN = [0, 1, 1, 0, 1, 0], 1

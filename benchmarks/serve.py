@@ -24,8 +24,7 @@ from benchmarks.common import Row
 from departing.learning.bayes import Bayes
 from departing.model.examples import magazine
 from departing.service.store.base import user_write
-from departing.service.store.connection import SqliteDatabase
-from departing.service.store.training import TrainingStore
+from departing.service.store.connection import SqliteDatabase, connect
 from departing.service.user import User
 from departing.service.workers.trainer import Trainer
 from helpers import postgres
@@ -111,7 +110,7 @@ def while_training(folder: Path) -> Iterator[Row]:
 def train(copy: str) -> None:
     """Train in an endless loop."""
     os.nice(19)
-    with closing(TrainingStore(copy)) as store:
+    with closing(connect(copy)) as store:
         while True:
             trainer = Trainer(store, types=4)
             trainer._trained_at = -1
@@ -281,7 +280,7 @@ async def echo(port: int) -> None:
     from granian.constants import Interfaces
     from granian.server.embed import Server
 
-    from departing.service.api import messages as m
+    from departing.service import messages as m
 
     decode, encode = msgspec.json.Decoder(m.RecommendRequest).decode, msgspec.json.Encoder().encode
 

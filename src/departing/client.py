@@ -4,7 +4,6 @@ import http.client
 import json
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
@@ -35,7 +34,7 @@ class ServiceError(InputError):
 
     @classmethod
     def of_response(cls, status: int, body: bytes) -> Self:
-        """The error of a response with problem details.
+        """Return the error of a response with problem details.
 
         >>> ServiceError.of_response(404, b'{"code": "not_found", "detail": "Unknown user."}').code
         'not_found'
@@ -44,11 +43,11 @@ class ServiceError(InputError):
             problem = json.loads(body)
             return cls(problem["code"], status, problem["detail"])
         except (ValueError, KeyError, TypeError):
-            return cls("unexpected_response", status, f"The service answered with status {status}.")
+            return cls("unexpected_response", status, f"Unexpected response with status {status}.")
 
 
 def parse_url(url: str) -> tuple[str, int, bool]:
-    """The host, the port, and whether to use TLS.
+    """Return the host, the port, and True for TLS.
 
     >>> parse_url("http://127.0.0.1:8080"), parse_url("https://recommend.example")
     (('127.0.0.1', 8080, False), ('recommend.example', 443, True))
@@ -96,7 +95,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def recommend(
@@ -164,7 +163,7 @@ class Client:
         return bool(self.call("POST", "/v1/depart", {"user": user})["ok"])
 
     def user(self, user: str) -> dict[str, Any]:
-        """The state of a user: counts, belief and history."""
+        """Get the state of a user: counts, belief and history."""
         return dict(self.call("GET", f"/v1/users/{quote(user, safe='')}"))
 
     def forget(self, user: str) -> bool:
@@ -172,7 +171,7 @@ class Client:
         return bool(self.call("DELETE", f"/v1/users/{quote(user, safe='')}")["ok"])
 
     def policy(self) -> dict[str, Any]:
-        """The policy version of new users."""
+        """Get the policy version of new users."""
         return dict(self.call("GET", "/v1/policy"))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:

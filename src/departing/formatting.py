@@ -1,7 +1,10 @@
 """Numbers as text for tables, plots and pages, and as JSON values."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 MISSING = "–"
 
@@ -36,6 +39,15 @@ def format_bounds(lower: float, upper: float, digits: int = 10) -> str:
         if f"{lower:.{shared}f}" == f"{upper:.{shared}f}" and abs(upper) < 1e6:
             return f"{lower:.{shared}f}"
     return f"{lower:.6g} to {upper:.6g}"
+
+
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Format a number of things, with the noun in the singular for one.
+
+    >>> format_count(1, "node"), format_count(1200, "node"), format_count(2, "category", "categories")
+    ('1 node', '1,200 nodes', '2 categories')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def format_clicks(value: float) -> str:
@@ -82,17 +94,32 @@ def format_percent(share: float | None, smallest: float = 1e-9) -> str:
     return text.rstrip("%").rstrip("0").rstrip(".") + "%" if "." in text else text
 
 
+def first_few(names: Sequence[str], n: int) -> str:
+    """List the first n names and the number of the others.
+
+    >>> first_few(["news", "sport", "music"], 2)
+    'news, sport and 1 more'
+    """
+    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
+
+
 def finite_or_none(value: float) -> float | None:
     """Replace NaN and infinities, which JSON lacks, by None."""
     return value if math.isfinite(value) else None
 
 
 def json_fields(result: Any, *names: str) -> dict[str, Any]:
-    """Attributes of `result`, all fields by default, as JSON values; NaN and infinities become None.
+    """Attributes of `result`, all fields by default, as JSON values; NaN and infinities become None, arrays lists.
 
     >>> from departing.simulation.regret_curve import Slope
     >>> json_fields(Slope(0.5, math.nan))
     {'value': 0.5, 'stderr': None}
     """
     values = {name: getattr(result, name) for name in names or vars(result)}
-    return {name: finite_or_none(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {name: _json_value(value) for name, value in values.items()}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return finite_or_none(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -12,5 +12,5 @@ def test_tables_of_instances_show_names_and_values():
     for table in instance_tables(instance, 120):
         console.print(table)
     text = console.export_text()
-    for word in ("news", "fan", "depart after click", "0.25", "clicks if always shown"):
+    for word in ("news", "fan", "depart after click", "0.25", "value of the fixed policy"):
         assert word in text

@@ -12,7 +12,7 @@ example = "hard"
 example = "blog"
 [[learners]]
 name = "[/b]"
-kind = "fixed"
+kind = "frozen"
 category = 0
 [[learners]]
 kind = "oracle"
@@ -20,13 +20,13 @@ kind = "oracle"
 
 
 def test_learn_reports_regret(tmp_path):
-    text = output("learn", "hard", "fixed:category=0", "--users", "1e4", "--plot", tmp_path / "a.svg")
+    text = output("learn", "hard", "frozen:category=0", "--users", "1e4", "--plot", tmp_path / "a.svg")
     assert "│ 10,000 │" in text
     assert "100%" in text
     assert "regret grows like users to the power 1.00" in text
     assert "Policy of most users at the end: always category 0." in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
-    result = json_output("learn", "hard", "fixed:category=0", "--users", 2000, "--runs", 3)
+    result = json_output("learn", "hard", "frozen:category=0", "--users", 2000, "--runs", 3)
     assert [row["users"] for row in result["regret_curve"]] == [1, 10, 100, 1000, 2000]
     assert result["runs"] == 3
     assert result["regret_curve"][-1]["regret"] == pytest.approx(2000 * 0.06331709)
@@ -34,7 +34,7 @@ def test_learn_reports_regret(tmp_path):
     assert "mean of 2 runs" in output("learn", "hard", "uniform", "--users", 100, "--runs", 2)
     assert json_output("learn", "blog", "oracle", "--users", 100)["policy"] == "sports × 6, then economics"
     assert (
-        json_output("learn", "blog", "fixed:category=1", "--users", 50, "--open-users", 5, "--delay", 10)["slope"]
+        json_output("learn", "blog", "frozen:category=1", "--users", 50, "--open-users", 5, "--delay", 10)["slope"]
         is None
     )
 
@@ -102,7 +102,7 @@ def test_results_are_stored_in_the_current_folder_by_default(tmp_path, monkeypat
         (["learn", "blog", "oracle", "--output", "a.toml"], "'a.toml' ends in '.toml'"),
         (["learn", "blog", "oracle", "--plot", "a.gif"], "'a.gif' ends in '.gif'"),
         (["learn", "blog", "--load", "gone.json"], "There is no file 'gone.json'"),
-        (["learn", "blog", "fixed:category=golf"], "There is no category 'golf'"),
+        (["learn", "blog", "frozen:category=golf"], "There is no category 'golf'"),
         (["study", "gone.toml"], "There is no file 'gone.toml'"),
         (["study", "gone"], "'gone' ends in ''; expected one of .toml, .json"),
     ],

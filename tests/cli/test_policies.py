@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -6,10 +7,12 @@ import sys
 import time
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import departing as dp
 from departing.cli import app
+from departing.cli.errors import report_errors
 from departing.model.examples import blog, magazine
 from departing.planning.certificate import CertificateCheck, Verification
 from helpers.commands import call, json_output, output
@@ -71,8 +74,8 @@ def test_plan_is_printed_and_saved(tmp_path):
     plan = json_output(*arguments)
     assert saved["upper"] >= plan["lower"]
     assert plan["upper"] - plan["lower"] <= 1e-4
-    assert plan["first"]["category"] == "music"
-    assert [then["after"] for then in plan["first"]["children"]] == ["click", "stay"]
+    assert plan["tree"]["category"] == "music"
+    assert [then["after"] for then in plan["tree"]["children"]] == ["click", "stay"]
     assert [row["policy"] for row in plan["baselines"]] == ["greedy", "always news"]
     checked = json_output(*arguments, "--verify", "--sensitivity", 0.1)
     assert checked["verified"] is True
@@ -255,6 +258,16 @@ def test_unwritable_output_is_reported():
         done = subprocess.run([*COMMAND, "instance", "blog"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr.strip() == "Error: Cannot write the output: No space left on device."
+
+
+def test_other_errors_of_the_system_name_their_file(capsys):
+    def command() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "events.parquet")
+
+    with pytest.raises(typer.Exit) as exit_code:
+        report_errors(command)()
+    assert exit_code.value.exit_code == 2
+    assert capsys.readouterr().err == "Error: Permission denied: events.parquet.\n"
 
 
 def test_ascii_terminals_get_replacement_characters():

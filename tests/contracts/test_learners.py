@@ -346,6 +346,7 @@ def test_categories_and_outcomes_are_accepted_by_name(name):
         by_name.observe(users, [names[int(shown[0])]], [outcome])
         by_index.observe(users, shown, [step])
     assert by_name.state()["counts"].tolist() == by_index.state()["counts"].tolist()
-    with pytest.raises(InputError, match=r"categories contains 'opera'; expected integers .* or names \(news, sport"):
+    message = r"categories contains 'opera'; expected integers .* or names \('news', 'sport"
+    with pytest.raises(InputError, match=message):
         by_name.recommend(["new"])
         by_name.observe(["new"], ["opera"], [0])

@@ -7,7 +7,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.export import write_log
 from departing.service.store.base import Decision, Prefetch, StoreError
 from departing.service.user import RecordedFeedback, User, add_step, apply_feedback, confirm_stay, depart
@@ -63,14 +63,14 @@ def call(store, function, *prefetch, **options):
 
 
 def new_user(tx, name):
-    user = User(tx.new_user_number(), name, 0, [], [])
+    user = User(tx.store.new_user_number(), name, 0, [], [])
     tx.add_user(user)
     tx.count("new_users")
     return user
 
 
 def decide(tx, user, key=None, time=1.0, category=0):
-    event = tx.new_event()
+    event = tx.store.new_event_number()
     confirm_stay(user)
     add_step(user, event, category, time)
     tx.record_decision(user, Decision(event, key, user.number, time, category, 0.5, 0, category))
@@ -100,7 +100,7 @@ def change_everything(tx, first, second, reads_rows=True):
     """Write by every method of a transaction, in some stores with a query in between that sends writes to disk."""
     ann, bob, eve = tx.user("ann"), tx.user("bob"), new_user(tx, "eve")
     if reads_rows:
-        tx.forget_keys(ann)
+        tx.forget_client_event_ids(ann)
     decide(tx, eve, "eve 1")
     decide(tx, ann, "ann 2")
     click(tx, bob, second)
@@ -118,7 +118,7 @@ def state(store, first, second):
             *(tx.user(name) for name in ("ann", "bob", "eve", "renamed")),
             *(tx.user_by_number(number) for number in range(4)),
             *(tx.decision(event) for event in (first, second, second + 1, second + 2)),
-            *(tx.decision_by_key(key) for key in ("ann 1", "ann 2", "bob 1", "eve 1")),
+            *(tx.decision_by_client_event_id(key) for key in ("ann 1", "ann 2", "bob 1", "eve 1")),
             *(tx.feedback(event) for event in (first, second)),
             tx.inactive_users(10.0, 10),
             tx.settings().get("setting"),
@@ -142,7 +142,9 @@ class TestExceptions:
             change_everything(tx, *events, reads_rows)
             raise error
 
-        needed = Prefetch(users=("ann", "bob", "eve"), key="eve 1", new_event=True) if prefetch else Prefetch()
+        needed = (
+            Prefetch(users=("ann", "bob", "eve"), client_event_id="eve 1", new_event=True) if prefetch else Prefetch()
+        )
         with pytest.raises(type(error), match=str(error)):
             call(store, fails, needed)
         assert state(store, *events) == before
@@ -174,9 +176,9 @@ class TestExceptions:
         assert [type(result) for result in results] == [int, type(error), int, type(error), int]
         assert store.counters["new_users"] == store.active_users == 4
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT steps FROM users WHERE name = 'ann'") == [(0,)]
-            names = {name for (name,) in snapshot.rows("SELECT name FROM users")}
-            keys = {key for (key,) in snapshot.rows("SELECT key FROM decisions")}
+            assert snapshot.execute("SELECT steps FROM users WHERE name = 'ann'") == [(0,)]
+            names = {name for (name,) in snapshot.execute("SELECT name FROM users")}
+            keys = {key for (key,) in snapshot.execute("SELECT key FROM decisions")}
         assert names == {"ann", "bob", "carl", "eve"}
         assert keys == {"key of bob", "key of carl", "key of eve"}
 
@@ -188,9 +190,9 @@ class TestExceptions:
         with pytest.raises(RuntimeError):
             call(store, fails)
         event = call(store, lambda tx: decide(tx, new_user(tx, "ann"), "same"))
-        assert call(store, lambda tx: tx.decision_by_key("same")).event == event
+        assert call(store, lambda tx: tx.decision_by_client_event_id("same")).event_number == event
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT event FROM decisions") == [(event,)]
+            assert snapshot.execute("SELECT event FROM decisions") == [(event,)]
 
     def test_changes_in_memory_are_undone_after_an_exception_only(self, store):
         memory = {"a": 1, "b": 2}
@@ -249,11 +251,11 @@ class TestDurability:
     def test_a_durable_call_is_on_disk_when_it_returns(self, store):
         first, second = call(store, fill)
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT event, key FROM decisions ORDER BY event") == [
+            assert snapshot.execute("SELECT event, key FROM decisions ORDER BY event") == [
                 (first, "ann 1"),
                 (second, "bob 1"),
             ]
-            assert snapshot.rows("SELECT event, clicked, departed FROM feedback") == [(first, 1, None)]
+            assert snapshot.execute("SELECT event, clicked, departed FROM feedback") == [(first, 1, None)]
 
     def test_a_store_that_is_opened_again_has_the_same_state(self, open_store):
         store = open_store()
@@ -281,16 +283,16 @@ class TestDurability:
         call(store, adds)
         assert call(store, lambda tx: tx.feedback(first)) == RecordedFeedback(True, True)
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT * FROM feedback") == [(first, 2.0, 1, 1)]  # at the first time
+            assert snapshot.execute("SELECT * FROM feedback") == [(first, 2.0, 1, 1)]  # at the first time
 
     def test_a_snapshot_does_not_see_later_calls(self, store):
         call(store, fill)
         with store.read() as snapshot:
-            before = snapshot.rows("SELECT name FROM users ORDER BY name")
+            before = snapshot.execute("SELECT name FROM users ORDER BY name")
             call(store, lambda tx: new_user(tx, "eve"))
-            assert snapshot.rows("SELECT name FROM users ORDER BY name") == before
+            assert snapshot.execute("SELECT name FROM users ORDER BY name") == before
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT count(*) FROM users") == [(3,)]
+            assert snapshot.execute("SELECT count(*) FROM users") == [(3,)]
 
 
 class TestIds:
@@ -298,17 +300,17 @@ class TestIds:
         call(store, lambda tx: new_user(tx, "ann"))
 
         def once(tx):
-            existing = tx.decision_by_key("same")
-            return decide(tx, tx.user("ann"), "same") if existing is None else existing.event
+            existing = tx.decision_by_client_event_id("same")
+            return decide(tx, tx.user("ann"), "same") if existing is None else existing.event_number
 
         async def calls():
-            prefetch = Prefetch(users=("ann",), key="same", new_event=True)
+            prefetch = Prefetch(users=("ann",), client_event_id="same", new_event=True)
             return await asyncio.gather(*(store.transaction(once, prefetch) for _ in range(20)))
 
         assert len(set(run(calls()))) == 1
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT count(*) FROM decisions") == [(1,)]
-            assert snapshot.rows("SELECT steps FROM users") == [(1,)]
+            assert snapshot.execute("SELECT count(*) FROM decisions") == [(1,)]
+            assert snapshot.execute("SELECT steps FROM users") == [(1,)]
 
     def test_the_same_recommendation_and_feedback_count_once(self, address):
         with service(address) as served:
@@ -326,8 +328,8 @@ class TestIds:
 
     def test_numbers_of_events_and_users_increase_even_after_a_restart(self, open_store):
         def numbers(tx):
-            expected = tx.next_user_number()
-            user = new_user(tx, f"user {tx.new_event()}")
+            expected = tx.store.next_user_number()
+            user = new_user(tx, f"user {tx.store.new_event_number()}")
             assert user.number >= expected
             return decide(tx, user), user.number
 
@@ -344,12 +346,12 @@ class TestIds:
 
     def test_forgotten_ids_are_gone_from_memory_and_disk(self, store):
         first, _ = call(store, fill)
-        call(store, lambda tx: tx.forget_keys(tx.user("ann")))
-        assert call(store, lambda tx: tx.decision_by_key("ann 1")) is None
-        assert call(store, lambda tx: tx.decision(first)).key is None
-        assert call(store, lambda tx: tx.decision_by_key("bob 1")) is not None
+        call(store, lambda tx: tx.forget_client_event_ids(tx.user("ann")))
+        assert call(store, lambda tx: tx.decision_by_client_event_id("ann 1")) is None
+        assert call(store, lambda tx: tx.decision(first)).client_event_id is None
+        assert call(store, lambda tx: tx.decision_by_client_event_id("bob 1")) is not None
         with store.read() as snapshot:
-            assert snapshot.rows("SELECT key FROM decisions ORDER BY event") == [(None,), ("bob 1",)]
+            assert snapshot.execute("SELECT key FROM decisions ORDER BY event") == [(None,), ("bob 1",)]
 
 
 class TestUsers:
@@ -367,7 +369,7 @@ class TestUsers:
         assert earlier.number != number
         assert call(store, lambda tx: tx.user_by_number(earlier.number).name) == "earlier ann"
         with store.read() as snapshot:
-            names = [name for (name,) in snapshot.rows("SELECT name FROM users ORDER BY number")]
+            names = [name for (name,) in snapshot.execute("SELECT name FROM users ORDER BY number")]
         assert names == ["earlier ann", "bob", "ann"]
 
     def test_inactive_users_come_in_the_order_of_their_last_request(self, store):

@@ -189,7 +189,7 @@ def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_p
         ({"inactive_after": True}, "inactive_after is True"),
         ({"user": ""}, "user is ''; expected the name of a column"),
         ({"departed": 3}, "departed is 3; expected the name of a column or None"),
-        ({"duplicates": "some"}, "expected 'drop' or 'keep'"),
+        ({"duplicates": "some"}, "expected one of drop, keep"),
         ({"categories": "news"}, "expected a list of names"),
         ({"categories": ["a", "a"]}, "twice"),
         ({"categories": [" "]}, "nonempty names"),

@@ -119,17 +119,17 @@ def check(address, acknowledged):
     """Check that acknowledged feedback is stored, and that users' counts follow from decisions and feedback."""
     with closing(connect(address)) as database:
         query = "SELECT key, event, clicked, feedback.departed FROM decisions LEFT JOIN feedback USING (event)"
-        stored = {key or f"e-{event}": feedback for key, event, *feedback in database.rows(query)}
-        names = database.rows("SELECT name FROM categories")
-        ((duplicates,),) = database.rows("SELECT count(*) - count(DISTINCT name) FROM users")
-        steps = database.rows(
+        stored = {key or f"e-{event}": feedback for key, event, *feedback in database.execute(query)}
+        names = database.execute("SELECT name FROM categories")
+        ((duplicates,),) = database.execute("SELECT count(*) - count(DISTINCT name) FROM users")
+        steps = database.execute(
             "SELECT count(*) FROM users u WHERE steps <> (SELECT count(*) FROM decisions d WHERE d.number = u.number)"
         )
         counts, users = histogram(database, len(names))
-        counted = dict(database.rows("SELECT name, sum(value) FROM counters GROUP BY name"))
-        ((feedback, clicked),) = database.rows("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
-        ((departures,),) = database.rows("SELECT count(*) FROM departures")
-        ((new_users,),) = database.rows("SELECT count(*) FROM users")
+        counted = dict(database.execute("SELECT name, sum(value) FROM counters GROUP BY name"))
+        ((feedback, clicked),) = database.execute("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
+        ((departures,),) = database.execute("SELECT count(*) FROM departures")
+        ((new_users,),) = database.execute("SELECT count(*) FROM users")
     exact = {"new_users": new_users, "recommendations": len(stored), "clicks": clicked, "departures": departures}
     assert {name: int(counted.get(name, 0)) for name in exact} == exact
     assert counted.get("feedback", 0) >= feedback
@@ -152,17 +152,18 @@ def _agree(feedback, stored):
 def recount(address):
     """Settled counts of all users, recomputed from decisions and feedback, and the stored ones."""
     with closing(connect(address)) as database:
-        names = [name for (name,) in database.rows("SELECT name FROM categories ORDER BY category")]
-        departed_users = {user for (user,) in database.rows("SELECT number FROM departures")}
+        names = [name for (name,) in database.execute("SELECT name FROM categories ORDER BY category")]
+        departed_users = {user for (user,) in database.execute("SELECT number FROM departures")}
         steps = {}
         query = (
             "SELECT number, category, clicked, departed "
             "FROM decisions LEFT JOIN feedback USING (event) ORDER BY event"
         )
-        for user, category, clicked, departed in database.rows(query):
+        for user, category, clicked, departed in database.execute(query):
             steps.setdefault(user, []).append((category, clicked, departed))
         stored = {
-            number: msgspec.msgpack.decode(blob) for number, blob in database.rows("SELECT number, counts FROM users")
+            number: msgspec.msgpack.decode(blob)
+            for number, blob in database.execute("SELECT number, counts FROM users")
         }
     recomputed = {}
     for user, visit in steps.items():

@@ -5,14 +5,15 @@ import importlib
 import pkgutil
 from contextlib import closing, contextmanager
 
+from departing.service import messages as m
 from departing.service import store as stores
-from departing.service.api import messages as m
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import publication
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store.base import Store
-from departing.service.store.training import TrainingStore
+from departing.service.store.connection import connect
+from departing.service.store.queries import RESERVED_EVENTS_KEY, WRITE_CHECK_KEY
 
 NAMES = ["news", "sports", "music"]
 TABLES = ("meta", "categories", "users", "decisions", "feedback", "departures", "policies", "allocations", "counters")
@@ -58,8 +59,9 @@ def publish(service, policy, n_categories=3, **details):
 def publish_as_trainer(address, policies, trials=(), latest=None):
     """Publish policies by number, from outside the service."""
     versions = [PolicyVersion(number, 0.0, policy, 3, {}) for number, policy in policies.items()]
-    with closing(TrainingStore(address)) as store:
-        store.publish(lambda first: publication(versions, trials, max(policies) if latest is None else latest))
+    with closing(connect(address)) as database, database.transaction():
+        for query, values in publication(versions, trials, max(policies) if latest is None else latest):
+            database.execute(query, *values)
 
 
 def store_classes():
@@ -77,6 +79,6 @@ def store_classes():
 def contents(store):
     """All rows on disk, except how far SQLite has reserved event numbers."""
     with store.read() as snapshot:
-        tables = {table: sorted(snapshot.rows(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
-    tables["meta"] = [row for row in tables["meta"] if row[0] not in ("mark", "alive")]
+        tables = {table: sorted(snapshot.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+    tables["meta"] = [row for row in tables["meta"] if row[0] not in (RESERVED_EVENTS_KEY, WRITE_CHECK_KEY)]
     return tables

@@ -1,6 +1,7 @@
 import numpy as np
+from benchmarks.draws import sum_of_words
 
-from departing.kernels.random import GOLDEN, mix, stream, sum_of_words
+from departing.kernels.random import GOLDEN, mix, stream
 
 
 def test_the_generator_is_xoshiro256_plus_plus():

@@ -36,7 +36,7 @@ def test_the_forward_pass_bounds_the_exact_fraction_of_a_schedule(data):
     exact = [schedule_value(instance, policy, x) for x in range(instance.n_types)]
     assert contains(found, total(instance, exact))
     assert all(contains(bounds, value) for bounds, value in zip(found.by_type, exact, strict=True))
-    assert found.gap <= 1e-7 * 1.001
+    assert found.gap <= 1e-7 * 1.001 + 1e-11 * found.upper  # rounding grows with the value
 
 
 @settings(max_examples=25)

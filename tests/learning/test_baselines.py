@@ -19,8 +19,9 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.model.sampling import sample_type_counts
 from departing.simulation.aggregate import aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
+from departing.simulation.reference import no_progress
 from departing.simulation.regret_curve import RegretCurve
-from departing.simulation.run import no_progress, run_from_histories
+from departing.simulation.run import run_from_histories
 from helpers.exact import outcome_probabilities
 from helpers.strategies import ORDINARY, instances
 

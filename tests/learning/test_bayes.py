@@ -21,7 +21,7 @@ from departing.learning.exploration import (
 )
 from departing.learning.explore_then_commit import ExploreThenCommit
 from departing.learning.information_gain import InformationGain, observed_graph
-from departing.learning.posterior import PSEUDO_COUNT, Posterior
+from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
@@ -37,7 +37,7 @@ def evidence_of(instance, users, types=None, policy=None, seed=1, steps=10):
 
 @pytest.mark.slow
 def test_samples_spread_as_the_posterior():
-    """With one type and one category the posterior is known: Beta(yes + PSEUDO_COUNT, no + PSEUDO_COUNT)."""
+    """With one type and one category the posterior is known: Beta(yes + PSEUDOCOUNT, no + PSEUDOCOUNT)."""
     instance = dp.Instance([1.0], [[0.6]], 1.0)
     evidence = evidence_of(instance, 60, policy=dp.Fixed(0), steps=50)
     yes, asked = float(evidence.users @ evidence.successes[:, 0]), float(evidence.users @ evidence.trials[:, 0])
@@ -48,7 +48,7 @@ def test_samples_spread_as_the_posterior():
         clicks.append([float(each.click[0, 0]) for each in samples.instances])
         weights.append(samples.weights)
     click, weight = np.concatenate(clicks), np.concatenate(weights) / 40
-    a, b = yes + PSEUDO_COUNT, asked - yes + PSEUDO_COUNT
+    a, b = yes + PSEUDOCOUNT, asked - yes + PSEUDOCOUNT
     mean, spread = a / (a + b), np.sqrt(a * b / (a + b) ** 2 / (a + b + 1))
     assert click @ weight == pytest.approx(mean, abs=4 * spread / np.sqrt(len(click)))
     assert np.sqrt(((click - click @ weight) ** 2) @ weight) == pytest.approx(spread, rel=0.1)

@@ -17,7 +17,7 @@ from departing.model.examples import blog, magazine
 from departing.policy.schedule import Fixed
 from departing.simulation.simulate import simulate
 
-SHORT = [*(kind for kind in LEARNERS if kind != "fixed"), "fixed:category=1", "bayes:explore=none", "bayes:types=3"]
+SHORT = [*(kind for kind in LEARNERS if kind != "frozen"), "frozen:category=1", "bayes:explore=none", "bayes:types=3"]
 SHORT += ["ucb-hybrid:policies=fixed,scale=estimated", "ucb-hybrid:horizon=3,epsilon=0.5", "ucb-hybrid:tau=1.5"]
 SHORT += ["ucb-hybrid:horizon=paper", "ucb-hybrid:scale=exact", "ucb-hybrid:policies=fixed,scale=exact"]
 
@@ -44,7 +44,7 @@ def test_defaults_come_from_the_instance():
     estimated = learner_from_dict({"kind": "ucb-hybrid", "scale": "estimated"}, blog(), 100, 0)
     assert estimated.policies == given.policies
     assert isinstance(learner_from_dict({"kind": "oracle"}, blog(), 100, 0), Oracle)
-    sports = learner_from_dict({"kind": "fixed", "category": "sports"}, blog(), 100, 0)
+    sports = learner_from_dict({"kind": "frozen", "category": "sports"}, blog(), 100, 0)
     assert isinstance(sports, Frozen)
     assert sports.recommend([1]) == [1]
 
@@ -65,9 +65,9 @@ def test_defaults_come_from_the_instance():
         ("bayes:types=2.5", "'bayes:types=2.5': types is 2.5; expected an integer ≥ 1"),
         ("bayes:explore=magic", "explore is 'magic'; expected one of voi, thompson, none"),
         ("ucb-hybrid:epsilon=2", "epsilon is 2; expected a number above 0 and below 1"),
-        ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, estimated, exact"),
+        ("ucb-hybrid:scale=3", "scale is 3; expected one of proved, sharp, estimated, exact"),
         ("ucb-hybrid:horizon=long", "horizon is 'long'; expected an integer ≥ 0 or 'paper'"),
-        ("fixed", "'fixed' has no option 'category', which the kind 'fixed' requires"),
+        ("frozen", "'frozen' has no option 'category', which the kind 'frozen' requires"),
     ],
 )
 def test_an_invalid_short_form_is_rejected(text, message):

@@ -83,8 +83,9 @@ def test_it_grows_and_is_restored_from_its_state():
     users = [walk(rng) for _ in range(3000)]
     transitions = TransitionCounts(K, 6)
     add(transitions, users, together=True)
-    again = TransitionCounts.from_state(K, transitions.state())
-    for name in ("nodes", "depth", "outcomes", "open_users", "child"):
+    again = TransitionCounts(K, 6)
+    again.restore(transitions.state())
+    for name in ("nodes", "depth", "outcomes", "unresolved_users", "child"):
         assert np.array_equal(getattr(again, name), getattr(transitions, name))
     more = [walk(rng) for _ in range(50)]
     add(transitions, more, together=True)

@@ -122,7 +122,7 @@ def test_responses_may_arrive_in_parts_and_connections_may_close_during_a_pause(
         ([b""], "does not respond."),
         ([problem(503, "The disk is full.")] * 20, "The disk is full."),
         ([problem(422, "Invalid request.")], "Invalid request."),
-        ([response(500, [])], "The service answered with status 500."),
+        ([response(500, [])], "Unexpected response with status 500."),
         ([response(200, 1, length=False)], "does not respond."),  # its end is not known
         ([b"SSH-2.0-OpenSSH\r\n\r\n"], "is not a departing service"),
         ([b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{"], "is not a departing service"),

@@ -6,7 +6,8 @@ from benchmarks.recorded import sure
 from hypothesis import assume, given
 
 import departing as dp
-from departing.planning.problem import PlanningProblem
+from departing.planning.lattice import LatticeSearch
+from departing.planning.problem import Deadline, PlanningProblem
 from helpers import exact
 from helpers.strategies import PROBABILITIES, instances
 
@@ -65,6 +66,50 @@ def test_random_instances_reach_the_gap_and_agree_with_the_search():
         assert search.gap <= 1e-6
         assert lattice.lower <= search.upper
         assert search.lower <= lattice.upper
+
+
+def exact_frontier(instance, certificate):
+    """The largest exact bound of a child that was not created, over all paths through created nodes, in fractions."""
+    types, categories = range(instance.n_types), certificate.problem.categories.tolist()
+    outcomes = {a: [exact.outcome_probabilities(instance, a, x) for x in types] for a in range(instance.n_categories)}
+    click = {a: [each[0] + each[3] for each in rows] for a, rows in outcomes.items()}
+    best = [max(click[a][x] / (outcomes[a][x][2] + outcomes[a][x][3]) for a in outcomes) for x in types]
+    counts = [(0,) * len(categories)]
+    for parent, k in zip(certificate.parent[1:].tolist(), certificate.category[1:].tolist(), strict=True):
+        counts.append(tuple(n + (i == k) for i, n in enumerate(counts[parent])))
+    gained, frontier = dict.fromkeys(counts, Fraction(0)), Fraction(0)
+    for node in sorted(gained, key=sum):
+        weights = [Fraction(float(q)) for q in instance.prior]
+        weights = [w / sum(weights) for w in weights]
+        for k, n in enumerate(node):
+            weights = [w * outcomes[categories[k]][x][0] ** n for x, w in enumerate(weights)]
+        for k, a in enumerate(categories):
+            child = tuple(n + (i == k) for i, n in enumerate(node))
+            clicks = gained[node] + sum(w * click[a][x] for x, w in enumerate(weights))
+            if child in gained:
+                gained[child] = max(gained[child], clicks)
+            else:
+                later = sum(w * outcomes[a][x][0] * best[x] for x, w in enumerate(weights))
+                frontier = max(frontier, clicks + later)
+    return frontier
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_contain_the_exact_fractions_of_all_open_children(seed):
+    rng = np.random.default_rng(seed)
+    types, categories = int(rng.integers(1, 9)), int(rng.integers(2, 4))
+    click, on_click = rng.uniform(0.2, 0.99, (categories, types)), rng.uniform(0, 0.2, (categories, types))
+    instance = dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, on_click * (seed % 2))
+    search = LatticeSearch(PlanningProblem(instance))
+    search.run(1e-15, Deadline(60.0), max_nodes=150)
+    frontier = exact_frontier(instance, search.certificate())
+    assert frontier <= Fraction(search.upper)
+    assert Fraction(search.upper) - frontier <= 2 * Fraction(search.rounding_error)
+    plan = dp.plan(instance, gap=1e-9, seconds=10, method="lattice")
+    value = exact.total(instance, [exact.schedule_value(instance, plan.policy, x) for x in range(types)])
+    assert Fraction(plan.lower) <= value <= Fraction(plan.upper)
+    assert value <= frontier
+    assert plan.verify()
 
 
 def test_a_large_lattice_grows_its_arrays():

@@ -3,7 +3,7 @@
 import json
 
 import departing as dp
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.api.metrics import metrics_text
 from departing.service.dashboard import DashboardReader
 from departing.service.export import write_log

@@ -64,9 +64,9 @@ def test_of_conflicting_feedback_at_once_one_wins(server):
         thread.start()
     for thread in threads:
         thread.join()
-    won = {clicked for clicked, taken in results if taken}
-    assert len(won) == 1
-    assert sum(taken for _, taken in results) == 8
+    winners = {clicked for clicked, accepted in results if accepted}
+    assert len(winners) == 1
+    assert sum(accepted for _, accepted in results) == 8
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_categories_are_added_and_retired_while_serving(tmp_path):
         client.call("POST", "/v1/categories", {"name": "news"})
         for name in ("sports", "music", "golf"):
             client.call("POST", "/v1/categories/retire", {"name": name})
-        with pytest.raises(dp.InputError, match="the last available category"):
+        with pytest.raises(dp.InputError, match="before you retire the last available one"):
             client.call("POST", "/v1/categories/retire", {"name": "news"})
 
 
@@ -130,9 +130,9 @@ def test_the_log_of_a_served_plan_supports_off_policy_evaluation(tmp_path):
         assert value is not None
         assert value.stderr > 0
         server.stop()
-        found, _ = recount(server.store)
+        recomputed, _ = recount(server.store)
         rows = np.repeat(logs[0].counts, logs[0].multiplicity, axis=0).reshape(-1, 12).tolist()
-        assert sorted(rows) == sorted(row for row in found.values() if any(row))
+        assert sorted(rows) == sorted(row for row in recomputed.values() if any(row))
 
 
 def visit(client, site, name, rng):
@@ -163,15 +163,15 @@ def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
         assert b"departing_returned_users_total 1" in request(server, "/metrics")[1]
 
 
-def test_others_are_not_served_without_a_key(tmp_path):
+def test_an_address_that_is_not_local_requires_a_key(tmp_path):
     with pytest.raises(AssertionError, match="without an API key only"):
         serving(tmp_path, "--learn", "--host", "0.0.0.0", *CATEGORIES).__enter__()
 
 
-def test_shadow_says_what_it_would_show(tmp_path):
+def test_in_shadow_mode_the_response_has_the_choices_of_caller_and_policy(tmp_path):
     magazine().save(tmp_path / "site.toml")
     with serving(tmp_path, "--instance", tmp_path / "site.toml", "--shadow") as server, server.client() as client:
-        found = client.recommend("ann", shown="news")
-        assert (found["category"], found["shadow_category"]) == ("news", "music")
+        shown = client.recommend("ann", shown="news")
+        assert (shown["category"], shown["shadow_category"]) == ("news", "music")
         with pytest.raises(dp.InputError, match="shown is missing"):
             client.recommend("bob")

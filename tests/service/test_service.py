@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.model.examples import magazine
-from departing.service.api import messages as m
-from departing.service.service import Settings
+from departing.service import messages as m
+from departing.service.service import Settings, UserLimitError
 from departing.service.startup import open_service
-from departing.service.store.base import StoreError
 from helpers.services import NAMES, FixedClock, publish, recommend, rows, run, service
 
 CALLS = st.lists(
@@ -43,7 +42,7 @@ class PlainService:
         self.events.append({"visit": visit, "clicked": None, "departed": None})
 
     def settled(self, event):
-        """Whether no feedback can change the event any more."""
+        """True if no feedback can change the event any more."""
         row = self.events[event]
         returned = row["visit"]["events"][-1] != event
         return row["visit"]["departed"] or (row["clicked"] is not None and (returned or row["departed"] is False))
@@ -214,7 +213,7 @@ def test_the_number_of_active_users_is_limited(address):
     with service(address, max_users=2) as served:
         recommend(served, "ann")
         recommend(served, "bob")
-        with pytest.raises(StoreError, match="active, which is the limit"):
+        with pytest.raises(UserLimitError, match="max_users is 2 and 2 users are active; retry later"):
             recommend(served, "carl")
         run(served.depart("ann"))
         assert recommend(served, "carl").category in NAMES
@@ -233,9 +232,9 @@ def test_feedback_after_a_departure_must_agree_with_it(tmp_path):
             first, last = [(await served.recommend(m.RecommendRequest("ann"))).event for _ in range(2)]
             early = await served.feedback([m.Feedback(first, False, True)])
             await served.depart("ann")
-            told = await served.feedback(
+            late = await served.feedback(
                 [m.Feedback(first, False, True), m.Feedback(last, False), m.Feedback(last, False, False)]
             )
-            return [row.accepted for row in early + told]
+            return [row.accepted for row in early + late]
 
         assert run(calls()) == [False, False, False, False]

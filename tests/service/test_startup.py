@@ -23,7 +23,7 @@ def test_a_store_with_other_contents_is_rejected(address, tmp_path):
     with pytest.raises(dp.InputError, match="cannot be opened"):
         open_service(tmp_path / "u.sqlite", NAMES, None, Settings())
     with closing(connect(address)) as database:
-        database.rows("UPDATE meta SET value = '99' WHERE key = 'schema'")
+        database.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
     with pytest.raises(dp.InputError, match="written by a later release"):
         open_service(address, [], None, Settings())
 

@@ -144,7 +144,7 @@ def test_slopes_of_known_curves():
 def test_invalid_arguments_of_learner_runs_raise_clear_errors():
     learner = dp.Frozen(dp.Fixed(0), 2)
     for options, words in (
-        ({"engine": "lanes"}, "engine is 'lanes'; accepted for a learner: auto"),
+        ({"engine": "lanes"}, "engine is 'lanes'; expected one of auto, blocks, arms, step for a learner"),
         ({"engine": "blocks", "open_users": 3}, "engine is 'blocks'"),
         ({"delay": -1}, "delay is -1"),
         ({"log": "x.csv"}, "apply to policies, not to learners"),

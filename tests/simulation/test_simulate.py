@@ -166,7 +166,7 @@ def test_progress_adds_up_to_the_users(engine, max_steps):
         ({"users": 10**16}, r"expected at most 1e\+15"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": "a"}, "seed is 'a'"),
-        ({"engine": "warp"}, "engine is 'warp'; accepted for a policy: auto, aggregate, lanes, step"),
+        ({"engine": "warp"}, "engine is 'warp'; expected one of auto, aggregate, lanes, step for a policy"),
         ({"open_users": 0}, "open_users is 0"),
         ({"max_steps": 0}, "max_steps is 0"),
         ({"threads": 0}, "threads is 0"),

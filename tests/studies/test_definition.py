@@ -9,7 +9,7 @@ from departing.model.files import write_document
 from departing.planning.plan import plan
 from departing.studies.definition import load_study, study_from_dict
 
-FIXED = {"kind": "fixed", "category": 0}
+FIXED = {"kind": "frozen", "category": 0}
 BLOG = {"example": "blog"}
 DRAWN = {"name": "k3m2-sure", "types": 2, "categories": 3, "prior_concentration": 3, "draws": 4}
 
@@ -39,7 +39,7 @@ def test_study_contains_every_instance_learner_and_seed(tmp_path):
     assert definition.groups == ("blog", "small", "k3m2-sure")
     assert definition.cases[0].instance == blog()
     assert definition.cases[1].instance == hard()
-    assert [learner.name for learner in definition.learners] == ["fixed:category=0", "best"]
+    assert [learner.name for learner in definition.learners] == ["frozen:category=0", "best"]
     assert len(definition.jobs) == 7 * 2 * 2
     assert [job.seed for job in definition.jobs[:4]] == [3, 1, 3, 1]
     assert len({job.key for job in definition.jobs}) == len(definition.jobs)
@@ -112,10 +112,10 @@ def test_values_of_the_best_fixed_category():
         ({"learners": [{"kind": "magic"}]}, "learner 1 has the kind 'magic'"),
         (
             {"learners": [FIXED | {"types": 2}]},
-            "learner 1 has the unknown option 'types' of 'fixed'; expected one of category",
+            "learner 1 has the unknown option 'types' of 'frozen'; expected one of category",
         ),
         ({"learners": [{"kind": "oracle", "types": 2}]}, "the unknown option 'types' of 'oracle'; it has no options"),
-        ({"learners": [FIXED, FIXED]}, "2 learners named 'fixed:category=0'"),
+        ({"learners": [FIXED, FIXED]}, "2 learners named 'frozen:category=0'"),
         ({"learners": [FIXED | {"name": ""}]}, "name is ''"),
         ({"instances": [BLOG, BLOG]}, "2 instances named 'blog'"),
         ({"instances": [{}]}, "instance 1 lacks the field 'categories'"),

@@ -26,7 +26,7 @@ STUDY = {
     "users": 1000,
     "seeds": 3,
     "instances": [{"example": "hard"}, {"name": "drawn", "types": 2, "categories": 2, "draws": 2}],
-    "learners": [{"kind": "fixed", "category": 0}, {"kind": "oracle"}],
+    "learners": [{"kind": "frozen", "category": 0}, {"kind": "oracle"}],
 }
 
 SLOW = {"users": 300, "open_users": 1, "instances": [{"example": "hard"}]}  # user by user
@@ -67,13 +67,13 @@ def test_study_is_run_and_gathered(tmp_path):
     assert np.allclose(rows["realised"], rows["users"] * rows["optimum"] - rows["clicks"])
     oracle = rows["learner"] == "oracle"
     assert abs(rows["regret"][oracle]).max() < 0.05
-    fixed = (rows["learner"] == "fixed:category=0") & (rows["instance"] == "hard")
+    fixed = (rows["learner"] == "frozen:category=0") & (rows["instance"] == "hard")
     loss = rows["users"] * (rows["optimum"] - rows["fixed_value"])
     assert np.allclose(rows["regret"][fixed], loss[fixed])
     assert len(table(tmp_path / "out" / "timings.parquet")["seconds"]) == 18
     statistics = {(row["group"], row["learner"]): row for row in results.statistics()}
-    assert statistics["hard", "fixed:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
-    assert statistics["hard", "fixed:category=0"]["slope"] == pytest.approx(1)
+    assert statistics["hard", "frozen:category=0"]["share_of_fixed_loss"] == pytest.approx(1)
+    assert statistics["hard", "frozen:category=0"]["slope"] == pytest.approx(1)
     assert statistics["hard", "oracle"]["slope"] is None
     assert statistics["drawn", "oracle"]["runs"] == 6
 
@@ -81,7 +81,7 @@ def test_study_is_run_and_gathered(tmp_path):
 def test_only_missing_runs_are_executed(tmp_path):
     run(study(tmp_path), tmp_path / "out")
     before, seen = stored_parts(tmp_path / "out"), []
-    more = study(tmp_path, title="More", seeds=4, learners=[*STUDY["learners"], {"kind": "fixed", "category": 1}])
+    more = study(tmp_path, title="More", seeds=4, learners=[*STUDY["learners"], {"kind": "frozen", "category": 1}])
     run(more, tmp_path / "out", progress=lambda *numbers: seen.append(numbers))
     after = stored_parts(tmp_path / "out")
     assert seen == [(done, 18) for done in range(1, 19)]
@@ -93,7 +93,7 @@ def test_only_missing_runs_are_executed(tmp_path):
 
 
 def test_equal_learners_with_two_names_run_once(tmp_path):
-    twins = [{"name": name, "kind": "fixed", "category": 0} for name in ("a", "b")]
+    twins = [{"name": name, "kind": "frozen", "category": 0} for name in ("a", "b")]
     results = run(study(tmp_path, instances=[{"example": "blog"}], learners=twins), tmp_path / "out")
     assert len(stored_parts(tmp_path / "out")) == 3
     assert [row["mean"] for row in results.statistics()] == [results.statistics()[0]["mean"]] * 2
@@ -132,10 +132,11 @@ def test_missing_extras_are_reported(backend, package, tmp_path, monkeypatch):
 
 
 def test_failed_runs_do_not_stop_the_others(tmp_path):
-    odd = study(tmp_path, seeds=1, learners=[{"kind": "fixed", "category": "golf"}, {"kind": "fixed", "category": 1}])
+    learners = [{"kind": "frozen", "category": category} for category in ("golf", 1)]
+    odd = study(tmp_path, seeds=1, learners=learners)
     with pytest.raises(InputError, match=r"3 of 6 runs failed; the first: .*There is no category 'golf'"):
         run(odd, tmp_path / "out")
-    assert set(table(tmp_path / "out" / "results.parquet")["learner"]) == {"fixed:category=1"}
+    assert set(table(tmp_path / "out" / "results.parquet")["learner"]) == {"frozen:category=1"}
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Commands about data: sample-log, fit, ope and movielens."""
 
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -16,11 +16,8 @@ from departing.cli.inputs import (
     parse_int,
     split_names,
 )
-from departing.cli.output import present, progress
+from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
-
-if TYPE_CHECKING:
-    from departing.data.log import Log
 
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
@@ -37,10 +34,10 @@ def sample_log(
     as_json: opt.Json = False,
 ) -> None:
     """Write a simulated event log of a site that recommends categories uniformly at random."""
-    from departing.simulation.event_log import format_of
+    from departing.model.tables import TABLE_SUFFIXES
     from departing.simulation.sample_log import sample_log as sample
 
-    format_of(output)
+    check_files(output, suffixes=TABLE_SUFFIXES)
     with progress("sampling", as_json):
         log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
         log.save(output)
@@ -49,23 +46,14 @@ def sample_log(
     present(as_json, {"users": n_users, "events": n_events}, contents, output=output)
 
 
+@opt.with_log_options
 def fit(
-    log: opt.LogArgument,
+    log: opt.LogOptions,
     output: opt.InstanceOutput = None,
-    user: opt.User = "user",
-    time: opt.Time = "time",
-    category: opt.Category = "category",
-    clicked: opt.Clicked = "clicked",
-    departed: opt.Departed = "departed",
-    inactive_after: opt.InactiveAfter = None,
-    categories: opt.Categories = None,
-    table: opt.Table = None,
-    memory_limit: opt.MemoryLimit = "1 GB",
     types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: bic or held-out.")] = "bic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the gains.")] = 50,
-    rejects: opt.Rejects = None,
     plot: opt.Plot = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
@@ -77,49 +65,34 @@ def fit(
 
     numbers, bootstrap = _parse_types(types), check_resamples(bootstrap, optional=True)
     check_files(output, plot)
-    columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
-    limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
-    data = _read(log, inactive_after, categories, as_json, **columns, **limits)
+    data = log.read(as_json)
     with progress("fitting", as_json) as bar:
         options: dict[str, Any] = {"criterion": criterion, "depart": 1.0 if depart else None, "seed": seed}
         model = fit_log(data, numbers, **options, progress=bar.update)
     with progress("checking", as_json):
         check = model.check()
-    if output is not None:
-        model.instance.save(output)
-    if plot is not None:
-        model.plot(plot, check=check)
+    save_files((output, model.instance.save), (plot, partial(model.plot, check=check)))
     if not as_json:
         tables.print_fit(data, model, check)
     gains = None
     if bootstrap:
         with progress("planning", as_json) as bar:
-            log_value = None if check.truncated else check.clicks_per_user
-            gains = policy_gains(model, log_value, bootstrap, seed, bar.update)
+            gains = policy_gains(model, check.log_value, bootstrap, seed, bar.update)
     values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
     if gains is not None and not as_json:
         print(f"Optimal policy: {gains.plan.describe()}")
     contents = [] if gains is None else [tables.gains_table(gains)]
-    present(as_json, values, contents, output=output, plot=plot, rejects=rejects)
+    present(as_json, values, contents, output=output, plot=plot, rejects=log.rejects)
 
 
+@opt.with_log_options
 def ope(
-    log: opt.LogArgument,
+    log: opt.LogOptions,
     policies: Annotated[list[str], Argument(metavar="POLICY", help=opt.POLICY_HELP)],
-    user: opt.User = "user",
-    time: opt.Time = "time",
-    category: opt.Category = "category",
-    clicked: opt.Clicked = "clicked",
-    departed: opt.Departed = "departed",
     propensity: Annotated[str, Option(metavar="COLUMN", help="Propensity column, if there is one.")] = "propensity",
-    inactive_after: opt.InactiveAfter = None,
-    categories: opt.Categories = None,
-    table: opt.Table = None,
-    memory_limit: opt.MemoryLimit = "1 GB",
     types: opt.Types = "1-5",
     confidence: opt.Confidence = 0.95,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
-    rejects: opt.Rejects = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -132,9 +105,7 @@ def ope(
 
     numbers, bootstrap = _parse_types(types), check_resamples(bootstrap)
     confidence = check_confidence(confidence)
-    columns = {"user": user, "time": time, "category": category, "clicked": clicked, "departed": departed}
-    limits = {"table": table, "memory_limit": memory_limit, "rejects": rejects}
-    data = _read(log, inactive_after, categories, as_json, propensity=propensity, **columns, **limits)
+    data = log.read(as_json, propensity=propensity)
     with progress("fitting", as_json) as bar:
         model = fit_log(data, numbers, seed=seed, progress=bar.update)
     parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
@@ -143,25 +114,11 @@ def ope(
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
         check = model.check()
-    log_value = None if check.truncated else check.clicks_per_user
     rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
-    document = {"policies": rows, "log_clicks": log_value, "log": log_values(data.report)}
+    document = {"policies": rows, "log_clicks": check.log_value, "log": log_values(data.report)}
     if not as_json:
         print(data.report)
-    present(as_json, document, tables.ope_contents(labels, values, log_value), rejects=rejects)
-
-
-def _read(log: str, inactive_after: str | None, categories: str | None, quiet: bool, **options: Any) -> "Log":
-    """Read the log; a number as `inactive_after` is in the unit of a numeric time column."""
-    from departing.data.log import read_log
-    from departing.data.sources import OULAD
-
-    duration: str | float | None = inactive_after
-    with suppress(ValueError):
-        duration = None if inactive_after is None else float(inactive_after)
-    source = OULAD if log == "oulad" else log
-    with progress("reading", quiet):
-        return read_log(source, inactive_after=duration, categories=split_names(categories), **options)
+    present(as_json, document, tables.ope_contents(labels, values, check.log_value), rejects=log.rejects)
 
 
 def _parse_types(text: str) -> list[int]:
@@ -207,10 +164,7 @@ def movielens(
         else:
             n_types = 3 if types is None else types
             data = ratings.semi_synthetic(chosen, n_types, depart=probabilities, seed=seed or 0, click=click)
-    if output is not None:
-        data.instance.save(output)
-    if plot is not None:
-        data.plot(plot)
+    save_files((output, data.instance.save), (plot, data.plot))
     contents: list[Any] = [tables.genre_table(ratings, data), *tables.movielens_notes(data)]
     present(as_json, tables.movielens_values(ratings, data), contents, output=output, plot=plot)
 

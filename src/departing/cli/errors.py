@@ -23,19 +23,32 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
         try:
             with on_interrupt("Interrupted. No partial files were written."):
                 command(*args, **kwargs)
-                if sys.stdout is not None:
-                    sys.stdout.flush()
+                with output_errors():
+                    if sys.stdout is not None:
+                        sys.stdout.flush()
         except InputError as error:
             fail(f"Error: {_with_options(error, command, kwargs)}")
         except BrokenPipeError:  # the reader of our output has closed it
             _discard_output()
         except OSError as error:
             _discard_output()
-            fail(f"Error: Cannot write the output: {error.strerror or error}.")
+            fail(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.")
         except MemoryError:
             fail("Error: Not enough memory. Try fewer users, types or nodes.")
 
     return wrapper
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Context of writing to stdout, such as to a file on a full disk; its errors exit with code 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        fail(f"Error: Cannot write the output: {error.strerror or error}.")
 
 
 @contextmanager

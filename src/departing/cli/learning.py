@@ -8,7 +8,7 @@ from typer import Argument, Option
 from departing.cli import options as opt
 from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files, load_instance, parse_int
-from departing.cli.output import present, progress
+from departing.cli.output import present, progress, save_files
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
@@ -57,10 +57,8 @@ def learn(
             records.append(record)
     curves = learner_curves(learner or str(load), records, [file] * runs)
     policy = most_used_policy(run)
-    if output is not None:
-        agent.save(output)
-    if plot is not None:
-        save(draw_regret(f"{curves.learner} on {Path(file).stem}", [curves]), plot)
+    heading = f"{curves.learner} on {Path(file).stem}"
+    save_files((output, agent.save), (plot, lambda path: save(draw_regret(heading, [curves]), path)))
     rows = tables.regret_rows(records)
     values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")

@@ -1,9 +1,20 @@
 """Arguments and options shared by several commands."""
 
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
+
+from departing.cli.inputs import split_names
+from departing.cli.output import progress
+
+if TYPE_CHECKING:
+    from departing.data.log import Log
 
 POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
 INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard or magazine."
@@ -26,16 +37,50 @@ def output_option(description: str, metavar: str = "FILE", default: str | None =
 
 InstanceOutput = Annotated[Path | None, output_option("Write the instance (.toml or .json).")]
 
-# Reading a log
-LogArgument = Annotated[str, Argument(metavar="LOG", help=LOG_HELP)]
-User = Annotated[str, Option(metavar="COLUMN", help="User ID column.")]
-Time = Annotated[str, Option(metavar="COLUMN", help="Timestamp column.")]
-Category = Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")]
-Clicked = Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")]
-Departed = Annotated[str, Option(metavar="COLUMN", help="Column with the departures, if the log has one.")]
-InactiveAfter = Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)]
-Categories = Annotated[str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")]
-Table = Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")]
-MemoryLimit = Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")]
 Types = Annotated[str, Option(metavar="M", help=TYPES_HELP)]
-Rejects = Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")]
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Options of the commands that read a log; except `log`, the names are parameters of `read_log`."""
+
+    log: Annotated[str, Argument(metavar="LOG", help=LOG_HELP)]
+    user: Annotated[str, Option(metavar="COLUMN", help="User ID column.")] = "user"
+    time: Annotated[str, Option(metavar="COLUMN", help="Timestamp column.")] = "time"
+    category: Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")] = "category"
+    clicked: Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")] = "clicked"
+    departed: Annotated[str, Option(metavar="COLUMN", help="Departure column, if the log has one.")] = "departed"
+    inactive_after: Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)] = None
+    categories: Annotated[
+        str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")
+    ] = None
+    table: Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")] = None
+    memory_limit: Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")] = "1 GB"
+    rejects: Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")] = None
+
+    def read(self, quiet: bool, **columns: str) -> "Log":
+        """Read the log; a number as `inactive_after` is in the unit of a numeric time column."""
+        from departing.data.log import read_log
+        from departing.data.sources import OULAD
+
+        options: dict[str, Any] = vars(self) | columns | {"categories": split_names(self.categories)}
+        source = options.pop("log")
+        with suppress(ValueError):
+            options["inactive_after"] = float(self.inactive_after or "")
+        with progress("reading", quiet):
+            return read_log(OULAD if source == "oulad" else source, **options)
+
+
+def with_log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Command whose first parameter, a `LogOptions`, is replaced by the fields of that class."""
+    shared = inspect.signature(LogOptions).parameters
+    _, *own = inspect.signature(command).parameters.values()
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        log = LogOptions(**{name: values.pop(name) for name in shared})
+        command(log, **values)
+
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared.values(), *own)]
+    vars(wrapper)["__signature__"] = inspect.Signature(keyword_only)
+    return wrapper

@@ -2,10 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from departing.cli.errors import output_errors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,12 +20,13 @@ def present(
 ) -> None:
     """Print `values` as one JSON object or `contents` for a reader, with the paths of the files that were written."""
     paths = {name: str(path) for name, path in files.items() if path is not None}
-    if as_json:
-        print(json.dumps(values | paths, allow_nan=False))
-        return
-    show(*contents)
-    for path in paths.values():
-        print(f"Saved to {path}")
+    with output_errors():
+        if as_json:
+            print(json.dumps(values | paths, allow_nan=False))
+            return
+        show(*contents)
+        for path in paths.values():
+            print(f"Saved to {path}")
 
 
 def show(*contents: "RenderableType") -> None:
@@ -33,6 +36,13 @@ def show(*contents: "RenderableType") -> None:
     console = Console()
     for content in contents:
         console.print(content, markup=not isinstance(content, str))
+
+
+def save_files(*files: tuple[Path | None, Callable[[Path], object]]) -> None:
+    """Call the function of every file whose path is given."""
+    for path, save in files:
+        if path is not None:
+            save(path)
 
 
 class ProgressBar:
@@ -50,6 +60,11 @@ class ProgressBar:
         """Set the number of finished steps and the total."""
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=done, total=total)
+
+    def show_bounds(self, lower: float, upper: float) -> None:
+        """Show the bounds reached so far."""
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, description=f"planning: {lower:.8g} to {upper:.8g}")
 
 
 @contextmanager

@@ -1,9 +1,6 @@
 """Commands about instances and policies: instance, evaluate, simulate and plan."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +9,7 @@ from typer import Argument, Option
 from departing.cli import options as opt
 from departing.cli.errors import fail
 from departing.cli.inputs import check_files, exclusive, load_instance, load_policy, parse_int, split_names
-from departing.cli.output import present, progress
+from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
 POLICIES_HELP = f"{opt.POLICY_HELP} By default all fixed policies and greedy."
@@ -42,8 +39,7 @@ def instance(
     if file is not None and given:
         raise InputError(f"--{next(iter(given))} requires --random; to change a saved instance, edit its file.")
     chosen = load_instance(file) if file is not None else random_instance(str(family), **given)
-    if output is not None:
-        chosen.save(output)
+    save_files((output, chosen.save))
     present(as_json, chosen.to_dict(), instance_tables(chosen), output=output)
 
 
@@ -87,13 +83,13 @@ def simulate(
 ) -> None:
     """Simulate users under a policy, or compare two policies on the same users."""
     from departing.cli.tables import simulation as tables
+    from departing.model.validation import check_confidence
     from departing.simulation.compare import compare
-    from departing.simulation.run import normal_interval
     from departing.simulation.simulate import simulate as simulate_policy
 
     chosen, n_users = load_instance(file), parse_int("users", users)
     parsed, label = load_policy(policy, chosen)
-    normal_interval(0.0, 0.0, confidence)  # rejects an invalid level before the simulation
+    check_confidence(confidence)  # before the simulation
     if against is not None:
         chosen_engine = None if engine == "auto" else engine
         exclusive("--against", log=log, engine=chosen_engine, threads=threads, open_users=open_users)
@@ -105,18 +101,8 @@ def simulate(
         return
     started = time.perf_counter()
     with progress("simulating", as_json, n_users) as bar:
-        run = simulate_policy(
-            chosen,
-            parsed,
-            n_users,
-            seed,
-            engine,
-            open_users=open_users,
-            max_steps=max_steps,
-            threads=threads,
-            log=log,
-            progress=bar.advance,
-        )
+        options: dict[str, Any] = {"open_users": open_users, "max_steps": max_steps, "threads": threads, "log": log}
+        run = simulate_policy(chosen, parsed, n_users, seed, engine, **options, progress=bar.advance)
     seconds = time.perf_counter() - started
     timed = (label, run, confidence, seconds)
     present(as_json, tables.run_values(*timed), [tables.run_table(*timed)], log=log)
@@ -147,15 +133,12 @@ def plan(
     if sensitivity is not None:
         sensitivity = check_fraction("sensitivity", sensitivity)
     check_files(output, plot)
-    with _bounds_progress(as_json) as report_bounds:
-        planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=report_bounds)
+    with progress("planning", as_json) as bar:
+        planned = plan_policy(chosen, gap, seconds, method, allowed=indices, progress=bar.show_bounds)
         baselines = planned.baselines()
         verification = planned.verify() if verify else None
         shifts = None if sensitivity is None else planned.sensitivity(sensitivity)
-    if output is not None:
-        planned.save(output)
-    if plot is not None:
-        planned.plot(plot)
+    save_files((output, planned.save), (plot, planned.plot))
     values = tables.plan_values(planned, baselines, depth)
     contents: list[Any] = [
         tables.policy_outline(planned, depth),
@@ -174,15 +157,3 @@ def plan(
     if verification is not None and not verification.holds:
         violated = sum(not check.holds for check in verification.checks)
         fail(f"Error: The certificate is invalid: {violated} checks failed. Please report this instance.", code=1)
-
-
-@contextmanager
-def _bounds_progress(quiet: bool) -> Iterator["Callable[[float, float], None] | None"]:
-    """Show the bounds reached so far on a terminal; no output elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("planning") as status:
-        yield lambda lower, upper: status.update(f"planning: {lower:.8g} to {upper:.8g}")

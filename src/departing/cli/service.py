@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from departing.cli import options as opt
-from departing.cli.inputs import load_instance, parse_int
+from departing.cli.inputs import load_instance, parse_int, split_names
 from departing.cli.output import present, progress
 from departing.model.errors import InputError, MissingExtraError
 
@@ -25,7 +25,7 @@ def serve(
         str, typer.Option(help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE")
     ] = "departing.sqlite",
     workers: Annotated[int, typer.Option(help="Server processes; several need PostgreSQL.", min=1, max=256)] = 1,
-    host: Annotated[str, typer.Option(help="Address to listen on; not local: needs an API key.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; requires an API key if not local.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8080,
     inactive_after: Annotated[
         str | None,
@@ -56,6 +56,7 @@ def serve(
     except ImportError as error:
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.spec import parse_inactivity
+    from departing.model.names import check_names
     from departing.model.validation import MAX_TYPES, check_int
     from departing.service.api.auth import ApiKeys
     from departing.service.store.connection import is_postgres
@@ -67,9 +68,7 @@ def serve(
     if workers > 1 and not is_postgres(store):
         raise InputError(f"--workers is {workers}; SQLite supports one worker. Use --store postgresql://… for more.")
     model = None if instance is None else load_instance(instance)
-    names = [name for name in (part.strip() for part in (categories or "").split(",")) if name]
-    if len(set(names)) < len(names):
-        raise InputError(f"--categories is {categories!r:.80}; names must be unique.")
+    names = check_names("categories", split_names(categories)) if categories else ()
     if model is None and not learn and not is_postgres(store) and not Path(store).exists():
         raise InputError("There is no policy to serve; use --instance FILE, or --learn with --categories.")
     inactivity = float("inf") if inactive_after is None else parse_inactivity(inactive_after)
@@ -79,10 +78,11 @@ def serve(
     number, _, total = os.environ.get(WORKER, "").partition("/")
     if not total:
         host = check_address(host, port, keys)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     settings = Settings(inactivity, explore, missing_feedback, shadow, max_users=max_users)
     if workers > 1 and not total:
         open_service(store, names, model, settings, seed).store.close()  # reports errors once, not in each worker
-        print(f"Serving on http://{host}:{port}/ with {workers} workers (Ctrl-C to stop).", flush=True)
+        print(f"Serving on {url} with {workers} workers (Ctrl-C to stop).", flush=True)
         asyncio.run(supervise(workers))
         return
     worker_seed = None if seed is None else seed + int(number or 0)
@@ -91,7 +91,7 @@ def serve(
         service.store.close()
         raise InputError("The store has no policy to serve; use --instance FILE, or --learn.")
     if not total:
-        print(f"Serving on http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C to stop).", flush=True)
+        print(f"Serving on {url} (Ctrl-C to stop).", flush=True)
     train = (types, seed or 0) if learn and number in ("", "0") else None
     asyncio.run(run(service, host, port, keys, train, learn))
 

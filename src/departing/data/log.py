@@ -7,19 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader
 from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import LogSpec, LogSummary, parse_bytes, parse_categories
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.errors import InputError
-from departing.model.files import atomic_write, check_suffix
+from departing.model.files import check_suffix
 from departing.model.histories import Histories
 from departing.model.instance import Floats
-from departing.model.validation import check_int
+from departing.model.tables import TABLE_SUFFIXES, write_table
+from departing.model.validation import check_choice, check_int
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Episodes:
     category: Integers
     outcome: Integers
     propensity: Floats
-    pending: npt.NDArray[np.bool_]
+    pending: Booleans
 
     def __len__(self) -> int:
         return len(self.user)
@@ -197,8 +197,7 @@ def read_log(
     <Log of 1,000 users, 0 of them censored, with 1,661 events in 2 categories, 8 distinct counts>
     """
     columns = {"user": user, "time": time, "category": category, "clicked": clicked}
-    if duplicates not in ("drop", "keep"):
-        raise InputError(f"duplicates is {duplicates!r:.80}; expected 'drop' or 'keep'.")
+    check_choice("duplicates", duplicates, ("drop", "keep"))
     spec = LogSpec(
         columns | {"departed": departed, "propensity": propensity},
         inactive_after,
@@ -206,7 +205,7 @@ def read_log(
         duplicates == "keep",
     )
     if rejects is not None:
-        check_suffix(rejects, (".parquet", ".csv"))
+        check_suffix(rejects, TABLE_SUFFIXES)
     origin = LogSource.of(source, table, parse_bytes(memory_limit))
     with origin.open() as engine:
         reader = LogReader(engine, spec)
@@ -214,6 +213,5 @@ def read_log(
             raise InputError(f"rejects is {str(rejects)!r:.80}; expected None for a Spark DataFrame.", "rejects")
         profile, summary = reader.read(origin.memory)
         if rejects is not None and isinstance(engine, DuckDBEngine):
-            with atomic_write(rejects) as part:
-                engine.write(reader.rules.rejects(), part)
+            write_table(engine.database, reader.rules.rejects(), rejects)
     return Log(summary, profile, origin, spec)

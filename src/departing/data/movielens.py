@@ -22,8 +22,8 @@ from departing.data.clusters import kmeans
 from departing.data.movielens_files import AnyPath, Flags, HalfStars, Indices, open_release, read_films, read_ratings
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.model.names import suggest
-from departing.model.validation import check_int, check_seed
+from departing.model.names import check_names, suggest
+from departing.model.validation import check_choice, check_int, check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -339,27 +339,23 @@ class MovieLens:
         """Indices of `genres`, or of the most rated ones."""
         if genres is None:
             return [self.names.index(genre.name) for genre in self.genres[:DEFAULT_GENRES]]
-        if isinstance(genres, str) or not isinstance(genres, Sequence) or not len(genres):
-            raise InputError(
-                f"genres is {genres!r:.80}; expected a list of genres, such as ['Drama', 'Comedy'].", "genres"
-            )
-        for i, name in enumerate(genres):
+        for name in check_names("genres", genres):
             if name not in self.names:
-                raise InputError(f"There is no genre {name!r:.40}; {suggest(str(name), self.names)}")
-            if name in genres[:i]:
-                raise InputError(f"genres has {name!r} twice; expected distinct genres.", "genres")
+                raise InputError(f"There is no genre {name!r:.40}; {suggest(name, self.names)}")
         return [self.names.index(name) for name in genres]
 
     def _click_probabilities(self, click: str) -> Floats:
         """Click probability by half stars, `[11]`."""
-        if click not in CLICK_RULES:
-            raise InputError(f"click is {click!r:.40}; expected one of {', '.join(CLICK_RULES)}.", "click")
-        return self.normalised_ratings if click == "stars" else 1 - self.normalised_ratings
+        return (
+            self.normalised_ratings
+            if check_choice("click", click, CLICK_RULES) == "stars"
+            else 1 - self.normalised_ratings
+        )
 
     def _means(
         self, chosen: list[int], users: Indices, films: Indices, half_stars: HalfStars, probabilities: Floats
     ) -> tuple[Floats, Flags]:
-        """Mean click probability by chosen genre and user over these ratings, `[K, N]`, and whether there are any."""
+        """Mean click probability by chosen genre and user `[K, N]`, and flags `[K, N]`: True if there are ratings."""
         n, k = len(self.ids), len(chosen)
         means, rated = np.zeros((k, n)), np.zeros((k, n), bool)
         for a, g in enumerate(chosen):

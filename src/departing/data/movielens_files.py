@@ -82,7 +82,7 @@ def _expected() -> str:
 
 
 def read_films(layout: Layout, folder: Path, path: AnyPath) -> tuple[tuple[str, ...], Indices, Flags]:
-    """Names of the G genres, sorted IDs of the F films, and whether each film has each genre, `[F, G]`."""
+    """Names of the G genres, sorted IDs of the F films, and flags `[F, G]`: True if the film has the genre."""
     file = layout.files[1]
     try:
         genres_of = _film_genres(layout, folder)

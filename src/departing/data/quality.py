@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from departing.formatting import first_few
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART
 
@@ -120,6 +121,5 @@ def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
     ):
         chosen = [repr(name) for name, is_so in zip(names, selected, strict=True) if is_so]
         if chosen:
-            more = f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
-            notes.append(f"{label}: {', '.join(chosen[:5])}{more}.")
+            notes.append(f"{label}: {first_few(chosen, 5)}.")
     return tuple(notes)

@@ -26,10 +26,10 @@ from enum import IntEnum
 import numpy as np
 
 from departing.data.quality import MAX_EXAMPLES
-from departing.data.sources import literal, quoted
 from departing.data.spec import MAX_CATEGORIES, OPTIONAL, LogSpec, parse_inactivity
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+from departing.model.tables import literal, quoted
 
 REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason that applies
     "user is missing",

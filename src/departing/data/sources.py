@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from departing.model.errors import InputError, interruptible_query
 from departing.model.names import list_names, suggest
+from departing.model.tables import literal, quoted
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -122,10 +123,6 @@ class DuckDBEngine:
             where = f"user >= {start} AND user < {start + users}"
             yield self._columns(f"FROM {table} WHERE {where} ORDER BY user, step")
         return int(checksum)
-
-    def write(self, query: str, path: Path) -> None:
-        """Write the rows of `query` to a .parquet or .csv file."""
-        self.database.execute(f"COPY ({query}) TO {literal(str(path))}")
 
     def _columns(self, query: str) -> Arrays:
         return {name: np.ma.getdata(a) for name, a in self.database.execute(query).fetchnumpy().items()}
@@ -348,13 +345,3 @@ def _create_from_frame(database: Database, frame: Any, folder: Path) -> None:
     except Exception as error:  # any error that a package raises about its own frame
         raise InputError(f"Cannot read {describe_source(frame)}: {first_line(error)}.") from error
     database.execute(f"CREATE VIEW source AS FROM read_parquet({literal(str(path))})")
-
-
-def quoted(name: str) -> str:
-    """`name` as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -15,8 +15,9 @@ import duckdb
 import numpy as np
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from departing.data.sources import Arrays, describe_source, first_line, quoted
+from departing.data.sources import Arrays, describe_source, first_line
 from departing.model.errors import InputError
+from departing.model.tables import quoted
 
 
 class SparkEngine:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -91,13 +92,10 @@ def sort_categories(names: Iterable[str]) -> tuple[str, ...]:
     (('1', '9', '10'), ('10', '9', 'a'))
     """
     names = sorted(names)
-    try:
-        numbers = [float(name) for name in names]
-    except ValueError:
-        return tuple(names)
-    if not np.isfinite(numbers).all():
-        return tuple(names)
-    return tuple(name for _, name in sorted(zip(numbers, names, strict=True)))
+    with suppress(ValueError):
+        if np.isfinite([float(name) for name in names]).all():
+            names.sort(key=float)
+    return tuple(names)
 
 
 def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") -> float:

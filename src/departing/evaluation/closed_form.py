@@ -15,6 +15,12 @@ def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tup
     `g = 1 - departure_probabilities[a, x]`, and clicks `P (1 - g^n) / (1 - g)` times on average. Every term is
     positive and computed without cancellation, so the rounding error of each is bounded relative to itself; the
     bounds add these up.
+
+    Roundings, where functions of the C library have at most 2 (one unit in the last place): the departure probability
+    has 3 and that of staying 4. Their logarithms amplify these by at most 1 / ln 2 and add 2; the length of a phase
+    and its product add 2: fewer than 10 relative to the logarithm of a phase. Adding up i phases has i more; the
+    exponential multiplies the total by the logarithm, `depth`. A term has 2 in the exponential, 4 in the fixed value,
+    12 in `expm1` (10 of its argument) and 2 in the products: 20.
     """
     phases = np.array(policy.phases, np.int64).reshape(-1, 2)
     categories = policy.phase_categories
@@ -29,9 +35,9 @@ def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tup
     completed = np.vstack([-np.expm1(log_stay), np.ones(instance.n_types)])
     terms = np.exp(log_reached) * instance.fixed_values[categories] * completed
     depth = np.minimum(-log_reached, 750.0)  # exp(-750) is zero in doubles
-    slack = ROUNDING * (16 + (8 + np.arange(len(categories))[:, None]) * depth)
-    value, error = terms.sum(axis=0), (terms * slack).sum(axis=0)
-    error += ROUNDING * (16 + np.log2(len(categories))) * value
+    relative_error = ROUNDING * (24 + (12 + np.arange(len(categories))[:, None]) * depth)
+    value, error = terms.sum(axis=0), (terms * relative_error).sum(axis=0)
+    error += ROUNDING * (16 + len(categories)) * value  # the sum adds one phase after the other
     error += UNDERFLOW * len(categories) * (1 + instance.fixed_values.max(axis=0))
     return np.maximum(value - error, 0.0), value + error
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from departing.evaluation.bounds import UNDERFLOW, Bounds
+from departing.evaluation.bounds import ROUNDING, UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Departures, departure_distribution, forward_pass
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
@@ -19,7 +19,7 @@ from departing.policy.schedule import Schedule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Counts expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
+# Nodes expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
 MAX_NODES = 10**7
 
 
@@ -148,7 +148,8 @@ def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: i
     gap : float
         Largest difference of the bounds, in clicks per user.
     max_nodes : int, optional
-        Number of counts to expand at most. Then the bounds reached so far are returned, valid but wider than `gap`.
+        Largest number of nodes (distinct counts) to expand. Then the bounds reached so far are returned, valid but
+        wider than `gap`.
         [default: 10⁷ divided by the number of categories]
 
     Returns
@@ -181,8 +182,8 @@ def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: i
     by_type = tuple(Bounds(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
     prior = instance.normalised_prior
     low, high = float(prior @ lower), float(prior @ upper)
-    # One rounding for each product and sum over types, and the normalisation of the prior.
-    rounding, underflow = (instance.n_types + 2) * 2.0**-52, UNDERFLOW * 2 * instance.n_types
+    # Roundings: M in the normalised prior (M - 1 additions, a quotient), M in the products and their sum, 4 here.
+    rounding, underflow = (2 * instance.n_types + 4) * ROUNDING, UNDERFLOW * 2 * instance.n_types
     low, high = max(low * (1 - rounding) - underflow, 0.0), high * (1 + rounding) + underflow
     return Evaluation(low, high, by_type, instance, policy, gap, max_nodes)
 

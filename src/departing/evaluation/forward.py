@@ -34,7 +34,7 @@ class Departures:
 class Truncation:
     """Choice of the counts at which a forward pass stops: their errors together stay within `gap`.
 
-    When `max_nodes` counts have been expanded it stops everywhere.
+    When `max_nodes` nodes have been expanded it stops everywhere.
     """
 
     def __init__(self, gap: float, max_nodes: int) -> None:
@@ -58,7 +58,7 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
     The continuation value of a user of type x lies between those of the worst and the best fixed category, `worst[x]`
     and `best[x]`; and if another category than the present a is recommended with probability at most δ, between
     `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always recommending a. Counts whose bounds
-    are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded counts
+    are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded nodes
     all that remain are.
     """
     best, worst = instance.fixed_values.max(axis=0), instance.fixed_values.min(axis=0)
@@ -77,7 +77,9 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
             lost += float(errors[stop].sum())
             level.keep(~stop)
         gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
-    # Per level: at most 2K parents are added up and three factors rounded; per sum: one rounding a row.
+    # Terms are positive, and differences exact up to one rounding, so roundings add up. For each level: 3 in an
+    # outcome probability and 1 in its product with a weight, at most 2K - 1 additions of parents, 1 addition to the
+    # total. For the sum of a level: one addition for each row. Fixed values (4), products and this bound: below 128.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
     underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
     lower, upper = (gained + stopped[0]) * (1 - rounding), (gained + stopped[1]) * (1 + rounding)

@@ -23,7 +23,7 @@ Weights = npt.NDArray[Any]  # probabilities or numbers of users
 
 
 class Transitions:
-    """Probabilities of going on after a click and after a stay, `[K, 2, M]`, shared by all levels."""
+    """Transition probabilities after a click and after a stay, `[K, 2, M]`, shared by all levels."""
 
     def __init__(self, instance: Instance) -> None:
         self.probabilities = instance.outcome_probabilities[:, [CLICK, STAY]]

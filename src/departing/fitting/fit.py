@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from departing.fitting.goodness_of_fit import EpisodeSource, FitCheck, check_forecasts
+from departing.data.log import Log
+from departing.fitting.goodness_of_fit import FitCheck, check_forecasts
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
@@ -24,7 +25,7 @@ from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, STAY, Floats, Instance
 from departing.model.progress import Progress
-from departing.model.validation import MAX_TYPES, check_confidence, check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_choice, check_confidence, check_float, check_int, check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,8 +168,7 @@ class Fit:
         list of Instance
             One estimate per sample, its types matched to those of this fit.
         """
-        if method not in BOOTSTRAP_METHODS:
-            raise InputError(f"method is {method!r}; expected one of {', '.join(BOOTSTRAP_METHODS)}.")
+        check_choice("method", method, BOOTSTRAP_METHODS)
         rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
         resamples, known = check_int("resamples", resamples), self.histories.confirmed
         design = SamplingDesign.from_histories(known)
@@ -203,7 +203,7 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        if not isinstance(self.histories, EpisodeSource):
+        if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
         return check_forecasts(self.instance, chunks)
@@ -318,8 +318,7 @@ def fit(
     if not isinstance(histories, Histories):
         raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log returns.")
     candidates = _candidate_types(types, histories)
-    if criterion not in CRITERIA:
-        raise InputError(f"criterion is {criterion!r}; expected one of {', '.join(CRITERIA)}.", "criterion")
+    check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     known = histories.confirmed
@@ -405,8 +404,8 @@ def _initial_points(
     points = []
     for _ in range(1 if m == 1 else n_init):
         # Spread over (0, 1) but rarely at its ends, where EM is slow; departures after a click are rarer than others.
-        click, depart, last = rng.beta(2, 2, (3, k, m))
-        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * last))
+        click, depart, depart_on_click = rng.beta(2, 2, (3, k, m))
+        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * depart_on_click))
     if fewer is not None:
         points += [_split_type(fewer.parameters, x, rng) for x in range(m - 1)]
     return np.array([likelihood.to_logits(point) for point in points])

@@ -5,17 +5,16 @@ chosen. Under a correct model the sum over any cell of observed minus forecast r
 mean 0 and a known variance.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from departing.data.log import Episodes
 from departing.model.belief import posterior
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 
 RESPONSES = ("click", "depart", "depart_on_click")
@@ -26,24 +25,6 @@ MIN_EXPECTED = 5.0  # expected successes and failures per cell (Cochran's rule f
 SIGNIFICANCE = 0.01  # p-value above which there is no evidence of misfit; low, since every log is checked
 # Share of users active after the longest history above which clicks per user depend on unobserved steps.
 MAX_FINAL_SURVIVAL = 0.05
-
-
-class EpisodeChunk(Protocol):
-    """Steps of some users in order, all steps of a user in one chunk, as `Log.episodes` returns them."""
-
-    user: Integers
-    step: Integers
-    category: Integers
-    outcome: Integers
-    pending: npt.NDArray[np.bool_]
-
-
-@runtime_checkable
-class EpisodeSource(Protocol):
-    """Histories that keep the order of steps, such as a `Log`."""
-
-    def episodes(self, users: int) -> Iterator[EpisodeChunk]:
-        """Steps of all users, in chunks of `users` users."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +103,11 @@ class FitCheck:
         """True if more than 5% of users remain active after the longest history: the log shows only first steps."""
         return bool(self.survival[-1] > MAX_FINAL_SURVIVAL)
 
+    @property
+    def log_value(self) -> float | None:
+        """Expected clicks per user under the policy of the log, or None if the log shows only first steps."""
+        return None if self.truncated else self.clicks_per_user
+
     def worst(self, n: int = 5) -> list[Cell]:
         """The n cells with the largest absolute z-scores."""
         cells = [cell for cell in (*self.by_step, *self.by_counts) if cell.testable]
@@ -147,7 +133,7 @@ class FitCheck:
     __str__ = summary
 
 
-def check_forecasts(instance: Instance, episodes: Iterable[EpisodeChunk]) -> FitCheck:
+def check_forecasts(instance: Instance, episodes: Iterable[Episodes]) -> FitCheck:
     """Compare the steps of a log with their forecasts by `instance`."""
     labels = _cell_labels(instance.categories)
     sums = np.zeros((len(RESPONSES), len(labels), 4))
@@ -182,7 +168,7 @@ def _cells(sums: Floats, labels: list[str]) -> tuple[Cell, ...]:
     )
 
 
-def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
+def _add_chunk(instance: Instance, chunk: Episodes, sums: Floats) -> Floats:
     """Add the steps of some users to the cells, all first steps, then all second steps, and so on.
 
     Returns totals by step, `[n, (steps, clicks, steps with known departure, departures, expected departures)]`.
@@ -220,7 +206,7 @@ def _add_chunk(instance: Instance, chunk: EpisodeChunk, sums: Floats) -> Floats:
     return totals
 
 
-def _add(sums: Floats, cell: Integers, observed: npt.NDArray[np.bool_], prob: Floats) -> None:
+def _add(sums: Floats, cell: Integers, observed: Booleans, prob: Floats) -> None:
     """Add steps, observed and expected responses and their variance to `sums[cells, 4]`."""
     for column, value in enumerate((np.ones(len(cell)), observed, prob, prob * (1 - prob))):
         np.add.at(sums[:, column], cell, value)

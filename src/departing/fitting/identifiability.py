@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum
 from departing.fitting.type_matching import match_types
+from departing.formatting import first_few
+from departing.model.counts import Booleans
 from departing.model.instance import Floats, Instance
 
-Booleans = npt.NDArray[np.bool_]
 MIN_IMPRESSIONS = 100  # per type and category; then a probability of 0.5 has a standard error of 0.05
 MIN_RESPONSES = 10.0  # expected successes and failures per parameter; the usual rule for the normal approximation
 MAX_LOGIT_STDERR = 1.0  # a 95 % interval around 0.5 then reaches from 0.12 to 0.88
@@ -74,7 +74,7 @@ def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterato
     m, k, users, shown = likelihood.n_types, likelihood.n_categories, likelihood.users, likelihood.impressions
     rare = np.flatnonzero(shown < MIN_IMPRESSIONS * m).tolist()
     if rare:
-        names = _first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
+        names = first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
         yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} impressions per type."
     if m == 1:
         return
@@ -105,12 +105,7 @@ def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Bo
         for f, x in np.argwhere(weak).tolist()
     ]
     if names:
-        yield f"Not identifiable: {_first_few(names, 3)}; too few users determine it, or it is close to 0 or 1."
-
-
-def _first_few(names: list[str], n: int) -> str:
-    """The first n names, and the number of the others."""
-    return ", ".join(names[:n]) + (f" and {len(names) - n} more" if len(names) > n else "")
+        yield f"Not identifiable: {first_few(names, 3)}; too few users determine it, or it is close to 0 or 1."
 
 
 def _indistinguishable(prob: Floats, stderr: Floats) -> list[tuple[int, int]]:

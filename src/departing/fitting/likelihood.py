@@ -10,6 +10,9 @@ from departing.kernels.fitting.mixture import em, log_posterior
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
+# Probabilities nearer to 0 or 1, and shares of types nearer to 0, are clipped, so that logits are finite.
+MIN_PROBABILITY, MIN_SHARE = 1e-6, 1e-9
+LOG_ZERO = -1e290  # in the place of log 0: times a count it stays finite, and far below any other sum
 NO_DERIVATIVES = np.zeros((0, 0)), np.zeros((0, 0, 0))
 
 
@@ -51,15 +54,20 @@ class MixtureLikelihood:
         depart_on_click_categories: Integers | None = None,
     ) -> Self:
         """Likelihood for `users[n]` users with `counts[n, K, 4]`; by default departures are free where observed."""
-        click, stay, depart, last = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
+        click, stay, depart, click_depart = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
         if depart_categories is None:
             depart_categories = np.flatnonzero(stay.sum(axis=0) > 0)
         if depart_on_click_categories is None:
-            depart_on_click_categories = np.flatnonzero(last.sum(axis=0) > 0)
+            depart_on_click_categories = np.flatnonzero(click_depart.sum(axis=0) > 0)
         free, free_on_click = depart_categories, depart_on_click_categories
-        successes = np.concatenate([click + last, depart[:, free], last[:, free_on_click]], axis=1)
+        successes = np.concatenate([click + click_depart, depart[:, free], click_depart[:, free_on_click]], axis=1)
         trials = np.concatenate(
-            [click + stay + depart + last, (stay + depart)[:, free], (click + last)[:, free_on_click]], axis=1
+            [
+                click + stay + depart + click_depart,
+                (stay + depart)[:, free],
+                (click + click_depart)[:, free_on_click],
+            ],
+            axis=1,
         )
         kept = trials.any(axis=1)
         rows = [np.ascontiguousarray(array[kept], np.float64) for array in (users, successes, trials)]
@@ -89,22 +97,22 @@ class MixtureLikelihood:
 
     def responses(self, parameters: Parameters) -> Floats:
         """Entries of `parameters` that are estimated, `[F, M]`."""
-        depart, last = parameters.depart[self.depart_categories], parameters.depart_on_click
-        return np.concatenate([parameters.click, depart, last[self.depart_on_click_categories]])
+        depart, click_depart = parameters.depart[self.depart_categories], parameters.depart_on_click
+        return np.concatenate([parameters.click, depart, click_depart[self.depart_on_click_categories]])
 
     def parameters(self, prior: Floats, responses: Floats, depart: float, depart_on_click: float) -> Parameters:
         """Parameters from `responses[F, M]`, with given values for departures that are not estimated."""
         k, n = self.n_categories, self.n_categories + len(self.depart_categories)
         all_depart = np.full((k, self.n_types), depart, responses.dtype)
-        all_last = np.full((k, self.n_types), depart_on_click, responses.dtype)
+        all_depart_on_click = np.full((k, self.n_types), depart_on_click, responses.dtype)
         all_depart[self.depart_categories] = responses[k:n]
-        all_last[self.depart_on_click_categories] = responses[n:]
-        return Parameters(prior, responses[:k], all_depart, all_last)
+        all_depart_on_click[self.depart_on_click_categories] = responses[n:]
+        return Parameters(prior, responses[:k], all_depart, all_depart_on_click)
 
     def to_logits(self, parameters: Parameters) -> Floats:
         """Logits `[d]` of parameters, clipped to finite values."""
-        prob = np.clip(self.responses(parameters), 1e-6, 1 - 1e-6)
-        prior = np.clip(parameters.prior, 1e-9, None)
+        prob = np.clip(self.responses(parameters), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        prior = np.clip(parameters.prior, MIN_SHARE, None)
         return np.concatenate([np.log(prob / (1 - prob)).reshape(-1), np.log(prior[:-1] / prior[-1])])
 
     def from_logits(self, logits: Floats) -> Parameters:
@@ -143,8 +151,8 @@ class MixtureLikelihood:
         prob = self.responses(parameters)
         with np.errstate(divide="ignore"):
             success, failure, prior = np.log(prob), np.log1p(-prob), np.log(parameters.prior)
-        weight = self.successes @ np.maximum(success, -1e290)
-        weight = weight + (self.trials - self.successes) @ np.maximum(failure, -1e290) + prior
+        weight = self.successes @ np.maximum(success, LOG_ZERO)
+        weight = weight + (self.trials - self.successes) @ np.maximum(failure, LOG_ZERO) + prior
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 

@@ -15,10 +15,17 @@ EM_ITERATIONS = 30
 # Newton's method stops when the quadratic model promises less than this many nats: far below any difference that
 # matters for an estimate. In a subspace the end point is only the centre of a proposal, so a looser limit suffices.
 CONVERGED, CONVERGED_IN_SUBSPACE = 1e-6, 1e-2
-SAME_MAXIMUM = 0.05  # nats; far above CONVERGED, so closer maxima differ by the order of types only
+# Nats between the values of distinct maxima: far above CONVERGED. In a fit closer maxima differ by the order of types
+# only; `learning.posterior` compares their places as well.
+SAME_MAXIMUM = 0.05
 # Levenberg-Marquardt damping: divided by 5 after a step that increases the value, multiplied by 6 after one that does
 # not, at most 12 times, that is by 2e9. The factors trade the number of steps against that of evaluations.
 DAMPING_DECREASE, DAMPING_INCREASE, MAX_ATTEMPTS = 5, 6, 12
+# Limits of the damping, set by hand: it does not fall below the first, and after a failed step it is at least the
+# second, from which MAX_ATTEMPTS increases still reach 2e6.
+MIN_DAMPING, RESTART_DAMPING = 1e-9, 1e-3
+MIN_CURVATURE = 1e-3  # in the test of convergence; set by hand, keeps what a flat direction promises finite
+MAX_STEP = 2.0  # logits, from a probability of 0.5 to 0.88; set by hand, longer steps leave the quadratic model
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def newton_maximise(
         if not len(rows):
             break
         curvature, directions, slope = _eigenbasis(gradients[rows], information[rows], basis)
-        decrement = (slope**2 / np.maximum(np.abs(curvature), 1e-3)).sum(axis=1)
+        decrement = (slope**2 / np.maximum(np.abs(curvature), MIN_CURVATURE)).sum(axis=1)
         converged = (decrement < limit) & ((curvature[:, 0] > 0) | (basis is not None))
         active[rows[converged]] = False
         rows, curvature, directions, slope = (part[~converged] for part in (rows, curvature, directions, slope))
@@ -119,8 +126,8 @@ def newton_maximise(
             candidate_values = likelihood.log_posterior(candidates, pseudocount)
             better = candidate_values > values[at]
             logits[at[better]], values[at[better]] = candidates[better], candidate_values[better]
-            damping[at[better]] = np.maximum(damping[at[better]] / DAMPING_DECREASE, 1e-9)
-            damping[at[~better]] = np.maximum(damping[at[~better]], 1e-3) * DAMPING_INCREASE
+            damping[at[better]] = np.maximum(damping[at[better]] / DAMPING_DECREASE, MIN_DAMPING)
+            damping[at[~better]] = np.maximum(damping[at[~better]], RESTART_DAMPING) * DAMPING_INCREASE
             pending = pending[~better]
         active[rows[pending]] = False  # no step improves the value within rounding
         moved = np.setdiff1d(rows, rows[pending])
@@ -140,8 +147,8 @@ def _eigenbasis(gradients: Floats, information: Floats, basis: Floats | None) ->
 
 
 def _newton_steps(curvature: Floats, directions: Floats, slope: Floats, damping: Floats) -> Floats:
-    """Newton steps, scaled down to at most 2 in any logit, where the quadratic model is still useful."""
+    """Newton steps, scaled down to at most `MAX_STEP` in any logit."""
     along = slope / (np.abs(curvature) + damping[:, None])
     steps = np.einsum("bdr,br->bd", directions, along)
     longest = np.abs(steps).max(axis=1, initial=0.0)
-    return np.asarray(steps * np.where(longest > 2, 2 / np.maximum(longest, 1e-300), 1.0)[:, None])
+    return np.asarray(steps * np.where(longest > MAX_STEP, MAX_STEP / np.maximum(longest, MAX_STEP), 1.0)[:, None])

@@ -45,15 +45,3 @@ def stream(root, index):
     for i in range(4):
         state[i] = mix(uint64(root) + (uint64(index) * uint64(4) + uint64(i + 1)) * uint64(GOLDEN))
     return state
-
-
-@kernel
-def sum_of_words(state, n):
-    """Sum of the next `n` words: the cost of the generator alone, for the benchmarks."""
-    a, b, c, d = state[0], state[1], state[2], state[3]
-    total = uint64(0)
-    for _ in range(n):
-        word, a, b, c, d = next_word(a, b, c, d)
-        total += word
-    state[0], state[1], state[2], state[3] = a, b, c, d
-    return total

@@ -16,7 +16,7 @@ from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
 from departing.model.instance import DEPART, Instance
-from departing.model.names import check_names, default_names
+from departing.model.names import check_names, default_names, list_names
 from departing.model.validation import MAX_USERS, check_int
 from departing.policy.protocol import Policy, recommended
 
@@ -40,7 +40,8 @@ class LearnerBase(ABC):
     kind: ClassVar[str]
     options: ClassVar[dict[str, Option]] = {}
     required: ClassVar[tuple[str, ...]] = ()  # options without a default
-    # Attributes of a state: values, arrays, random generators, and flat lists, sets and dictionaries.
+    # Attributes of a state: values, arrays, random generators, flat lists, sets and dictionaries, and objects with
+    # methods `state` and `restore`.
     saved: ClassVar[tuple[str, ...]] = (
         *("_slots", "_departed", "_departed_below", "_free"),
         *("_counts", "_version", "_pending"),
@@ -88,7 +89,7 @@ class LearnerBase(ABC):
         """Discard a version that no active user has."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {self.n_categories} categories, {self.open_users} active users>"
+        return f"<{type(self).__name__} for {self.n_categories} categories, {self.active_users} active users>"
 
     @property
     def categories(self) -> int | tuple[str, ...]:
@@ -101,7 +102,7 @@ class LearnerBase(ABC):
         return self._names or tuple(default_names("category", self.n_categories))
 
     @property
-    def open_users(self) -> int:
+    def active_users(self) -> int:
         """The number of active users."""
         return len(self._slots)
 
@@ -195,7 +196,9 @@ class LearnerBase(ABC):
             if pending == NO_REQUEST:
                 raise InputError(f"user {user!r} has no open recommendation; call recommend before the next observe.")
             if pending != category:
-                raise InputError(f"user {user!r} was recommended category {pending}, not {category}.")
+                raise InputError(
+                    f"user {user!r} was recommended category {pending}, not {category}; pass the former."
+                )
 
     def _rows(self, ids: list[int | str]) -> Integers:
         for user in ids:
@@ -245,16 +248,14 @@ class LearnerBase(ABC):
         """Raise `InputError` unless this learner can recommend the categories of `instance`."""
         if instance.n_categories != self.n_categories:
             raise InputError(
-                f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}."
+                f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}; "
+                "create a learner with as many categories as the instance."
             )
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume: plain values, arrays and policies."""
-        values = {name: getattr(self, name) for name in self.saved}
-        return {"arguments": self._arguments()} | {
-            name.lstrip("_"): value.bit_generator.state if isinstance(value, np.random.Generator) else copy(value)
-            for name, value in values.items()
-        }
+        states = {name.lstrip("_"): _state_of(getattr(self, name)) for name in self.saved}
+        return {"arguments": self._arguments()} | states
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
@@ -262,6 +263,8 @@ class LearnerBase(ABC):
             current, value = getattr(self, name), state[name.lstrip("_")]
             if isinstance(current, np.random.Generator):
                 current.bit_generator.state = value
+            elif hasattr(current, "restore"):
+                current.restore(value)
             else:
                 setattr(self, name, copy(value))
         self._users_of = Counter(self._version[list(self._slots.values())].tolist())
@@ -286,7 +289,15 @@ class LearnerBase(ABC):
         try:
             return cls.from_state(decode_state(state))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InputError(f"{str(path)!r} is not a valid saved learner ({error!r}); save it again.") from error
+            reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
+            raise InputError(f"{str(path)!r} is not a valid saved learner ({reason}); save it again.") from error
+
+
+def _state_of(value: Any) -> Any:
+    """State of one attribute; an object with a method `state` also has `restore`."""
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    return value.state() if hasattr(value, "state") else copy(value)
 
 
 def min_departure(instance: Instance) -> float:
@@ -340,5 +351,4 @@ def _check_codes(field: str, values: npt.ArrayLike, n: int, size: int, names: Se
 
 
 def _expected(size: int, names: Sequence[str]) -> str:
-    listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-    return f"expected integers from 0 to {size - 1}" + (f" or names ({listed})" if names else "")
+    return f"expected integers from 0 to {size - 1}" + (f" or names ({list_names(names)})" if names else "")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from departing.learning.candidates import Candidates
 from departing.learning.exploration import ExplorationBudget, allocate_block
 from departing.learning.model_learner import ModelLearner, plan_for_learning
 from departing.learning.posterior import PosteriorSamples
-from departing.model.errors import InputError
-from departing.model.validation import MAX_USERS, check_int
+from departing.model.validation import MAX_USERS, check_choice, check_int
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
@@ -58,7 +57,7 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
-    saved = (*ModelLearner.saved, "_remembered")
+    saved = (*ModelLearner.saved, "_remembered", "_budget")
     options: ClassVar[dict[str, Option]] = {"types": check_int, "explore": EXPLORE}
 
     def __init__(
@@ -71,8 +70,7 @@ class Bayes(ModelLearner):
         users: int | None = None,
         growth: float = 0.1,
     ) -> None:
-        if explore not in EXPLORE:
-            raise InputError(f"explore is {explore!r}; expected one of {', '.join(EXPLORE)}.")
+        check_choice("explore", explore, EXPLORE)
         super().__init__(types, categories, seed, growth)
         self.explore = explore
         self.users = None if users is None else check_int("users", users, 1, MAX_USERS)
@@ -113,12 +111,3 @@ class Bayes(ModelLearner):
 
     def _plan(self, samples: PosteriorSamples, j: np.intp) -> Plan:
         return plan_for_learning(samples.instances[j], self.allowed)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"budget": dict(vars(self._budget))}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self._budget = ExplorationBudget(**state["budget"])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -62,6 +63,14 @@ class ExplorationBudget:
     def available(self) -> float:
         """Expected clicks that the next block may spend."""
         return BUDGET_CLICKS + BUDGET_SHARE * self.spent
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to resume."""
+        return dict(vars(self))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        vars(self).update(state)
 
     def set_greedy(self, greedy: Policy) -> None:
         """Discard the advantages if they were over another greedy policy."""

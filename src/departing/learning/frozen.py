@@ -26,7 +26,7 @@ class Frozen(BlockLearner):
     array([1, 1])
     """
 
-    kind = "fixed"
+    kind = "frozen"
     options: ClassVar[dict[str, Option]] = {"category": lambda field, value: value}
     required: ClassVar[tuple[str, ...]] = ("category",)
     depth = 0

@@ -12,9 +12,8 @@ from departing.learning.base import MIN_EPSILON, Option, check_users
 from departing.learning.blocks import Block
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model.counts import Integers
-from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
-from departing.model.validation import check_float, check_fraction, check_int, check_seed
+from departing.model.validation import check_choice, check_float, check_fraction, check_int, check_seed
 from departing.policy.schedule import Fixed
 from departing.policy.table import Table
 
@@ -77,8 +76,7 @@ class LatticeUCB(TransitionLearner):
         self.users = check_users(users)
         self.seed = check_seed(seed)
         self.epsilon = check_float("epsilon", epsilon, MIN_EPSILON, 1 - MIN_EPSILON)
-        if scale not in SCALES:
-            raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES)}.")
+        check_choice("scale", scale, SCALES)
         self.scale = scale
         full = ceil(log(self.users + 1) / log(1 / (1 - self.epsilon)))
         default = full if scale == "proved" else min(full, HORIZON)

@@ -71,7 +71,7 @@ def learner_from_dict(spec: Spec, instance: Instance, users: int, seed: int) -> 
     Examples
     --------
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
-    >>> learner_from_dict({"kind": "fixed", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
+    >>> learner_from_dict({"kind": "frozen", "category": 1}, blog, users=100, seed=0).recommend([7, 8])
     array([1, 1])
     """
     options = {name: value for name, value in check_spec(spec).items() if name != "kind"}

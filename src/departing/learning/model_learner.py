@@ -1,11 +1,11 @@
 """ModelLearner: the transition counts and the posterior shared by learners that infer an instance."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.base import Option
 from departing.learning.posterior import Posterior
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
@@ -50,7 +50,7 @@ class ModelLearner(TransitionLearner):
     """
 
     options: ClassVar[dict[str, Option]] = {"types": check_int}
-    saved = (*TransitionLearner.saved, "rng")
+    saved = (*TransitionLearner.saved, "rng", "posterior")
     depth: int | None = MAX_STEPS
 
     def __init__(self, types: int, categories: int | Sequence[str], seed: int = 0, growth: float = 0.1) -> None:
@@ -78,13 +78,3 @@ class ModelLearner(TransitionLearner):
         posterior.pool = list(self.posterior.pool)
         evidence = self.evidence()
         return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        pool = [[p.prior, p.click, p.depart, p.depart_on_click] for p in self.posterior.pool]
-        return super().state() | {"pool": pool}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self.posterior.pool = [Parameters(*arrays) for arrays in state["pool"]]

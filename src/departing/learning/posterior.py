@@ -8,20 +8,20 @@ from itertools import permutations
 import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
-from departing.fitting.optimisation import NewtonResult, newton_maximise
+from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_maximise
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
 # The prior: 2 pseudo-observations of each kind per probability, and 2 users per type. It keeps maxima away from 0 and
 # 1 and is otherwise weak; set by hand.
-PSEUDO_COUNT = 2.0
+PSEUDOCOUNT = 2.0
 INITIAL_DEPART_ON_CLICK = 0.01  # start of inference: departure after a click is rare; only a start, set by hand
 # Modes kept between blocks. Set by hand, raised from 5 with the first rule that values information; each costs one
 # Newton maximisation per block.
 MAX_MODES = 10
 MAX_LOG_RATIO = 12.0  # modes this many nats below the best are dropped: less than e^-12 = 6e-6 of its mass
-SAME_MODE_NATS = 0.05  # two maxima within this log density may be one; set by hand, above the tolerance of Newton
-SAME_MODE_DISTANCE = 4.0  # and are one within this squared Mahalanobis distance, that is 2 standard errors
+# Maxima within SAME_MAXIMUM nats are one within this squared Mahalanobis distance, that is 2 standard errors.
+SAME_MODE_DISTANCE = 4.0
 MAX_PERMUTED_TYPES = 4  # types up to which all relabellings are compared; 5! = 120 per pair would be slow
 # Posterior precision in logits below which a direction is sampled with heavy tails: a standard error of 1/sqrt(60) =
 # 0.13. Set by hand: higher values sample more directions by importance weights, with a smaller effective sample size.
@@ -33,7 +33,7 @@ PROPOSAL_SCALE = 1.2  # proposals are this much wider than the curvature implies
 TAIL_DEGREES = 5  # degrees of freedom of the Student t proposals; heavier tails than normal, but finite variance
 MIN_PRECISION = 0.3  # lower limit of a mode's precision, so that a flat direction has finite width; set by hand
 MIN_TIGHT_PRECISION = 1.0  # the same along the directions that proposals maximise over; set by hand
-EM_ROUNDS, NEWTON_ROUNDS = 20, 12  # of random starts, and of proposals; set by hand, more take longer
+EM_ITERATIONS, NEWTON_ITERATIONS = 20, 12  # of random starts, and of proposals; set by hand, more take longer
 START_NOISE = (0.3, 1.0)  # logits: a start near the best mode, close to leave a saddle or wide to leave the basin
 # Samples are drawn again until the effective sample size is this fraction, at most this many times. Set by hand.
 MIN_ESS_FRACTION, MAX_ROUNDS = 0.3, 8
@@ -106,6 +106,14 @@ class Posterior:
     rng: np.random.Generator
     pool: list[Parameters] = field(default_factory=list)
 
+    def state(self) -> list[dict[str, Floats]]:
+        """Return everything needed to resume, except the random generator."""
+        return [dict(vars(parameters)) for parameters in self.pool]
+
+    def restore(self, state: list[dict[str, Floats]]) -> None:
+        """Continue from a `state`."""
+        self.pool = [Parameters(**arrays) for arrays in state]
+
     def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:
         """Sample `n` weighted instances; modes of small mass are over-represented on purpose."""
         modes = self._modes(likelihood, starts)
@@ -147,8 +155,8 @@ class Posterior:
             i = int(log_weights.argmax())
             if np.exp(log_weights - log_weights[i]).sum() > 1 / STRAY_SHARE:
                 break
-            peak = newton_maximise(owners[i].likelihood, logits[i][None], PSEUDO_COUNT)
-            if abs(peak.values[0] - owners[i].log_density) <= SAME_MODE_NATS:
+            peak = newton_maximise(owners[i].likelihood, logits[i][None], PSEUDOCOUNT)
+            if abs(peak.values[0] - owners[i].log_density) <= SAME_MAXIMUM:
                 break
             log_weights[i] = -np.inf
 
@@ -158,8 +166,8 @@ class Posterior:
 
     def _sample_start(self) -> Parameters:
         k, m, rng = self.n_categories, self.n_types, self.rng
-        prior = rng.dirichlet(np.full(m, PSEUDO_COUNT))
-        click, depart = rng.beta(PSEUDO_COUNT, PSEUDO_COUNT, (2, k, m))
+        prior = rng.dirichlet(np.full(m, PSEUDOCOUNT))
+        click, depart = rng.beta(PSEUDOCOUNT, PSEUDOCOUNT, (2, k, m))
         return Parameters(prior, click, depart, np.full((k, m), INITIAL_DEPART_ON_CLICK))
 
     def sample_prior(self) -> Instance:
@@ -183,9 +191,9 @@ class Posterior:
             noise = self.rng.normal(size=likelihood.n_parameters) * self.rng.choice(START_NOISE)
             fresh.append(known[0] + noise)
             fresh += [likelihood.to_logits(self._permute_one_category(self.pool[0])) for _ in range(starts)]
-        near = likelihood.run_em(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDO_COUNT, EM_ROUNDS)
+        near = likelihood.run_em(np.clip(np.array(fresh), -MAX_START, MAX_START), PSEUDOCOUNT, EM_ITERATIONS)
         begin = np.concatenate([np.array(known).reshape(-1, near.shape[1]), near])
-        peaks = newton_maximise(likelihood, begin, PSEUDO_COUNT)
+        peaks = newton_maximise(likelihood, begin, PSEUDOCOUNT)
         kept = _distinct(peaks, likelihood.n_types)
         precisions, directions = np.linalg.eigh(peaks.information[kept])
         precisions = np.maximum(precisions, MIN_PRECISION)
@@ -211,9 +219,9 @@ class Posterior:
         start = mode.logits + (tails * width) @ mode.directions[:, weak].T
         start = np.clip(start, np.minimum(-MAX_PROPOSAL, mode.logits), np.maximum(MAX_PROPOSAL, mode.logits))
         if weak.any() and not weak.all():
-            peaks = newton_maximise(likelihood, start, PSEUDO_COUNT, basis, NEWTON_ROUNDS)
+            peaks = newton_maximise(likelihood, start, PSEUDOCOUNT, basis, NEWTON_ITERATIONS)
         else:
-            values, _, information = likelihood.derivatives(start, PSEUDO_COUNT)
+            values, _, information = likelihood.derivatives(start, PSEUDOCOUNT)
             peaks = NewtonResult(start, values, information)
         tight, inside = np.linalg.eigh(basis.T @ peaks.information @ basis)
         tight = np.maximum(tight, MIN_TIGHT_PRECISION)
@@ -271,10 +279,14 @@ def _resample(weights: Floats, n: int, rng: np.random.Generator) -> tuple[Intege
 
 
 def _distinct(peaks: NewtonResult, n_types: int) -> list[int]:
-    """Return the indices of distinct maxima up to relabelling of types, the highest first."""
+    """Return the indices of distinct maxima up to relabelling of types, the highest first.
+
+    Unlike in a fit, maxima of equal height at different places are kept: each has its share of the posterior, which
+    is wide while users are few.
+    """
     kept: list[int] = []
     for i in np.argsort(-peaks.values, kind="stable").tolist():
-        near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME_MODE_NATS]
+        near = [j for j in kept if abs(peaks.values[i] - peaks.values[j]) <= SAME_MAXIMUM]
         if not any(_same_mode(peaks.logits[i], peaks.logits[j], peaks.information[j], n_types) for j in near):
             kept.append(i)
     return kept

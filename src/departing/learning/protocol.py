@@ -47,7 +47,7 @@ class AssignsPolicies(Learner, Protocol):
     """A learner that assigns every user one policy on arrival and reports it, so that expected regret is known."""
 
     @property
-    def open_users(self) -> int:
+    def active_users(self) -> int:
         """The number of active users."""
 
     @property

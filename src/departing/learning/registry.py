@@ -8,7 +8,7 @@ not import numpy or numba.
 LEARNERS = {
     "bayes": "bayes.Bayes",
     "explore-then-commit": "explore_then_commit.ExploreThenCommit",
-    "fixed": "frozen.Frozen",
+    "frozen": "frozen.Frozen",
     "kl-ulcb": "baselines.KLULCB",
     "lattice": "lattice.LatticeUCB",
     "oracle": "oracle.Oracle",

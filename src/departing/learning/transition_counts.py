@@ -11,54 +11,57 @@ from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
 MAX_ROWS = 2**14  # added at a time: bounds the memory reserved in advance, three nodes per row
-ARRAYS = ("nodes", "depth", "outcomes", "open_users", "child")
+ARRAYS = ("nodes", "depth", "outcomes", "unresolved_users", "child")
 
 
 class TransitionCounts:
     """Observed transitions of the count graph: a sufficient statistic of everything a learner has seen.
 
-    Only the first `limit` steps of a user are added. Arrays grow as needed; the first `size` rows are valid.
+    Only the first `limit` steps of a user are added.
+
+    Attributes
+    ----------
+    size : int
+        Number of nodes.
+    nodes : array [n, K, 2]
+        Counts of clicks and stays of every node.
+    depth : array [n]
+        Number of steps to each node.
+    outcomes : array [n, K, 4]
+        Number of users per node, recommended category and outcome.
+    unresolved_users : array [n]
+        Number of users at each node whose next outcome has not been observed.
+    child : array [n, K, 2]
+        Node after a click and after a stay, -1 if not observed.
     """
 
     def __init__(self, categories: int, limit: int) -> None:
-        self.n_categories, self.limit, self.size = categories, limit, 1
+        self.n_categories, self.limit = categories, limit
         self._multipliers = key_multipliers(2 * categories)
-        self._allocate(64)
-        insert_rows(self._slots, self._nodes, 1, self._multipliers)
+        shapes = ((1, 2 * categories), (1,), (1, categories, 4), (1,), (1, categories, 2))
+        root = {name: np.zeros(shape, np.int64) for name, shape in zip(ARRAYS, shapes, strict=True)}
+        root["child"][:] = -1
+        self._load(root, 64)
 
-    def _allocate(self, capacity: int) -> None:
-        k = self.n_categories
-        self._nodes = np.zeros((capacity, 2 * k), np.int64)
-        self._depth = np.zeros(capacity, np.int64)
-        self._outcomes = np.zeros((capacity, k, 4), np.int64)
-        self._open_users = np.zeros(capacity, np.int64)
-        self._child = np.full((capacity, k, 2), -1, np.int64)
+    def _load(self, state: dict[str, Any], capacity: int) -> None:
+        """Copy the arrays of a `state` into longer ones, which have space for `capacity` nodes."""
+        self._arrays: dict[str, Integers] = {}
+        for name in ARRAYS:
+            rows = state[name]
+            array = np.full((capacity, *rows.shape[1:]), -1 if name == "child" else 0, np.int64)
+            array[: len(rows)] = rows
+            self._arrays[name] = array
         self._slots = np.full(4 * capacity, -1, np.int64)
+        self._set_size(len(state["depth"]))
+        insert_rows(self._slots, self._arrays["nodes"], self.size, self._multipliers)
 
-    @property
-    def nodes(self) -> Integers:
-        """Counts of clicks and stays of every node, `[n, K, 2]`."""
-        return self._nodes[: self.size].reshape(self.size, self.n_categories, 2)
-
-    @property
-    def depth(self) -> Integers:
-        """The number of steps to each node, `[n]`."""
-        return self._depth[: self.size]
-
-    @property
-    def outcomes(self) -> Integers:
-        """The number of users per node, recommended category and outcome, `[n, K, 4]`."""
-        return self._outcomes[: self.size]
-
-    @property
-    def open_users(self) -> Integers:
-        """The number of users at each node whose next outcome has not been observed, `[n]`."""
-        return self._open_users[: self.size]
-
-    @property
-    def child(self) -> Integers:
-        """The node after a click and after a stay, -1 if not observed, `[n, K, 2]`."""
-        return self._child[: self.size]
+    def _set_size(self, size: int) -> None:
+        """Let the public arrays show the first `size` nodes."""
+        self.size = size
+        nodes, self.depth, self.outcomes, self.unresolved_users, self.child = (
+            array[:size] for array in self._arrays.values()
+        )
+        self.nodes = nodes.reshape(size, self.n_categories, 2)
 
     def add(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         """Add users with `counts[n, K, 4]` shown `categories[n]`: `outcomes[n, 4]` users per outcome."""
@@ -66,11 +69,11 @@ class TransitionCounts:
         for first in range(0, len(counts), MAX_ROWS):
             rows = slice(first, first + MAX_ROWS)
             needed = self.size + 3 * len(counts[rows])
-            if needed > len(self._depth):
+            if needed > len(self._arrays["depth"]):
                 self._load(self.state(), 1 << needed.bit_length())
-            arrays = [getattr(self, f"_{name}") for name in (*ARRAYS, "slots", "multipliers")]
             batch = counts[rows], categories[rows], outcomes[rows]
-            self.size = int(add_transitions(*batch, self.limit, *arrays, self.size, row))
+            arrays = *self._arrays.values(), self._slots, self._multipliers
+            self._set_size(int(add_transitions(*batch, self.limit, *arrays, self.size, row)))
 
     def histogram(self, max_counts: int | None = None) -> tuple[Integers, Integers]:
         """Return distinct counts `[n, K, 4]` and the number of users with each, censored after some steps.
@@ -86,15 +89,15 @@ class TransitionCounts:
             departed[np.arange(len(node)), category, outcome] += 1
             counts.append(departed)
             users.append(self.outcomes[node, category, outcome])
-        reached = self.open_users + self.outcomes.sum(axis=(1, 2))
-        censored = np.where(edge, reached, np.where(inside, self.open_users, 0))
+        reached = self.unresolved_users + self.outcomes.sum(axis=(1, 2))
+        censored = np.where(edge, reached, np.where(inside, self.unresolved_users, 0))
         censored[0] = 0
         node = np.flatnonzero(censored)
         return np.concatenate([*counts, self.counts(node)]), np.concatenate([*users, censored[node]])
 
     def _max_depth(self, max_counts: int) -> int:
         """Return the largest number of steps with at most `max_counts` distinct counts, at least 1."""
-        ending = (self.outcomes[..., DEPART:] > 0).sum(axis=(1, 2)) + (self.open_users > 0)
+        ending = (self.outcomes[..., DEPART:] > 0).sum(axis=(1, 2)) + (self.unresolved_users > 0)
         inside = np.bincount(self.depth, ending, self.limit + 1).cumsum()
         edge = np.bincount(self.depth, minlength=self.limit + 1)
         rows = np.concatenate([[0], inside[:-1]]) + edge
@@ -109,38 +112,20 @@ class TransitionCounts:
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
-        arrays = {name: getattr(self, f"_{name}")[: self.size].copy() for name in ARRAYS}
-        return {"limit": self.limit} | arrays
+        return {"limit": self.limit} | {name: array[: self.size].copy() for name, array in self._arrays.items()}
 
-    def _load(self, state: dict[str, Any], capacity: int) -> None:
-        self.size = len(state["depth"])
-        self._allocate(capacity)
-        for name in ARRAYS:
-            getattr(self, f"_{name}")[: self.size] = state[name]
-        insert_rows(self._slots, self._nodes, self.size, self._multipliers)
-
-    @classmethod
-    def from_state(cls, categories: int, state: dict[str, Any]) -> "TransitionCounts":
-        """Create transition counts that continue from a `state`."""
-        transitions = cls(categories, state["limit"])
-        transitions._load(state, max(1 << len(state["depth"]).bit_length(), 64))
-        return transitions
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`."""
+        self.limit = state["limit"]
+        self._load(state, max(1 << len(state["depth"]).bit_length(), 64))
 
 
 class TransitionLearner(BlockLearner):
     """A learner whose only memory of users is their transition counts."""
 
+    saved = (*BlockLearner.saved, "transitions")
     transitions: TransitionCounts
 
     def learn(self, counts: Integers, categories: Integers, outcomes: Integers) -> None:
         """Add to the transition counts."""
         self.transitions.add(counts, categories, outcomes)
-
-    def state(self) -> dict[str, Any]:
-        """Return everything needed to resume."""
-        return super().state() | {"transitions": self.transitions.state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
-        super().restore(state)
-        self.transitions = TransitionCounts.from_state(self.n_categories, state["transitions"])

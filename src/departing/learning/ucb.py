@@ -13,7 +13,7 @@ from departing.learning.protocol import ArmStatistics
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
-from departing.model.validation import check_fraction, check_instance, check_int, check_positive
+from departing.model.validation import check_choice, check_fraction, check_instance, check_int, check_positive
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
@@ -110,8 +110,7 @@ class UCBHybrid(LearnerBase):
             raise InputError(f"categories is {categories}; the policies recommend up to category {needed - 1}.")
         self.users = check_users(users)
         self.eta = _check_constants("eta", eta, len(self.policies))
-        if scale not in SCALES[:3]:
-            raise InputError(f"scale is {scale!r}; expected one of {', '.join(SCALES[:3])}.")
+        check_choice("scale", scale, SCALES[:3])  # "exact" is resolved by `fixed` and `thresholds`
         self.scale, self.epsilon = "estimated" if scale == "estimated" else "proved", None  # saved as tau
         self._tau = _proved_or_given_tau(tau, epsilon, scale, len(self.policies))  # None if it is estimated
         self._etas = np.full(len(self.policies), self.eta)

@@ -27,7 +27,7 @@ Session = Generator[bytes | float, Any, None]  # yields requests, receives decod
 
 
 def post_request(path: str, body: object, headers: bytes = b"host: localhost\r\n") -> bytes:
-    """A POST request with these header lines.
+    """Return a POST request with these header lines.
 
     >>> post_request("/v1/depart", {"user": "ann"})
     b'POST /v1/depart HTTP/1.1\\r\\nhost: localhost\\r\\ncontent-length: 15\\r\\n\\r\\n{"user": "ann"}'
@@ -107,7 +107,7 @@ class Connection(asyncio.Protocol):
         else:
             if isinstance(item, bytes):
                 self._request, self._since = item, time.perf_counter()
-                self._trouble = f"{self.url} does not respond."
+                self._trouble = f"{self.url} does not respond within {TIMEOUT:g} seconds."
                 self._send()
             else:
                 asyncio.get_running_loop().call_later(item, self._resume)
@@ -152,14 +152,14 @@ class Connection(asyncio.Protocol):
 
 
 def not_departing(url: str, error: Exception) -> ServiceError:
-    """The error of a response that `departing serve` never sends."""
+    """Return the error of a response that `departing serve` never sends."""
     problem = ServiceError("unexpected_response", None, f"{url} is not a departing service: unexpected response.")
     problem.__cause__ = error
     return problem
 
 
 def header_lines(url: str, key: str | None = None) -> bytes:
-    """The header lines of all requests.
+    """Return the header lines of all requests.
 
     >>> header_lines("http://127.0.0.1:8080", "secret")
     b'host: 127.0.0.1:8080\\r\\nauthorization: Bearer secret\\r\\n'

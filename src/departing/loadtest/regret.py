@@ -34,13 +34,13 @@ class StepRegret:
 
     def __init__(self, instance: Instance, vectors: Floats | None = None) -> None:
         self.instance = instance
-        given = [] if vectors is None else [vectors]
-        self.vectors = np.concatenate([*given, instance.fixed_values])  # [n, M]
+        fixed = instance.fixed_values
+        self.vectors = fixed if vectors is None else np.concatenate([vectors, fixed])  # [n, M]
         self.start = float((self.vectors @ instance.normalised_prior).max())
         self.after = lru_cache(CACHE_SIZE)(self._after)
 
     def _after(self, clicks_and_stays: tuple[int, ...]) -> list[float]:
-        """The regret of every category after these numbers of clicks and stays, two for each category."""
+        """Return the regret of every category after these numbers of clicks and stays, two for each category."""
         counts = np.zeros((self.instance.n_categories, 4), np.int64)
         counts[:, [CLICK, STAY]] = np.reshape(clicks_and_stays, (-1, 2))
         b = belief(self.instance, counts)

@@ -19,6 +19,7 @@ from departing.loadtest.simulated_users import SimulatedUsers
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
+from departing.model.names import list_names
 
 RANGES = 8  # user ranges in the result, each as long as all before it: early and late users apart
 ROUNDING = 1e-4  # of the optimum: mean regrets above minus this are 0; alpha vectors are optimal to 1e-6 of the scale
@@ -119,7 +120,7 @@ class LoadTestResult:
 
 
 def _mean(values: Floats) -> tuple[float, float | None]:
-    """The mean and its standard error."""
+    """Return the mean and its standard error, None for a single value."""
     stderr = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
     return float(values.mean()), stderr
 
@@ -137,8 +138,8 @@ def check_service(instance: Instance, url: str, key: str | None = None) -> None:
     except (KeyError, TypeError, ValueError) as error:
         raise not_departing(url, error) from error
     if set(shown) != set(instance.categories):
-        service, given = (", ".join(names[:10]) for names in (shown, instance.categories))
-        raise InputError(f"The service shows the categories {service}; the instance has {given}.")
+        given = list_names(instance.categories)
+        raise InputError(f"The service shows {list_names(shown)}; expected the categories of the instance, {given}.")
 
 
 def run_loadtest(

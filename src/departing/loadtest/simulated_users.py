@@ -63,7 +63,7 @@ class SimulatedUsers:
         self._outcome_cdf = instance.outcome_probabilities.cumsum(axis=1)[:, :3].transpose(0, 2, 1).tolist()
 
     def session(self) -> Session:
-        """The requests of one connection: users one after the other while any remain."""
+        """Yield the requests of one connection: users one after the other while any remain."""
         for i in self._remaining:
             wait = self._reserve_arrival()
             if wait > 0:
@@ -72,7 +72,7 @@ class SimulatedUsers:
             self._progress(1)
 
     def _reserve_arrival(self) -> float:
-        """Seconds until the next user may arrive."""
+        """Return the seconds until the next user may arrive, and reserve that time."""
         now = time.perf_counter()
         arrival = max(now, self._next_arrival)
         self._next_arrival = arrival + self._interval
@@ -91,28 +91,22 @@ class SimulatedUsers:
             step += 1
 
     def _step(self, i: int, step: int, user_type: int, draw: float) -> Generator[bytes, Any, tuple[int, int]]:
-        """The category shown and the outcome.
+        """Return the category shown and the outcome of one step.
 
         A service that was killed may have lost its recommendation and then rejects the feedback; both are sent twice.
         """
         event = f"{self._run_id}-{i}-{step}"
         request = {"user": f"loadtest {self._run_id} {i}", "event": event}
         for _ in range(2):
-            category = self._category((yield post_request("/v1/recommend", request, self._headers)))
+            name = (yield post_request("/v1/recommend", request, self._headers))["category"]
+            if name not in self._index:
+                raise InputError(f"The service recommends {name!r:.60}, which is not a category of the instance.")
+            category = self._index[name]
             outcome = bisect_right(self._outcome_cdf[category][user_type], draw)
-            feedback = {
-                "event": event,
-                "clicked": outcome in (CLICK, CLICK_DEPART),
-                "departed": outcome in (DEPART, CLICK_DEPART),
-            }
+            clicked, departed = outcome in (CLICK, CLICK_DEPART), outcome in (DEPART, CLICK_DEPART)
+            feedback = {"event": event, "clicked": clicked, "departed": departed}
             result = yield post_request("/v1/feedback", feedback, self._headers)
             if result["accepted"]:
                 return category, outcome
         self.rejected_feedback += 1
         return category, outcome
-
-    def _category(self, recommendation: dict[str, Any]) -> int:
-        name = recommendation["category"]
-        if name not in self._index:
-            raise InputError(f"The service recommends {name!r:.60}, which is not a category of the instance.")
-        return self._index[name]

@@ -7,6 +7,7 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART
 
 Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
 def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str = "the instance") -> Integers:
@@ -53,7 +54,7 @@ def clicks(counts: Integers) -> Integers:
     return np.asarray((counts[..., CLICK] + counts[..., CLICK_DEPART]).sum(axis=-1, dtype=np.int64))
 
 
-def departed(counts: Integers) -> npt.NDArray[np.bool_]:
+def departed(counts: Integers) -> Booleans:
     """True for users who have departed, `[...]`; the others are censored."""
     return np.asarray((np.asarray(counts)[..., DEPART:] > 0).any(axis=(-2, -1)))
 

@@ -1,5 +1,7 @@
 """Checks of arguments; each raises an InputError that names the argument, its value and what is accepted."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from departing.model.errors import InputError
@@ -53,6 +55,13 @@ def check_fraction(field: str, value: float) -> float:
     if not 0 < (number := _as_float(value)) < 1:
         raise InputError(f"{field} is {value!r:.40}; expected a number above 0 and below 1.", field)
     return number
+
+
+def check_choice(field: str, value: str, choices: Collection[str]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{field} is {value!r:.80}; expected one of {', '.join(choices)}.", field)
+    return value
 
 
 def check_confidence(confidence: float) -> float:

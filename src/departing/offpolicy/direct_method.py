@@ -13,7 +13,7 @@ from departing.policy.protocol import Policy
 # Relative to the value of knowing every user's type; far below the sampling error of any log.
 TOLERANCE = 1e-5
 # The next three trade time against exactness for long stays; a value that is not exact enough is reported.
-MAX_NODES = 300_000  # counts expanded per evaluation
+MAX_NODES = 300_000  # nodes expanded per evaluation
 BATCH_TYPES = 32  # types of bootstrapped instances that share one evaluation of the policy
 MIN_PROBABILITY = 1e-5  # of counts that matter for the variance of the tail
 MAX_GAP = 0.005  # of a value, relative, before a warning: a tenth of a standard error of 5 %

@@ -7,6 +7,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.fit import Fit
+from departing.formatting import format_clicks_per_user
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
 from departing.planning.plan import Plan, plan
@@ -29,6 +30,12 @@ class PolicyValue:
     lower: float
     upper: float
 
+    @property
+    def cells(self) -> list[str]:
+        """Value and interval as text."""
+        value, lower, upper = map(format_clicks_per_user, (self.value, self.lower, self.upper))
+        return [value, "" if np.isnan(self.lower) else f"{lower} … {upper}"]
+
 
 @dataclass(frozen=True)
 class PolicyGains:
@@ -37,6 +44,11 @@ class PolicyGains:
     plan: Plan
     values: tuple[PolicyValue, ...]
     gains: tuple[PolicyValue, ...]
+
+    def rows(self) -> list[list[str]]:
+        """Rows of a table: policy, value and interval; gain of the optimal policy over it and interval."""
+        gain_over = {gain.name: gain.cells for gain in self.gains}
+        return [[value.name, *value.cells, *gain_over.get(value.name, ["", ""])] for value in self.values]
 
 
 def policy_gains(

@@ -4,17 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from departing.data.log import Episodes
 from departing.evaluation.continuation import ContinuationValues
 from departing.model.belief import log_weights, posterior
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 from departing.policy.protocol import recommended
-
-Booleans = npt.NDArray[np.bool_]
 
 
 def observation_probabilities(histories: Histories) -> Floats:

@@ -135,8 +135,8 @@ class ClosedFormCertificate(Certificate):
 class LatticeCertificate(Certificate):
     """Certificate of a lattice search: every child of a node is a node or cannot exceed the upper bound.
 
-    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `rounding_bound` bounds the
-    relative rounding error.
+    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `rounding_error` bounds the
+    rounding error of the upper bound.
     """
 
     problem: PlanningProblem = field(repr=False)
@@ -144,7 +144,7 @@ class LatticeCertificate(Certificate):
     category: Integers = field(repr=False)
     depth: Integers = field(repr=False)
     clicks: Floats = field(repr=False)
-    rounding_bound: float
+    rounding_error: float
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the value of the walk, and every child that was not created."""
@@ -160,7 +160,7 @@ class LatticeCertificate(Certificate):
             weights[level] = weights[self.parent[level]] * problem.click_stay[self.category[level]]
         reward = weights @ problem.click.T
         child_upper = reward + weights @ (problem.click_stay * problem.type_values).T + self.clicks[:, None]
-        unit = self.rounding_bound * max(1.0, upper)
+        unit = max(2 * self.rounding_error, 1e-300)  # as much again for these checks
         index = {row.tobytes(): i for i, row in enumerate(counts)}
         short = [-float(self.clicks[0])]
         for i, a in np.argwhere(child_upper > upper):
@@ -175,7 +175,7 @@ class LatticeCertificate(Certificate):
             _check("children not created", short, unit),
             _schedule_value(problem, policy, lower, unit),
         )
-        return Verification(checks, 2 * unit)
+        return Verification(checks, unit)
 
 
 def edge_grid() -> Floats:

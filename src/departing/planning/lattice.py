@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from departing.evaluation.bounds import ROUNDING
+from departing.evaluation.bounds import ROUNDING, UNDERFLOW
 from departing.evaluation.evaluate import evaluate
+from departing.formatting import format_count
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import lattice as kernels
 from departing.kernels.planning.lattice import BEST, BEST_THEN, DEPTH, FULL, NODES, OPEN
@@ -30,7 +31,8 @@ class LatticeSearch:
         self.nodes = nodes = allocate(kernels.LatticeNodes, {"N": n, "M": n_types, "K": k})
         nodes.weights[0], nodes.clicks[0], nodes.key[0], nodes.depth[0] = problem.prior, 0.0, 0, 0
         nodes.parent[0] = nodes.category[0] = -1
-        self._queue = kernels.Queue(np.empty(n), np.empty(n, np.int32), key_table(n), key_multipliers(k))
+        given = {"table": key_table(n), "step_key": key_multipliers(k), "merge_loss": np.zeros(1)}
+        self._queue = allocate(kernels.Queue, {"N": n}, **given)
         insert_keys(self._queue.table, self.nodes.key, 1)
         self.lower = -np.inf
 
@@ -40,35 +42,50 @@ class LatticeSearch:
         return int(self.counters[NODES])
 
     @property
-    def rounding_bound(self) -> float:
-        """Bound on the relative rounding error of the upper bound, for d = depth and M types.
+    def rounding_error(self) -> float:
+        """Bound on the rounding error of the upper bound, in clicks; d is the depth and M the number of types.
 
-        A weight is a product of d probabilities of at most 3 roundings each: 4 d. The errors of the d M additions of
-        expected clicks are taken as independent, so that they add up to at most 8 √(d M) ≤ 4 d + 4 M (the
-        probabilistic bound of Higham and Mary, 2019, with λ = 8). Type values, quotients and the last product take
-        fewer than 64.
+        Every term of the bound is positive, so each rounding changes it by a factor of at most 1 + 2^-53. A term
+        passes through at most
+
+        - M roundings of the prior: M - 1 additions and a quotient;
+        - 4 d of its weight: a product at each step, with a probability of 2 roundings;
+        - 2 d for the categories that were dropped: probabilities of 2 roundings were compared;
+        - (d + 1) M + 1 additions, M for the expected clicks of each step and M for the last bound;
+        - 8 of the optimistic value (4 in the value of a type), and 1 of its product with the weight.
+
+        The rest, up to 64 + (d + 4) M + 8 d, covers products of roundings. Where several paths led to a node, the
+        first was kept, which had up to `merge_loss` fewer clicks; this may happen at every step. Results below the
+        normal range lose up to 2^-1074 each, times the value of a type.
         """
-        return ROUNDING * (64 + 4 * self.problem.instance.n_types + 8 * int(self.counters[DEPTH]))
+        types, depth = self.problem.instance.n_types, int(self.counters[DEPTH])
+        most = 1 + float(self.problem.type_values.max())
+        relative = ROUNDING * (64 + (depth + 4) * types + 8 * depth)
+        underflow = UNDERFLOW * 2 * types * (depth + 1) * most
+        return relative * max(self._top, 0.0) + (depth + 1) * float(self._queue.merge_loss[0]) + underflow
+
+    @property
+    def _top(self) -> float:
+        """Upper bound of every sequence of categories, without allowance for rounding."""
+        return max(float(self._queue.upper[0]) if self.counters[OPEN] else -np.inf, self.lower)
 
     @property
     def upper(self) -> float:
         """Upper bound of every sequence of categories."""
-        top = float(self._queue.upper[0]) if self.counters[OPEN] else self.lower
-        return max(top, self.lower) * (1 + self.rounding_bound)
+        return self._top + self.rounding_error
 
     def run(self, gap: float, deadline: Deadline, max_nodes: int | None = None) -> None:
         """Search until the gap is reached, or until the time, the nodes, the memory or the digits are used up."""
         while True:
-            wanted = max(gap - 4 * self.rounding_bound * max(self.lower, 0.0), 0.0)
+            wanted = max(gap - 4 * self.rounding_error, 0.0)
             chunk = CHUNK + self.n_nodes // CHUNK_FRACTION
             limit = chunk if max_nodes is None else min(chunk, max_nodes)
             state = (self.nodes, self._queue, self.counters, self.lower)
             self.lower = kernels.expand_lattice(*self._model, *state, wanted, limit)
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
-            top = self._queue.upper[0] if self.counters[OPEN] else -np.inf
             enough = max_nodes is not None and self.n_nodes >= max_nodes
-            if top <= self.lower + wanted or deadline.expired or enough:
+            if self._top <= self.lower + wanted or deadline.expired or enough:
                 return
             if self.counters[FULL]:
                 if nbytes(self.nodes, self._queue) > MAX_BYTES / 2:
@@ -94,7 +111,7 @@ class LatticeSearch:
             array[: self.n_nodes].copy()
             for array in (self.nodes.parent, self.nodes.category, self.nodes.depth, self.nodes.clicks)
         )
-        return LatticeCertificate(self.problem, parent, category, depth, clicks, self.rounding_bound)
+        return LatticeCertificate(self.problem, parent, category, depth, clicks, self.rounding_error)
 
 
 def solve_lattice(problem: PlanningProblem, limits: Limits) -> Solution:
@@ -104,5 +121,5 @@ def solve_lattice(problem: PlanningProblem, limits: Limits) -> Solution:
     policy = lattice.policy()
     value = evaluate(problem.instance, policy)
     upper = max(lattice.upper, value.upper)
-    reason = f"A* search created {lattice.n_nodes:,} lattice nodes."
+    reason = f"A* search created {format_count(lattice.n_nodes, 'lattice node')}."
     return Solution(policy, policy, value.lower, upper, reason, lattice.certificate())

@@ -77,9 +77,11 @@ class PlanningProblem:
     def known_type_bound(self) -> float:
         """Upper bound of every policy: the value if types were known, rounding included.
 
-        Roundings: at most 4 in the value of a type, 24 in the prior (pairwise sum, quotient) and M in the product.
+        Roundings: at most 4 in the value of a type, 24 in the sum of the prior of up to 128 types (NumPy adds
+        pairwise: one more whenever their number doubles), 1 in the quotient, M in the product, and 2 of this bound.
         """
-        return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + self.instance.n_types))
+        types = self.instance.n_types
+        return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + types + types // 128))
 
     @cached_property
     def max_mean_steps(self) -> Floats:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
+from departing.formatting import format_count
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import counters as at
 from departing.kernels.planning import search as kernels
@@ -306,7 +307,8 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
         vectors = problem.instance.fixed_values[[category]]
         controller, lower = Controller(vectors, np.array([category]), np.zeros((1, 2), np.int64), 0), fixed
     n = len(controller.vectors)
-    reason = f"Heuristic search expanded {search.n_expanded:,} nodes; the policy has {n:,} alpha vectors."
+    expanded, kept = format_count(search.n_expanded, "node"), format_count(n, "alpha vector")
+    reason = f"Heuristic search expanded {expanded}; the policy has {kept}."
     rest = (lower, max(upper, lower), reason, search.certificate(controller))
     if n == 1:
         fixed_policy = Fixed(int(controller.categories[0]))

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from departing.model.counts import Integers
-from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.model.validation import check_fraction
+from departing.model.validation import check_choice, check_fraction
 from departing.policy.protocol import recommended
 
 if TYPE_CHECKING:
@@ -66,8 +65,7 @@ class Sensitivity:
 
     def of(self, field: str) -> tuple[Perturbation, ...]:
         """Return the perturbations of one field: 'click', 'depart' or 'prior'."""
-        if field not in FIELDS:
-            raise InputError(f"field is {field!r}; expected one of {', '.join(FIELDS)}.")
+        check_choice("field", field, FIELDS)
         return tuple(each for each in self.perturbations if each.field == field)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from departing.formatting import format_count
 from departing.model.belief import IMPOSSIBLE
 from departing.model.counts import Integers, flat_rows
 from departing.model.errors import InputError
@@ -112,7 +113,8 @@ class Alpha(BeliefPolicy):
     def describe(self, names: Sequence[str]) -> str:
         """Describe the policy in one phrase, with the names of the categories."""
         first = int(self.recommend(np.zeros((self.instance.n_categories, 4), np.int64)))
-        return f"start with {names[first]}, then adapt to the user's clicks ({len(self.vectors)} decision rules)"
+        rules = format_count(len(self.vectors), "decision rule")
+        return f"start with {names[first]}, then adapt to the user's clicks ({rules})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain values."""

@@ -10,7 +10,6 @@ from departing.model.belief import log_weights, posterior
 from departing.model.counts import Integers, as_counts
 from departing.model.instance import Floats, Instance
 from departing.policy.files import SerializablePolicy
-from departing.policy.protocol import Allowed, Mask, choose_allowed
 
 UNBOUNDED = 1e90  # coefficient where another category may be better for the type itself: the bound is then 1
 
@@ -28,13 +27,8 @@ class BeliefPolicy(SerializablePolicy):
         """The names of the instance's categories."""
         return self.instance.categories
 
-    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
-        """Recommend the best category, or the best of the `allowed` ones.
-
-        Parameters and return value are those of `Policy.recommend`.
-        """
-        given = as_counts(counts, self.instance.n_categories, "the policy's instance")
-        return choose_allowed(self._choose(given), given, allowed, self._instead, self.category_names)
+    def _check_counts(self, counts: npt.ArrayLike) -> Integers:
+        return as_counts(counts, self.instance.n_categories, "the policy's instance")
 
     def _beliefs(self, counts: Integers) -> Floats:
         return posterior(log_weights(self.instance, counts), self.instance.prior)
@@ -42,10 +36,6 @@ class BeliefPolicy(SerializablePolicy):
     @abstractmethod
     def _choose(self, counts: Integers, beliefs: Floats | None = None) -> Integers:
         """Categories for `counts[..., K, 4]`, whose beliefs may be known already."""
-
-    @abstractmethod
-    def _instead(self, counts: Integers, mask: Mask) -> Integers:
-        """Allowed categories for `counts[n, K, 4]` whose first choice is forbidden by `mask[n, K]`."""
 
     @cached_property
     @abstractmethod

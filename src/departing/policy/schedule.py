@@ -3,25 +3,22 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import groupby
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from departing.model.counts import Integers, as_counts, steps
+from departing.model.counts import Integers, steps
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_int
 from departing.policy.files import SerializablePolicy
 from departing.policy.protocol import (
-    Allowed,
     Category,
     Mask,
     check_category,
     check_category_refs,
-    choose_allowed,
     resolve_category,
     resolved_indices,
 )
@@ -30,7 +27,10 @@ MAX_STEPS = 2**62 - 1  # sums of two still fit into 64 bits
 
 
 class Schedule(SerializablePolicy, ABC):
-    """Policy of phases: one category for a number of steps each, then `then` without end."""
+    """Policy of phases: one category for a number of steps each, then `then` without end.
+
+    Where that category is not allowed, the next phase whose category is, or the first allowed category, replaces it.
+    """
 
     then: Category
 
@@ -73,14 +73,8 @@ class Schedule(SerializablePolicy, ABC):
         object.__setattr__(resolved, "category_names", tuple(categories))
         return resolved
 
-    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
-        """Recommend the category of the current phase; if forbidden, that of the next allowed phase or category.
-
-        Parameters and return value are those of `Policy.recommend`.
-        """
-        given = as_counts(counts)
-        chosen = np.asarray(self.phase_categories[self._phase(given)])
-        return choose_allowed(chosen, given, allowed, self._instead, self.category_names)
+    def _choose(self, counts: Integers) -> Integers:
+        return np.asarray(self.phase_categories[self._phase(counts)])
 
     def first_categories(self, steps: int) -> Integers:
         """Categories recommended at the first steps, `[steps]`."""
@@ -90,6 +84,7 @@ class Schedule(SerializablePolicy, ABC):
         return np.asarray(np.searchsorted(self._phase_ends, steps(counts), side="right"))
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
+        """The category of the next phase that is allowed, or the first that is."""
         answer, phase = mask.argmax(axis=1), self._phase(counts)
         done = np.zeros(len(counts), bool)
         for later, category in enumerate(self.phase_categories):
@@ -101,6 +96,11 @@ class Schedule(SerializablePolicy, ABC):
         """Zero in the last phase, one before."""
         last = self._phase_ends[-1] if len(self._phase_ends) else 0
         return np.repeat((steps(counts) < last).astype(np.float64)[:, None], instance.n_types, axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain values."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def describe(self, names: Sequence[str]) -> str:
         """Describe the policy in one phrase, with the names of the categories."""
@@ -141,10 +141,6 @@ class Fixed(Schedule):
         """The category."""
         return self.category
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain values."""
-        return {"category": self.category}
-
 
 @dataclass(frozen=True)
 class Threshold(Schedule):
@@ -180,10 +176,6 @@ class Threshold(Schedule):
         """The first category, unless it has no steps."""
         return ((self.first, self.steps),) if self.steps else ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain values."""
-        return {"first": self.first, "steps": self.steps, "then": self.then}
-
 
 @dataclass(frozen=True)
 class Walk(Schedule):
@@ -214,10 +206,6 @@ class Walk(Schedule):
     def given_phases(self) -> tuple[tuple[Category, int], ...]:
         """The runs of equal categories."""
         return tuple((a, sum(1 for _ in run)) for a, run in groupby(self.categories))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain values."""
-        return {"categories": list(self.categories), "then": self.then}
 
 
 def simplest_schedule(categories: Sequence[int], then: int) -> Schedule:

@@ -9,16 +9,16 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from departing.formatting import format_count
 from departing.model.counts import Integers, as_counts, departed, flat_rows, merge, steps
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.policy.files import SerializablePolicy, policy_to_dict
 from departing.policy.protocol import (
-    Allowed,
     Category,
+    Mask,
     Policy,
     check_category_refs,
-    choose_allowed,
     recommended,
     resolve_category,
     resolve_policy,
@@ -104,26 +104,17 @@ class Table(SerializablePolicy):
         resolved.category_names = tuple(categories)
         return resolved
 
-    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
-        """Recommend the category of the table, or that of the fallback if there is none or it is not allowed.
+    def _instead(self, counts: Integers, mask: Mask) -> Integers:
+        return recommended(self.fallback, counts, mask)
 
-        Parameters and return value are those of `Policy.recommend`.
-        """
-        given = as_counts(counts)
-
-        def instead(rows: Integers, mask: npt.NDArray[np.bool_]) -> Integers:
-            return recommended(self.fallback, rows, mask)
-
-        return choose_allowed(self._choose(given), given, allowed, instead, self.category_names)
-
-    def _choose(self, given: Integers) -> Integers:
-        rows = given.reshape(-1, *given.shape[-2:])
+    def _choose(self, counts: Integers) -> Integers:
+        rows = counts.reshape(-1, *counts.shape[-2:])
         entry = self._look_up(rows)
         unknown = entry < 0
         answer = self.categories[entry] if len(self.categories) else entry
         if unknown.any():
             answer[unknown] = recommended(self.fallback, rows[unknown])
-        return answer.reshape(given.shape[:-2])
+        return answer.reshape(counts.shape[:-2])
 
     def _look_up(self, rows: Integers) -> Integers:
         """The entry of each row, or -1."""
@@ -144,7 +135,9 @@ class Table(SerializablePolicy):
         """Describe the policy in one phrase, with the names of the categories."""
         describe = getattr(self.fallback, "describe", None)
         rest = describe(names) if describe else type(self.fallback).__name__
-        return f"a table of {len(self.counts)} counts of up to {max(self.depth, 0)} steps, else {rest}"
+        return (
+            f"a table of {len(self.counts)} counts of up to {format_count(max(self.depth, 0), 'step')}, else {rest}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain values."""

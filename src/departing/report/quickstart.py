@@ -4,8 +4,6 @@ import html
 import os
 from importlib import resources
 
-import numpy as np
-
 from departing.evaluation.evaluate import Evaluation
 from departing.fitting.likelihood import Parameters
 from departing.fitting.plot import draw_fit
@@ -14,7 +12,6 @@ from departing.fitting.type_matching import match_types
 from departing.formatting import format_bounds, format_number, format_percent, format_significant
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Floats, Instance
-from departing.offpolicy.gains import PolicyGains
 from departing.planning.plot.plan_plot import draw_plan
 from departing.planning.plot.threshold_plot import draw_beliefs, draw_thresholds
 from departing.plotting.figures import svg
@@ -32,6 +29,7 @@ from departing.quickstart_demo import (
 from departing.report.page import page, table
 from departing.studies.plot import draw_regret
 
+GAIN_COLUMNS = ("policy", "clicks per reader", "95% interval", "gain of the optimal policy", "95% interval")
 NUMERALS = {1: "One type", 2: "Two types", 3: "Three types", 4: "Four types"}
 
 
@@ -71,24 +69,12 @@ def _body(demo: QuickstartDemo) -> str:
         regret=svg(draw_regret("Regret of three learners", demo.regret)),
         beliefs=svg(draw_beliefs(blog.instance, blog.best)),
         thresholds=svg(draw_thresholds(blog.instance, *map(int, blog.best.phase_categories))),
-        gains=_gains_table(log.gains),
+        gains=table(GAIN_COLUMNS, log.gains.rows()),
         truth=_truth_table(log),
         instance=_instance_table(blog.instance),
         values=_policy_table(blog),
         runs=_run_table(blog),
     )
-
-
-def _gains_table(gains: PolicyGains) -> str:
-    gain_over = {gain.name: gain for gain in gains.gains}
-    rows = []
-    for value in gains.values:
-        interval = "" if np.isnan(value.lower) else f"{value.lower:.2f} to {value.upper:.2f}"
-        gain = gain_over.get(value.name)
-        last = ["", ""] if gain is None else [f"{gain.value:.2f}", f"{gain.lower:.2f} to {gain.upper:.2f}"]
-        rows.append([value.name, f"{value.value:.2f}", interval, *last])
-    head = ["policy", "clicks per reader", "95% interval", "gain of the optimal policy", "95% interval"]
-    return table(head, rows)
 
 
 def _instance_table(instance: Instance) -> str:

@@ -10,7 +10,7 @@ import duckdb
 import msgspec
 
 from departing.model.errors import InputError
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.store import queries
 from departing.service.store.base import StoreError
 from departing.service.store.connection import Database
@@ -47,7 +47,7 @@ def write_log(
         for part in _lines(snapshot, missing_feedback, shadow):
             file.write(part)
             if stopped():
-                raise StoreError("The service is stopping.")
+                raise StoreError("The service is stopping; retry after its restart.")
     if log_format == "parquet":
         with duckdb.connect() as connection:
             connection.execute("SET enable_progress_bar = false")
@@ -65,7 +65,7 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Iterator[
     active user: its feedback may still arrive.
     """
     encode, no_click = msgspec.json.Encoder().encode, missing_feedback == "no-click"
-    names = [name for name, _ in snapshot.rows(queries.CATEGORIES)]
+    names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
     for rows in snapshot.stream(queries.SHADOW_LOG if shadow else queries.LOG):
         yield b"".join(
             encode(

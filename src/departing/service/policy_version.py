@@ -1,7 +1,8 @@
-"""One published policy: what it shows to users with given counts, and the details shown about it."""
+"""One published policy: the category it shows after given counts, and its details for people."""
 
 import json
 import random
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,21 +17,20 @@ from departing.service.user import counts_array
 
 # Sources of a policy version, in `details["source"]`.
 INSTANCE, LEARNED, EXPLORATION, INITIAL = "instance", "learned", "exploration", "initial"
-MAX_MEMO_BYTES = 4_000_000  # per version, of counts whose category is remembered
+MAX_MEMO_BYTES = 4_000_000  # per version, of counts whose category is cached
 TREE_DEPTH = 4  # steps of the policy tree on the dashboard: as many as fit on the page
 
 
 class PolicyVersion:
-    """A policy under its version number, with details for people and a memory of its choices."""
+    """A policy with its version number, details for people, and a cache of its choices."""
 
     def __init__(
         self, number: int, created: float, policy: Policy, n_categories: int, details: dict[str, Any]
     ) -> None:
         self.number, self.created, self.policy = number, created, policy
         self.n_categories, self.details = n_categories, details
-        self.uniform = bool(details.get("uniform"))  # whether all categories have equal probability
+        self.uniform = bool(details.get("uniform"))  # True if all categories have equal probability
         self._choices: dict[tuple[int, ...], int] = {}
-        self._instance: Instance | None = None
 
     @classmethod
     def from_row(cls, number: int, created: float, document: str, details: str) -> "PolicyVersion":
@@ -49,12 +49,11 @@ class PolicyVersion:
         """True if it was planned for a given instance, False for a learned one."""
         return bool(self.details.get("source") == INSTANCE)
 
-    @property
+    @cached_property
     def instance(self) -> Instance | None:
         """The instance it was planned for, if there is one."""
-        if self._instance is None and "instance" in self.details:
-            self._instance = Instance.from_dict(self.details["instance"], f"policy {self.number}")
-        return self._instance
+        document = self.details.get("instance")
+        return None if document is None else Instance.from_dict(document, f"policy {self.number}")
 
     def choose(
         self, counts: list[int], allowed: list[int], explore: float, rng: random.Random

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -16,8 +17,6 @@ from departing.service.store.base import Transaction, Write
 class NotFoundError(InputError):
     """A name or number that does not exist."""
 
-    code = "not_found"
-
 
 @dataclass(frozen=True)
 class RolloutState:
@@ -25,12 +24,16 @@ class RolloutState:
 
     names: list[str] = field(default_factory=list)  # of all categories, in the order of counts
     retired: frozenset[int] = frozenset()
-    available: list[int] = field(default_factory=list)  # categories that are not retired
     versions: dict[int, PolicyVersion] = field(default_factory=dict)
     latest: int = -1  # version of new users after the trials
     trials: tuple[tuple[int, int], ...] = ()  # first user number after the trial, and its version
     pinned: int | None = None
-    shadow: bool = False  # whether the caller decides
+    shadow: bool = False  # True if the caller decides
+
+    @cached_property
+    def available(self) -> list[int]:
+        """Categories that are not retired."""
+        return [a for a in range(len(self.names)) if a not in self.retired]
 
     @property
     def current(self) -> PolicyVersion:
@@ -54,27 +57,24 @@ class Rollout:
         self._max_categories, self._default_shadow = max_categories, shadow
         self.state = RolloutState(shadow=shadow)
 
-    def category(self, tx: Transaction, name: str) -> int:
-        """Return the index of a category."""
-        if name not in self.state.names and tx.shared:
+    def category(self, tx: Transaction, name: str, field: str) -> int:
+        """Return the index of a category; `field` of the request holds its name."""
+        if name not in self.state.names and tx.store.shared:
             self._reload(tx)
         if name not in self.state.names:
-            raise InputError(f"category is {name!r:.60}; expected one of {list_names(self.state.names)}.")
+            raise InputError(f"{field} is {name!r:.60}; expected one of {list_names(self.state.names)}.")
         return self.state.names.index(name)
 
     # Changes by other processes
 
     def refresh(self, tx: Transaction) -> bool:
-        """Adopt the versions that a trainer published and changes of other processes.
-
-        Returns whether there is a new version.
-        """
-        if tx.shared or not self.state.names:
+        """Adopt the versions that a trainer published and changes of other processes; True if a version is new."""
+        if tx.store.shared or not self.state.names:
             self._reload(tx)
         rows = tx.rows(queries.POLICIES_AFTER, max(self.state.versions, default=-1))
         if rows:
-            new = [PolicyVersion.from_row(*row) for row in rows]
-            self._change(tx, versions=self.state.versions | {version.number: version for version in new})
+            new = {row[0]: PolicyVersion.from_row(*row) for row in rows}
+            self._change(tx, versions=self.state.versions | new)
             self._adopt_allocations(tx)
         return bool(rows)
 
@@ -85,11 +85,12 @@ class Rollout:
 
     def _reload(self, tx: Transaction) -> None:
         rows, settings = tx.rows(queries.CATEGORIES), tx.settings()
-        self._set_categories(tx, [name for name, _ in rows], {a for a, row in enumerate(rows) if row[1] is not None})
         self._change(
             tx,
-            shadow=settings["shadow"] == "1" if "shadow" in settings else self._default_shadow,
-            pinned=int(settings["pinned"]) if "pinned" in settings else None,
+            names=[name for name, _ in rows],
+            retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
+            shadow=settings[queries.SHADOW_KEY] == "1" if queries.SHADOW_KEY in settings else self._default_shadow,
+            pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
         )
 
     def _adopt_allocations(self, tx: Transaction) -> None:
@@ -98,12 +99,12 @@ class Rollout:
         if not rows or not {version for version, _ in rows} <= set(self.state.versions):
             return
         *trials, (latest, _) = rows
-        key = f"first {max(self.state.versions)}"
+        key = queries.FIRST_USER_KEY.format(max(self.state.versions))
         first = tx.settings().get(key)
         if first is None:
-            first = str(tx.next_user_number())
+            first = str(tx.store.next_user_number())
             tx.write(queries.SET_IF_ABSENT, key, first)
-            if tx.shared:
+            if tx.store.shared:
                 first = tx.settings()[key]
         ends = accumulate((users for _, users in trials), initial=int(first))
         next(ends)
@@ -114,10 +115,6 @@ class Rollout:
     def _change(self, tx: Transaction, **fields: Any) -> None:
         tx.assign(vars(self), "state", replace(self.state, **fields))
 
-    def _set_categories(self, tx: Transaction, names: list[str], retired: set[int] | frozenset[int]) -> None:
-        available = [a for a in range(len(names)) if a not in retired]
-        self._change(tx, names=names, retired=frozenset(retired), available=available)
-
     def publish(self, tx: Transaction, version: PolicyVersion) -> None:
         """Publish a version under the next number, for all new users."""
         version.number = max(self.state.versions, default=-1) + 1
@@ -125,49 +122,48 @@ class Rollout:
         for query, values in publication([version], [], version.number):
             tx.write(query, *values)
         if version.from_instance:
-            tx.write(queries.SET, "instance", json.dumps(version.details["instance"]))
+            tx.write(queries.SET, queries.INSTANCE_KEY, json.dumps(version.details["instance"]))
 
     def pin(self, tx: Transaction, number: int | None) -> None:
         """Pin a version for new users; None follows the latest version again."""
-        if number is not None and number not in self.state.versions:
-            self.refresh(tx)
-        if number is not None and number not in self.state.versions:
-            raise NotFoundError(f"version is {number}; no such policy version was published.")
+        if number is not None:
+            self.catch_up(tx, number, 0)
+            if number not in self.state.versions:
+                raise NotFoundError(f"version is {number}; expected a published version, see GET /v1/policies.")
         self._change(tx, pinned=number)
         if number is None:
-            tx.write(queries.UNSET, "pinned")
+            tx.write(queries.UNSET, queries.PINNED_KEY)
         else:
-            tx.write(queries.SET, "pinned", str(number))
+            tx.write(queries.SET, queries.PINNED_KEY, str(number))
 
     def set_shadow(self, tx: Transaction, enabled: bool) -> None:
         """Turn shadow mode on or off."""
         self._change(tx, shadow=enabled)
-        tx.write(queries.SET, "shadow", str(int(enabled)))
+        tx.write(queries.SET, queries.SHADOW_KEY, str(int(enabled)))
 
     def add_category(self, tx: Transaction, name: str, now: float) -> None:
         """Add a category, or restore a retired one."""
-        if tx.shared:
+        if tx.store.shared:
             self._reload(tx)
         names = self.state.names
         if name not in names:
             if len(names) >= self._max_categories:
-                raise InputError(
-                    f"name is {name!r:.60}; the limit of {self._max_categories:,} categories is reached."
-                )
-            self._set_categories(tx, [*names, name], self.state.retired)
+                limit = f"the limit of {self._max_categories:,} categories, retired ones included, is reached"
+                raise InputError(f"name is {name!r:.60}; {limit}. Serve more categories from another store.")
+            self._change(tx, names=[*names, name])
             tx.write(queries.ADD_CATEGORY, len(names), name, now)
         elif names.index(name) in self.state.retired:
-            self._set_categories(tx, names, self.state.retired - {names.index(name)})
+            self._change(tx, retired=self.state.retired - {names.index(name)})
             tx.write(queries.RETIRE_CATEGORY, None, name)
         else:
-            raise InputError(f"name is {name!r:.60}; this category already exists.")
+            raise InputError(f"name is {name!r:.60}; expected a new or a retired category.")
 
     def retire_category(self, tx: Transaction, name: str, now: float) -> None:
         """Retire a category: it is not shown any more."""
-        retired = self.state.retired | {self.category(tx, name)}
+        retired = self.state.retired | {self.category(tx, name, "name")}
         if len(retired) == len(self.state.names):
-            raise InputError(f"name is {name!r:.60}; the last available category cannot be retired.")
-        self._set_categories(tx, self.state.names, retired)
+            raise InputError(f"name is {name!r:.60}; add another category before you retire the last available one.")
+        self._change(tx, retired=retired)
         tx.write(queries.RETIRE_CATEGORY, now, name)
 
 

@@ -14,14 +14,14 @@ from departing.service.event_log import log_event
 from departing.service.service import MAX_SWEEP, Service
 from departing.service.workers.supervisor import keep_training, parent_exited, stop_event
 
-DRAIN_SECONDS = 10.0  # that open connections get at the end
-REFRESH_SECONDS = 0.3  # between looks for new policy versions
-SWEEP_SECONDS = 2.0  # between looks for inactive users
+DRAIN_SECONDS = 10.0  # for open requests to finish when the service stops
+REFRESH_SECONDS = 0.3  # between polls for new policy versions
+SWEEP_SECONDS = 2.0  # between sweeps of inactive users
 COUNT_SECONDS = 30.0  # between counts of the active users of all processes
 
 
 def check_address(host: str, port: int, keys: ApiKeys) -> str:
-    """Return the host to listen on; raise if it would be open to others without a key, or the port is taken.
+    """Return the host to listen on; raise if other machines could connect without a key, or the port is in use.
 
     Granian itself would share the port with another process.
     """
@@ -33,7 +33,9 @@ def check_address(host: str, port: int, keys: ApiKeys) -> str:
         try:
             trial.bind((host, port))
         except OSError as error:
-            raise InputError(f"port is {port}; cannot listen on it at {host}: {error.strerror}.") from error
+            raise InputError(
+                f"port is {port}; cannot listen at {host}: {error.strerror}. Use another port."
+            ) from error
     return host
 
 
@@ -45,10 +47,10 @@ async def serve(
     train: tuple[int, int] | None = None,
     learning: bool = False,
 ) -> None:
-    """Serve until a signal asks to stop.
+    """Serve until a signal stops it.
 
-    `train` holds the number of types and a seed if this process starts the trainer; `learning` says whether the
-    service learns at all, in this process or another.
+    `train` holds the number of types and a seed if this process starts the trainer; `learning` is true if
+    this process or another one learns.
     """
     rollout = service.rollout
     has_plan = not learning or any(version.from_instance for version in rollout.state.versions.values())
@@ -68,7 +70,7 @@ async def serve(
         task.cancel()
     await asyncio.gather(*background, return_exceptions=True)
     await asyncio.wait([serving], timeout=DRAIN_SECONDS)
-    await app.close()
+    await app.endpoints.close()
     service.store.close()
     log_event("stopped")
     if failures:
@@ -76,7 +78,7 @@ async def serve(
 
 
 async def _maintain(service: Service) -> None:
-    """Adopt new policy versions, let inactive users depart, and log changes of the system time."""
+    """Adopt new policy versions, mark inactive users as departed, and log changes of the system time."""
     swept, counted, adjustment = 0.0, 0.0, 0.0
     while True:
         try:
@@ -98,7 +100,7 @@ async def _maintain(service: Service) -> None:
 
 
 async def _sweep(service: Service) -> None:
-    """Let all inactive users depart, and free their memory."""
+    """Mark users inactive for longer than `inactive_after` as departed, and free their memory."""
     departed = swept = await service.sweep()
     while swept == MAX_SWEEP:
         swept = await service.sweep()

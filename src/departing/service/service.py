@@ -1,4 +1,4 @@
-"""The service, independent of the HTTP server: recommends, records feedback, and keeps the state of users."""
+"""The service, independent of HTTP: recommends, records feedback, and keeps the state of users."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -7,20 +7,22 @@ from itertools import islice
 from math import inf
 from uuid import uuid4
 
+from msgspec import UNSET
+
 from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
-from departing.service import user as users
-from departing.service.api import messages as m
+from departing.service import messages as m
+from departing.service import user as user_rules
 from departing.service.clock import Clock
 from departing.service.export import history_events
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.store import queries
-from departing.service.store.base import Decision, Prefetch, Store, StoreError, Transaction, event_number
+from departing.service.store.base import Decision, Prefetch, Store, Transaction, parse_event_id
 from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User, counts_array
 
-MAX_SWEEP = 1000  # inactive users of one transaction, so that others need not wait for long
-MAX_HISTORY = 100  # events in the answer about a user
+MAX_SWEEP = 1000  # inactive users of one transaction: bounds the delay of other calls
+MAX_HISTORY = 100  # events in the state of a user
 MAX_EARLIER_VISITS = 100  # departures and returns of one user that are searched for a repeated event ID
 
 
@@ -31,9 +33,13 @@ class Settings:
     inactive_after: float = inf  # seconds of inactivity after which a user counts as departed
     explore: float = 0.01  # probability of a category drawn uniformly
     missing_feedback: str = "no-click"  # meaning of a recommendation without feedback
-    shadow: bool = False  # whether the caller decides and the policy only logs its choice
+    shadow: bool = False  # True if the caller decides and the policy only logs its choice
     max_categories: int = 1000
     max_users: int = 10_000_000  # active at once
+
+
+class UserLimitError(Exception):
+    """A new user beyond the maximum number of active users."""
 
 
 class Service:
@@ -48,7 +54,6 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock or Clock()
         self.rng = random.Random(seed)
-        self.counters = store.counters
         self.rollout = Rollout(self.settings.max_categories, self.settings.shadow)
         self._now = 0.0
 
@@ -73,21 +78,21 @@ class Service:
         allowed = self._allowed(tx, request.allowed)
         shown = self._shown(tx, request) if rollout.state.shadow else None
         user = self._active_user(tx, request.user, now)
-        if tx.shared:
+        if tx.store.shared:
             rollout.catch_up(tx, user.version, user.n_categories)
         state = rollout.state
-        users.confirm_stay(user)
+        user_rules.confirm_stay(user)
         counts = user.current_counts(settings.missing_feedback)
         version = state.versions[user.version]
         propensity: float | None
         category, propensity, policy_category = version.choose(counts, allowed, settings.explore, self.rng)
         if shown is not None:
             category, propensity = shown, request.propensity
-        event = tx.new_event()
-        users.add_step(user, event, category, now, settings.missing_feedback)
+        event_number = tx.store.new_event_number()
+        user_rules.add_step(user, event_number, category, now, settings.missing_feedback)
         shadow = int(shown is not None)
         decision = Decision(
-            event, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
+            event_number, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
@@ -101,11 +106,13 @@ class Service:
                 return user
             self._depart(tx, user, now, "inactive")
         if tx.active_users >= self.settings.max_users:
-            raise StoreError(f"{tx.active_users:,} users are active, which is the limit; raise --max-users.")
+            users = f"max_users is {self.settings.max_users:,} and {tx.active_users:,} users are active"
+            raise UserLimitError(f"{users}; retry later or raise the limit of the service.")
         if user is not None:
             tx.count("returned_users")
-            tx.rename_user(user, f"earlier {uuid4().hex}")  # names are unique, and the new record takes this one
-        number, previous = tx.new_user_number(), -1 if user is None else user.number
+            # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
+            tx.rename_user(user, f"earlier {uuid4().hex}")
+        number, previous = tx.store.new_user_number(), -1 if user is None else user.number
         user = User(number, name, self.rollout.state.version_for(number), [], [], previous=previous)
         tx.add_user(user)
         tx.count("new_users")
@@ -115,21 +122,21 @@ class Service:
         """Return the category that the caller shows in shadow mode."""
         if request.shown is None:
             raise InputError("shown is missing; in shadow mode it must name the category that the caller shows.")
-        return self.rollout.category(tx, request.shown)
+        return self.rollout.category(tx, request.shown, "shown")
 
     def _repeated(self, tx: Transaction, request: m.RecommendRequest, event: str) -> m.Recommendation | None:
         """Return the recommendation already made for the client's event ID, None if the ID is new."""
         if event.startswith("e-"):
-            raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved for the service.")
-        decision = tx.decision_by_key(event)
+            raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved; use another ID.")
+        decision = tx.decision_by_client_event_id(event)
         if decision is None:
             return None
         visits = islice(self._visits(tx, request.user), MAX_EARLIER_VISITS)
-        user = next((visit for visit in visits if visit.number == decision.user), None)
+        user = next((visit for visit in visits if visit.number == decision.user_number), None)
         if user is None:
-            raise InputError(f"event is {event!r:.60}; this ID was already used for another user.")
+            raise InputError(f"event is {event!r:.60}; this ID was already used for another user; use a new one.")
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
-        counts = user.current_counts(self.settings.missing_feedback, decision.event)
+        counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         return self._recommendation(decision, counts if request.explain else None)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
@@ -140,23 +147,18 @@ class Service:
             user = tx.user_by_number(user.previous) if user.previous >= 0 else None
 
     def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
-        names = self.rollout.state.names
-        response = m.Recommendation(
-            decision.key or f"e-{decision.event}", names[decision.category], decision.propensity, decision.version
-        )
-        if decision.shadow:
-            response.shadow_category = names[decision.policy_category]
-        if counts is not None:
-            forecast = _forecast(self.rollout.state.versions[decision.version], counts)
-            if forecast is not None:
-                response.belief, response.expected_remaining_clicks = forecast
-        return response
+        names, version = self.rollout.state.names, decision.version
+        forecast = None if counts is None else _forecast(self.rollout.state.versions[version], counts)
+        belief, clicks = forecast or (UNSET, UNSET)
+        shadow_category = names[decision.policy_category] if decision.shadow else UNSET
+        event, category = decision.client_event_id or f"e-{decision.event_number}", names[decision.category]
+        return m.Recommendation(event, category, decision.propensity, version, belief, clicks, shadow_category)
 
     def _allowed(self, tx: Transaction, names: Sequence[str] | None) -> list[int]:
         """Return the available categories among those that a request allows."""
         if names is None:
             return self.rollout.state.available
-        requested = {self.rollout.category(tx, name) for name in names}
+        requested = {self.rollout.category(tx, name, "an entry of allowed") for name in names}
         allowed = [a for a in self.rollout.state.available if a in requested]
         if not allowed:
             raise InputError("allowed contains only retired categories; expected at least one that is not retired.")
@@ -179,19 +181,19 @@ class Service:
         return m.FeedbackResult(row.event, True)
 
     def _record_feedback(self, tx: Transaction, row: m.Feedback) -> bool:
-        """Record one row of feedback; return whether it adds information."""
-        number = event_number(row.event)
-        decision = tx.decision_by_key(row.event) if number is None else tx.decision(number)
+        """Record one row of feedback; True if it adds information."""
+        number = parse_event_id(row.event)
+        decision = tx.decision_by_client_event_id(row.event) if number is None else tx.decision(number)
         if decision is None:
             raise FeedbackRejectedError(RejectionCode.UNKNOWN_EVENT)
-        event, user = decision.event, tx.user_by_number(decision.user)
+        event_number, user = decision.event_number, tx.user_by_number(decision.user_number)
         assert user is not None
-        step = user.open_step(event)
-        earlier = tx.feedback(event) if step is None else None
+        step = user.open_step(event_number)
+        earlier = tx.feedback(event_number) if step is None else None
         feedback, now = RecordedFeedback(row.clicked, row.departed), self.now()
-        if not users.apply_feedback(user, event, feedback, now, self.settings.missing_feedback, earlier):
+        if not user_rules.apply_feedback(user, event_number, feedback, now, self.settings.missing_feedback, earlier):
             return False
-        tx.record_feedback(user, event, feedback, now)
+        tx.record_feedback(user, event_number, feedback, now)
         if user.departed:
             self._record_departure(tx, user, now, "reported")
         if row.clicked and step is not None and step.clicked is None:
@@ -203,17 +205,17 @@ class Service:
     async def depart(self, name: str) -> m.Status:
         """Record that a user has departed."""
 
-        def depart(tx: Transaction) -> m.Status:
+        def record(tx: Transaction) -> m.Status:
             user = _existing_user(tx, name)
             if user.departed:
                 return m.Status(False)
             self._depart(tx, user, self.now(), "reported")
             return m.Status(True)
 
-        return await self.store.transaction(depart, Prefetch(users=(name,)))
+        return await self.store.transaction(record, Prefetch(users=(name,)))
 
     def _depart(self, tx: Transaction, user: User, now: float, cause: str) -> None:
-        users.depart(user, self.settings.missing_feedback)
+        user_rules.depart(user, self.settings.missing_feedback)
         self._record_departure(tx, user, now, cause)
 
     def _record_departure(self, tx: Transaction, user: User, now: float, cause: str) -> None:
@@ -268,10 +270,10 @@ class Service:
             for user in list(self._visits(tx, name)):
                 tx.rename_user(user, f"forgotten {uuid4().hex}")
                 if not user.departed:
-                    users.close(user, self.settings.missing_feedback)
+                    user_rules.anonymise_record(user, self.settings.missing_feedback)
                     tx.active_change -= 1
                 user.previous = -1
-                tx.forget_keys(user)
+                tx.forget_client_event_ids(user)
             tx.count("forgotten_users")
             return m.Status(True)
 
@@ -280,7 +282,7 @@ class Service:
     # Policies and categories
 
     async def refresh(self) -> bool:
-        """Adopt new versions and changes of other processes; return whether there is a new version."""
+        """Adopt new versions and changes of other processes; True if a version is new."""
         return await self.store.transaction(self.rollout.refresh, durable=False)
 
     async def totals(self) -> dict[str, int]:
@@ -301,16 +303,12 @@ class Service:
         return self._version_info(self.rollout.state.current)
 
     def _version_info(self, version: PolicyVersion) -> m.PolicyVersionInfo:
-        details, current = version.details, version is self.rollout.state.current
+        details, state = version.details, self.rollout.state
+        description, source = details.get("description", ""), details.get("source", "")
+        lower, upper, current = details.get("lower"), details.get("upper"), version is state.current
+        pinned = current and state.pinned is not None
         return m.PolicyVersionInfo(
-            version.number,
-            version.created,
-            details.get("description", ""),
-            details.get("lower"),
-            details.get("upper"),
-            details.get("source", ""),
-            current,
-            current and self.rollout.state.pinned is not None,
+            version.number, version.created, description, lower, upper, source, current, pinned
         )
 
     async def pin(self, version: int | None) -> m.PolicyVersionInfo:
@@ -349,7 +347,10 @@ def _existing_user(tx: Transaction, name: str) -> User:
 
 
 def _forecast(version: PolicyVersion, counts: list[int]) -> tuple[dict[str, float], float] | None:
-    """Return belief and expected remaining clicks of a user who stays; None if the version cannot tell."""
+    """Return belief and expected remaining clicks of a user who stays.
+
+    None if the version has no instance or the counts are impossible.
+    """
     instance = version.instance
     if instance is None:
         return None

@@ -18,8 +18,8 @@ from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import is_postgres
 from departing.service.store.sqlite import SqliteStore
 
-PLAN_GAP = 1e-6  # relative to the value: below anything that users could notice
-PLAN_SECONDS = 60.0  # that the start may take for planning
+PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
+PLAN_SECONDS = 60.0  # time limit of planning at the start
 
 
 def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store:
@@ -31,7 +31,7 @@ def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store
             raise MissingExtraError("PostgreSQL needs psycopg; install it with: pip install '.[postgres]'") from error
         return PostgresStore(str(address), missing_feedback)
     if "://" in str(address):
-        raise InputError(f"store is {str(address)!r:.80}; expected a file or postgresql://….")
+        raise InputError(f"store is {str(address)!r:.80}; expected the name of a file, or a URL postgresql://….")
     return SqliteStore(Path(address), missing_feedback)
 
 
@@ -47,7 +47,10 @@ def open_service(
         service = Service(store, settings, seed=seed)
         await service.refresh()
         state = service.rollout.state
-        planned = None if instance is None or _is_planned(state, instance) else _plan(state, instance)
+        planned = None
+        if instance is not None:
+            available = [a for a in state.available if a < instance.n_categories]
+            planned = None if _is_planned(state, instance, available) else _plan(instance, available)
         await store.transaction(lambda tx: _publish_first(tx, service, planned))
         return service
 
@@ -65,27 +68,24 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
     if not known and not names:
         raise InputError(f"The store {store} is new; name its categories (--categories) or give an instance.")
     if known and names and list(names) != known[: len(names)]:
-        raise InputError(f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}.")
+        raise InputError(
+            f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; omit --categories, "
+            "give an instance with these categories, or use another store."
+        )
     if not known:
         for category, name in enumerate(names):
             tx.write(queries.ADD_CATEGORY, category, name, time.time())
 
 
-def _available(state: RolloutState, instance: Instance) -> list[int]:
-    return [a for a in state.available if a < instance.n_categories]
-
-
-def _is_planned(state: RolloutState, instance: Instance) -> bool:
-    """Return whether there is a plan for the instance and the categories that are available now."""
+def _is_planned(state: RolloutState, instance: Instance, available: list[int]) -> bool:
+    """Return True if a published version is the plan of the instance for the available categories."""
     plans = [version.details for version in state.versions.values() if version.from_instance]
     if not plans or plans[-1]["instance"] != json.loads(json.dumps(instance.to_dict())):
         return False
-    available = _available(state, instance)
     return not state.current.from_instance or plans[-1].get("shown", available) == available
 
 
-def _plan(state: RolloutState, instance: Instance) -> PolicyVersion:
-    available = _available(state, instance)
+def _plan(instance: Instance, available: list[int]) -> PolicyVersion:
     best = plan(instance, PLAN_GAP * max(1.0, float(instance.fixed_values.max())), PLAN_SECONDS, allowed=available)
     bounds = {"lower": best.lower, "upper": best.upper}
     details = policy_details(best.policy, instance) | bounds | {"source": INSTANCE, "shown": available}

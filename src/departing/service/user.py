@@ -1,8 +1,7 @@
 """State of one user and the rules by which recommendations and feedback change it.
 
-This module knows nothing of stores, clocks or HTTP: functions take a user and change it. A step is *open* until its
-outcome is final: whether the user clicked, and whether the user stayed. A user who requests another recommendation
-has stayed.
+Nothing here depends on stores, clocks or HTTP: functions take a user and change it. A step is *open* until its
+outcome (click or not, stay or departure) is final. A user who requests another recommendation has stayed.
 """
 
 from enum import StrEnum
@@ -39,8 +38,6 @@ class RejectionCode(StrEnum):
 
 class FeedbackRejectedError(InputError):
     """Feedback that contradicts the recorded state."""
-
-    code: RejectionCode
 
     def __init__(self, code: RejectionCode) -> None:
         super().__init__(code.reason)
@@ -154,7 +151,7 @@ def apply_feedback(
     missing_feedback: str = "no-click",
     earlier: RecordedFeedback | None = None,
 ) -> bool:
-    """Apply feedback to a user and return whether it adds information.
+    """Apply feedback to a user; return True if it adds information.
 
     `earlier` is the feedback already recorded for the event; it is needed for settled events only.
 
@@ -173,7 +170,7 @@ def apply_feedback(
         if departed is None or earlier.departed == departed:
             return False
     is_last = event == user.last_event
-    if step is None:  # settled: feedback must match the settled outcome
+    if step is None:  # The step is settled: feedback must match the settled outcome.
         if earlier is None and (clicked or missing_feedback != "no-click"):
             raise FeedbackRejectedError(RejectionCode.EVENT_CLOSED)
         if departed and not (is_last and user.departed):
@@ -193,7 +190,7 @@ def apply_feedback(
 
 
 def depart(user: User, missing_feedback: str) -> None:
-    """Mark the user as departed; open steps without feedback get the outcome that `missing_feedback` says."""
+    """Mark the user as departed and settle open steps, those without feedback according to `missing_feedback`."""
     for step in list(user.open):
         if step.clicked is not None or missing_feedback == "no-click":
             outcomes = (CLICK_DEPART, DEPART) if step.event == user.last_event else (CLICK, STAY)
@@ -202,11 +199,11 @@ def depart(user: User, missing_feedback: str) -> None:
     user.departed = True
 
 
-def close(user: User, missing_feedback: str) -> None:
-    """End the user's record without a departure: known outcomes stay, the latest open step is dropped."""
+def anonymise_record(user: User, missing_feedback: str) -> None:
+    """Close the record of a forgotten user: outcomes before the latest open step stay, that step is dropped."""
     user.counts = user.training_counts(missing_feedback)
     user.open.clear()
-    user.departed = True
+    user.departed = True  # Nobody can continue a record without a name; no departure is counted.
 
 
 def _settle(user: User, step: Step, outcome: int) -> None:

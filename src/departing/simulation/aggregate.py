@@ -8,8 +8,7 @@ from departing.evaluation.traversal import Booleans, Level, traverse
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
-from departing.simulation.reference import FinishedUsers
-from departing.simulation.run import UsersProgress
+from departing.simulation.reference import FinishedUsers, UsersProgress
 
 # Probability that a user is still active after the steps that `_play_chains` draws at once. A smaller one draws more
 # empty cells, a larger one needs more rounds; both cost little.
@@ -79,10 +78,10 @@ def _split_by_outcome(level: Level, rng: np.random.Generator) -> Integers:
     instance, categories = level.instance, level.categories
     outcomes = np.empty((len(categories), 4, instance.n_types), np.int64)
     clicked = rng.binomial(level.weights, instance.click[categories])
-    outcomes[:, CLICK_DEPART] = last = rng.binomial(clicked, instance.depart_on_click[categories])
+    outcomes[:, CLICK_DEPART] = click_departed = rng.binomial(clicked, instance.depart_on_click[categories])
     not_clicked = level.weights - clicked
     outcomes[:, DEPART] = departed = rng.binomial(not_clicked, instance.depart[categories])
-    outcomes[:, CLICK], outcomes[:, STAY] = clicked - last, not_clicked - departed
+    outcomes[:, CLICK], outcomes[:, STAY] = clicked - click_departed, not_clicked - departed
     return outcomes
 
 
@@ -111,11 +110,11 @@ def _play_chains(
         ratio = (
             instance.outcome_probabilities[categories, CLICK_DEPART] / instance.departure_probabilities[categories]
         )
-        last = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
+        click_departed = rng.binomial(drawn[..., :-1], ratio[..., None]).sum(axis=1)
         ends, shown = np.repeat(counts, n_steps, axis=0), np.repeat(categories, n_steps)
         ends[np.arange(len(ends)), shown, CLICK] += np.tile(np.arange(n_steps), len(counts))
-        finished.depart(ends, shown, CLICK_DEPART, last.reshape(-1))
-        finished.depart(ends, shown, DEPART, (drawn[..., :-1].sum(axis=1) - last).reshape(-1))
+        finished.depart(ends, shown, CLICK_DEPART, click_departed.reshape(-1))
+        finished.depart(ends, shown, DEPART, (drawn[..., :-1].sum(axis=1) - click_departed).reshape(-1))
         more = drawn[..., -1].any(axis=1)
         counts, users, categories = counts[more], drawn[more, :, -1], categories[more]
         counts[np.arange(len(counts)), categories, CLICK] += n_steps

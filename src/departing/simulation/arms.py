@@ -14,12 +14,12 @@ from departing.model.counts import Integers, clicks, merge, steps
 from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Instance
 from departing.simulation.automaton import automaton, counts_like
-from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.reference import FinishedUsers, Users, UsersProgress, once, play
 from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
-from departing.simulation.run import Run, UsersProgress, merge_values, run_from_returns
+from departing.simulation.run import Run, merge_values
 
 BATCH = 2**16  # users per call of the kernel: bounds memory; the cost of a call is negligible beside it
-Words = npt.NDArray[np.uint64]
+Generator = npt.NDArray[np.uint64]  # state of a random number generator
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Arms:
             PolicySegment(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)
         ]
         curve = RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments)
-        return run_from_returns(values, users, made, 0, "arms", self.seed, curve, self.histories)
+        return Run(made, 0, "arms", self.seed, values, users, curve, self.histories)
 
     def histories(self) -> Histories:
         """Return the histories of the run, by repeating it."""
@@ -91,15 +91,15 @@ class Arms:
         return finished.histories(self.instance.n_categories)
 
     def _batches(self, statistics: ArmStatistics, keep_counts: bool) -> Iterator[Batch]:
-        words, arrived = stream(self.root, np.uint64(0)), 0
+        generator, arrived = stream(self.root, np.uint64(0)), 0
         for interval, checkpoint in enumerate(self.checkpoints.tolist()):
             while arrived < checkpoint:
                 n = min(checkpoint - arrived, BATCH)
-                yield self._run_batch(statistics, words, interval, arrived, n, keep_counts)
+                yield self._run_batch(statistics, generator, interval, arrived, n, keep_counts)
                 arrived += n
 
     def _run_batch(
-        self, learned: ArmStatistics, words: Words, interval: int, arrived: int, n: int, keep_counts: bool
+        self, learned: ArmStatistics, generator: Generator, interval: int, arrived: int, n: int, keep_counts: bool
     ) -> Batch:
         """Simulate the next n users after `arrived` others."""
         chosen, returns = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -107,27 +107,25 @@ class Arms:
         done, made = 0, 0
         while done < n:
             rows = chosen[done:], returns[done:], counts[done:]
-            now, steps_made, word = run_arms(words, self.graphs.arrays, tuple(learned), *rows)
+            now, steps_made, packed = run_arms(generator, self.graphs.arrays, tuple(learned), *rows)
             done, made = done + now, made + steps_made
-            if word >= 0:
+            if packed >= 0:
                 kept = counts[done : done + 1]
-                final, more = self._finish(int(chosen[done]), int(word), kept, arrived + done)
+                final, more = self._finish(int(chosen[done]), int(packed), kept, arrived + done)
                 returns[done] = clicks(final)[0]
                 kept[:] = final if keep_counts else kept
                 record_return(learned.pulls, learned.clicks, learned.totals, chosen[done], returns[done])
                 done, made = done + 1, made + more
         return Batch(interval, chosen, returns, made, counts)
 
-    def _finish(self, arm: int, word: int, counts: Integers, user: int) -> tuple[Integers, int]:
+    def _finish(self, arm: int, packed: int, counts: Integers, user: int) -> tuple[Integers, int]:
         """Simulate a user at an exit of a graph to the end by the reference loop: final counts, and steps made."""
-        node, x = divmod((word & LOW) >> 2, self.instance.n_types)
+        node, x = divmod((packed & LOW) >> 2, self.instance.n_types)
         if not len(counts):
-            counts = counts_like(self.graphs.counts[[node]], np.array([word >> 32]))
-        arriving = [Users(np.array([user]), np.array([x]), counts.copy())]
-        nobody = Users(np.empty(0, np.int64), np.empty(0, np.int64), counts[:0])
+            counts = counts_like(self.graphs.counts[[node]], np.array([packed >> 32]))
+        users = Users(np.array([user]), np.array([x]), counts.copy())
         finished, rng = FinishedUsers(), np.random.default_rng([self.seed, random_streams.ARMS_EXIT, user])
-        policy = self.policies[arm]
-        play(self.instance, policy, lambda _: arriving.pop() if arriving else nobody, rng, 1, None, finished)
+        play(self.instance, self.policies[arm], once(users), rng, 1, None, finished)
         final = finished.rows[0]
         return final, int(steps(final)[0] - steps(counts)[0])
 

@@ -13,6 +13,8 @@ from departing.policy.schedule import Schedule
 
 # States of an automaton: bounds its memory (8 bytes for each of 4 K + 3 numbers) and the time to build it.
 MAX_NODES = 2**20
+# Nodes times categories plus types: bounds counts and tables (32 bytes for each) at 128 MB.
+MAX_NUMBERS = 2**22
 # Share of users below which counts are left out at first; refined by REFINEMENT until exits cost less than building.
 RAREST_SHARE, REFINEMENT = 1e-4, 4
 
@@ -56,7 +58,7 @@ def _thresholds(instance: Instance) -> npt.NDArray[np.uint64]:
 
 def max_nodes(instance: Instance) -> int:
     """Largest number of nodes: fewer for large instances, so that the tables stay small in memory."""
-    return min(MAX_NODES, max(2**22 // (instance.n_categories + instance.n_types), 1))
+    return min(MAX_NODES, max(MAX_NUMBERS // (instance.n_categories + instance.n_types), 1))
 
 
 def automaton(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> Automaton:

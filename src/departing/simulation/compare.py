@@ -11,7 +11,8 @@ from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, recommended, resolve_policy
-from departing.simulation.run import UsersProgress, exact_total, merge_values, normal_interval, standard_error
+from departing.simulation.reference import UsersProgress
+from departing.simulation.run import exact_total, merge_values, normal_interval, standard_error
 
 BATCH_USERS = 2**16  # played together: amortises the cost of NumPy calls; the counts take 64 K bytes a user
 
@@ -122,12 +123,12 @@ def compare(
     samples = [(empty, empty)] * 3
     for batch, start in enumerate(range(0, users, BATCH_USERS)):
         rng = np.random.default_rng([seed, random_streams.COMPARE, batch])
-        one, two = _play_pair(instance, (first, second), min(BATCH_USERS, users - start), rng, max_steps)
-        for i, new in enumerate((one, two, one - two)):
+        pair = _play_pair(instance, (first, second), min(BATCH_USERS, users - start), rng, max_steps)
+        for i, new in enumerate((*pair, pair[0] - pair[1])):
             values, multiplicity = samples[i]
             samples[i] = merge_values([values, new], [multiplicity, np.ones_like(new)])
         if progress is not None:
-            progress(len(one))
+            progress(pair.shape[1])
     means = [exact_total(*sample) / users for sample in samples]
     errors = [standard_error(*sample) for sample in samples]
     return Comparison(users, means[0], means[1], means[2], errors[2], math.hypot(*errors[:2]))

@@ -3,20 +3,19 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
 from departing.model.counts import Integers
-from departing.model.errors import InputError, interruptible_query
-from departing.model.files import atomic_write, check_suffix
+from departing.model.files import check_writable
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
+from departing.model.tables import TABLE_SUFFIXES, write_errors, write_table
 from departing.simulation.reference import Record
 
 CHUNK_EVENTS = 2**20  # events collected before they go to the database: about 40 MB
-FORMATS = {".parquet": "FORMAT parquet, COMPRESSION zstd", ".csv": "FORMAT csv, HEADER true"}
 
 
 @contextmanager
@@ -25,38 +24,16 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
 
     Columns: user and time (integers from 0), category (its name), clicked, departed.
     """
-    form = format_of(path)
-    with atomic_write(path) as part, tempfile.TemporaryDirectory(prefix=".departing-", dir=part.parent) as folder:
-        database = duckdb.connect(str(Path(folder) / "events.duckdb"))
-        try:
-            writer = _Writer(database, instance)
-            yield writer.record
-            writer.flush()
-            copy_out(database, "events", part, form, path)
-        except duckdb.Error as error:
-            raise _unwritable(path, error) from error
-        finally:
-            database.close()
-
-
-def format_of(path: str | os.PathLike[str]) -> str:
-    """COPY options of DuckDB for the suffix of `path`."""
-    return FORMATS[check_suffix(path, tuple(FORMATS))]
-
-
-def copy_out(
-    database: duckdb.DuckDBPyConnection, table: str, part: Path, form: str, path: str | os.PathLike[str]
-) -> None:
-    """Write a table to the temporary file `part` of `path`."""
-    try:
-        with interruptible_query():
-            database.execute(f"COPY {table} TO '{str(part).replace(chr(39), chr(39) * 2)}' ({form})")
-    except duckdb.Error as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: str | os.PathLike[str], error: duckdb.Error) -> InputError:
-    return InputError(f"Cannot write {str(path)!r}: {str(error).splitlines()[0]}.")
+    check_writable(path, TABLE_SUFFIXES)
+    with (
+        tempfile.TemporaryDirectory(prefix=".departing-", dir=Path(path).parent) as folder,
+        closing(duckdb.connect(str(Path(folder) / "events.duckdb"))) as database,
+        write_errors(path),
+    ):
+        writer = _Writer(database, instance)
+        yield writer.record
+        writer.flush()
+        write_table(database, "FROM events", path)
 
 
 class _Writer:
@@ -90,7 +67,6 @@ class _Writer:
             "departed": outcome >= DEPART,
         }
         self.database.register("chunk", chunk)
-        with interruptible_query():
-            insert = "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk"
-            self.database.execute(insert, [self.names])
+        insert = "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk"
+        self.database.execute(insert, [self.names])
         self.events, self.waiting = [], 0

@@ -41,9 +41,12 @@ Booleans = npt.NDArray[np.bool_]
 class _UserBatch:
     """Users who make their steps together: the part that both environments share."""
 
-    def __init__(self, instance: Instance | str | os.PathLike[str], max_steps: int | None, n: int) -> None:
+    def __init__(
+        self, instance: Instance | str | os.PathLike[str], max_steps: int | None, reveal: bool, n: int
+    ) -> None:
         self.instance = instance if isinstance(instance, Instance) else Instance.load(instance)
         self.max_steps = None if max_steps is None else check_int("max_steps", max_steps)
+        self.reveal, self.over = reveal, np.ones(n, bool)  # over: the episode has ended, or not begun
         self.types = np.zeros(n, np.int64)
         self.counts = np.zeros((n, self.instance.n_categories, 4), np.int64)
 
@@ -52,31 +55,39 @@ class _UserBatch:
         box = gymnasium.spaces.Box(0, np.iinfo(np.int64).max, self.counts.shape[1:], np.int64)
         return box, gymnasium.spaces.Discrete(self.instance.n_categories)
 
-    def arrive(self, rows: Booleans, rng: np.random.Generator) -> None:
-        """Start new users in `rows`."""
-        self.types[rows] = sample_types(self.instance, int(rows.sum()), rng)
-        self.counts[rows] = 0
+    def observe(self) -> tuple[Integers, dict[str, Any]]:
+        """Observations `[n, K, 4]`, and `info` with the types `[n]` if they are revealed."""
+        return self.counts.copy(), {"type": self.types.copy()} if self.reveal else {}
 
-    def step(self, rows: Booleans, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Booleans, Booleans]:
-        """Recommend `actions[n]` to the users in `rows`: rewards, terminated and truncated, `[n]` each."""
+    def reset(self, rng: np.random.Generator) -> tuple[Integers, dict[str, Any]]:
+        """Start new users everywhere."""
+        self._arrive(np.ones_like(self.over), rng)
+        self.over[:] = False
+        return self.observe()
+
+    def step(self, actions: Integers, rng: np.random.Generator) -> tuple[Floats, Booleans, Booleans]:
+        """Recommend `actions[n]`: rewards, terminated and truncated, `[n]` each; new users start where it is over."""
+        over, rows = self.over, ~self.over
         if actions.shape != rows.shape:
             raise InputError(f"actions have shape {actions.shape}; expected {rows.shape}, one for every user.")
-        if actions.dtype.kind not in "iu" or not self._known(actions[rows]):
-            raise InputError(
-                f"action is {actions!s:.80}; expected integers from 0 to {self.instance.n_categories - 1}."
-            )
-        uniforms = rng.random(int(rows.sum()))
-        outcomes = sample_outcomes(self.instance, actions[rows], self.types[rows], uniforms)
-        self.counts[np.flatnonzero(rows), actions[rows], outcomes] += 1
+        shown, n_categories = actions[rows], self.instance.n_categories
+        if actions.dtype.kind not in "iu" or not ((shown >= 0) & (shown < n_categories)).all():
+            raise InputError(f"action is {actions!s:.80}; expected integers from 0 to {n_categories - 1}.")
+        outcomes = sample_outcomes(self.instance, shown, self.types[rows], rng.random(len(shown)))
+        self.counts[np.flatnonzero(rows), shown, outcomes] += 1
         rewards, terminated, truncated = np.zeros(len(rows)), np.zeros(len(rows), bool), np.zeros(len(rows), bool)
         rewards[rows] = (outcomes == CLICK) | (outcomes == CLICK_DEPART)
         terminated[rows] = outcomes >= DEPART
         if self.max_steps is not None:
             truncated[rows] = (steps(self.counts[rows]) >= self.max_steps) & ~terminated[rows]
+        self._arrive(over, rng)
+        self.over = terminated | truncated
         return rewards, terminated, truncated
 
-    def _known(self, actions: Integers) -> bool:
-        return bool(((actions >= 0) & (actions < self.instance.n_categories)).all())
+    def _arrive(self, rows: Booleans, rng: np.random.Generator) -> None:
+        """Start new users in `rows`."""
+        self.types[rows] = sample_types(self.instance, int(rows.sum()), rng)
+        self.counts[rows] = 0
 
 
 class UserEnv(gymnasium.Env[Integers, Any]):
@@ -103,29 +114,28 @@ class UserEnv(gymnasium.Env[Integers, Any]):
         max_steps: int | None = None,
         reveal_type: bool = False,
     ) -> None:
-        self._batch = _UserBatch(instance, max_steps, 1)
-        self._reveal, self._over = reveal_type, True
+        self._batch = _UserBatch(instance, max_steps, reveal_type, 1)
         self.observation_space, self.action_space = self._batch.spaces()
-
-    def _info(self) -> dict[str, Any]:
-        return {"type": int(self._batch.types[0])} if self._reveal else {}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Integers, dict[str, Any]]:
         """Start a new user; returns the observation and `info`."""
         super().reset(seed=seed)
-        self._batch.arrive(np.ones(1, bool), self.np_random)
-        self._over = False
-        return self._batch.counts[0].copy(), self._info()
+        return _single(*self._batch.reset(self.np_random))
 
     def step(self, action: Any) -> tuple[Integers, float, bool, bool, dict[str, Any]]:
         """Recommend a category; returns observation, reward, terminated, truncated and `info`."""
-        if self._over:
+        if self._batch.over[0]:
             raise InputError("The episode is over; call reset() before step().")
-        rewards, terminated, truncated = self._batch.step(np.ones(1, bool), np.asarray([action]), self.np_random)
-        self._over = bool(terminated[0] or truncated[0])
-        return self._batch.counts[0].copy(), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), self._info()
+        rewards, terminated, truncated = self._batch.step(np.asarray([action]), self.np_random)
+        counts, info = _single(*self._batch.observe())
+        return counts, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), info
+
+
+def _single(counts: Integers, info: dict[str, Any]) -> tuple[Integers, dict[str, Any]]:
+    """Observation and `info` of a batch of one user as those of this user."""
+    return counts[0], {name: int(value[0]) for name, value in info.items()}
 
 
 class UserVectorEnv(VectorEnv[Integers, Any, Any]):
@@ -155,14 +165,10 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
         reveal_type: bool = False,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs)
-        self._batch = _UserBatch(instance, max_steps, self.num_envs)
-        self._reveal, self._over = reveal_type, np.ones(self.num_envs, bool)
+        self._batch = _UserBatch(instance, max_steps, reveal_type, self.num_envs)
         self.single_observation_space, self.single_action_space = self._batch.spaces()
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-
-    def _info(self) -> dict[str, Any]:
-        return {"type": self._batch.types.copy()} if self._reveal else {}
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -171,17 +177,13 @@ class UserVectorEnv(VectorEnv[Integers, Any, Any]):
         if isinstance(seed, list):
             raise InputError("seed is a list; expected one integer, because all users share one generator.")
         super().reset(seed=seed)
-        self._batch.arrive(np.ones(self.num_envs, bool), self.np_random)
-        self._over[:] = False
-        return self._batch.counts.copy(), self._info()
+        return self._batch.reset(self.np_random)
 
     def step(self, actions: Any) -> tuple[Integers, Floats, Booleans, Booleans, dict[str, Any]]:
         """Recommend a category to every user; where the episode is over a new user starts instead."""
-        over = self._over.copy()
-        rewards, terminated, truncated = self._batch.step(~over, np.asarray(actions), self.np_random)
-        self._batch.arrive(over, self.np_random)
-        self._over = terminated | truncated
-        return self._batch.counts.copy(), rewards, terminated, truncated, self._info()
+        rewards, terminated, truncated = self._batch.step(np.asarray(actions), self.np_random)
+        counts, info = self._batch.observe()
+        return counts, rewards, terminated, truncated, info
 
 
 if ID not in gymnasium.registry:

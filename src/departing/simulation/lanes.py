@@ -16,7 +16,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from departing.kernels.simulation.lanes import LOW, enqueue, run_lanes, tally_clicks
+from departing.evaluation.traversal import Booleans
+from departing.kernels.simulation.lanes import LOW, count_clicks, enqueue, run_lanes
 from departing.model import random_streams
 from departing.model.counts import Integers, merge, steps
 from departing.model.histories import Histories
@@ -24,16 +25,16 @@ from departing.model.instance import CLICK_DEPART, DEPART, Instance
 from departing.model.sampling import sample_type_counts
 from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
-from departing.simulation.reference import FinishedUsers, Users, play
+from departing.simulation.reference import FinishedUsers, Users, UsersProgress, no_progress, once, play
 from departing.simulation.regret_curve import RegretCurve
-from departing.simulation.run import Run, UsersProgress, exact_total, merge_values, no_progress, run_from_returns
+from departing.simulation.run import Run, exact_total, merge_values
 
 # Users of a block: fixed, so that the number of threads does not change the result. Larger blocks need more memory
 # (16 bytes a user and thread), smaller ones more calls.
 BLOCK_USERS = 2**18
 HISTOGRAM_SIZE = 2**10  # numbers of clicks counted in the kernel; users with more are counted one by one
 EXIT_BATCH = 2**15  # users at exits who are played to the end together: amortises the cost of NumPy calls
-Words = npt.NDArray[np.uint64]
+PackedStates = npt.NDArray[np.uint64]
 T = TypeVar("T")
 
 
@@ -105,7 +106,7 @@ class Lanes:
         truncated = int(late.multiplicity[late.censored].sum())
         curve = RegretCurve.of_policy(self.instance, self.policy, self.users, exact_total(returns, users))
         histories = partial(self.histories, threads)
-        return run_from_returns(returns, users, n_steps, truncated, "lanes", self.seed, curve, histories)
+        return Run(n_steps, truncated, "lanes", self.seed, returns, users, curve, histories)
 
     def histories(self, threads: int) -> Histories:
         """Histories of the run, by playing it again and counting."""
@@ -122,62 +123,61 @@ class Lanes:
         users = int(users_by_type.sum())
         lanes = np.empty(min(self.open_users, users), np.uint64)
         order = np.empty(users if keep_counts else 0, np.int64)
-        tally = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
-        seats = np.arange(len(lanes))
-        words, aside, histogram = self._buffers()
-        enqueue(users_by_type, words, lanes)
-        n_steps = run_lanes(
-            self.root, np.uint64(index), self.table, users, words, lanes, self.category, seats, order, tally
-        )
-        words = words[:users]
-        last = self._last_clicks(words, index)
-        if last is not None:
-            words += last.astype(np.uint64) << np.uint64(32)
-        aside = aside[: tally_clicks(words, self.category, histogram, aside)]
+        counts = np.zeros((len(order), self.instance.n_categories, 4), np.int64)
+        packed, deferred, histogram = self._buffers()
+        enqueue(users_by_type, packed, lanes)
+        arrays = (self.table, users, packed, lanes, self.category, np.arange(len(lanes)), order, counts)
+        n_steps = int(run_lanes(self.root, np.uint64(index), *arrays))
+        packed = packed[:users]
+        click_departed = self._sample_click_departures(packed, index)
+        if click_departed is not None:
+            packed += click_departed.astype(np.uint64) << np.uint64(32)
+        deferred = deferred[: count_clicks(packed, self.category, histogram, deferred)]
         returns_users = histogram.reshape(4, HISTOGRAM_SIZE).sum(axis=0)
-        if not len(aside) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
-            return LanesBlock(returns_users, aside, aside, self.graph.counts[:0], int(n_steps), users, None)
-        state = (words[aside] & np.uint64(LOW)).astype(np.int64) >> 2
+        if not len(deferred) and not keep_counts:  # the common case; what follows would cost up to 4 % of the time
+            return LanesBlock(returns_users, deferred, deferred, self.graph.counts[:0], n_steps, users, None)
+        state = _states(packed[deferred])
         exits = self.category[state] < 0
-        at_exit, state = aside[exits], state[exits]
-        clicked = (words[aside] >> np.uint64(32)).astype(np.int64)
+        at_exit, state = deferred[exits], state[exits]
+        clicked = (packed[deferred] >> np.uint64(32)).astype(np.int64)
         if keep_counts:
-            counts, final = tally[order[at_exit]], self._final_counts(words, order, tally, last)
+            exit_counts = counts[order[at_exit]]
+            final = self._final_counts(packed, order, counts, click_departed)
         else:
-            counts, final = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits]), None
+            exit_counts = counts_like(self.graph.counts[state // self.instance.n_types], clicked[exits])
+            final = None
         types = state % self.instance.n_types
         # An exit is a state in which everybody departs at once: its one step did not happen.
-        steps_made = int(n_steps) - len(at_exit)
-        return LanesBlock(returns_users, clicked[~exits], types, counts, steps_made, users, final)
+        n_steps -= len(at_exit)
+        return LanesBlock(returns_users, clicked[~exits], types, exit_counts, n_steps, users, final)
 
-    def _buffers(self) -> tuple[Words, Integers, Integers]:
+    def _buffers(self) -> tuple[PackedStates, Integers, Integers]:
         """Arrays of this thread for one block; allocating them for each block costs as much as the steps."""
         if not hasattr(self._local, "arrays"):
             histogram = np.empty(4 * HISTOGRAM_SIZE, np.int64)
             self._local.arrays = (np.empty(BLOCK_USERS + 2, np.uint64), np.empty(BLOCK_USERS, np.int64), histogram)
-        words, aside, histogram = self._local.arrays
+        packed, deferred, histogram = self._local.arrays
         histogram[:] = 0
-        return words, aside, histogram
+        return packed, deferred, histogram
 
-    def _last_clicks(self, words: Words, index: int) -> npt.NDArray[np.bool_] | None:
+    def _sample_click_departures(self, packed: PackedStates, index: int) -> Booleans | None:
         """Sample who clicked when departing; it changes nothing before, so the kernel leaves it out."""
         if not self.instance.depart_on_click.any():
             return None
         probability = self.instance.outcome_probabilities[:, CLICK_DEPART] / self.instance.departure_probabilities
         by_state = np.where(self.category < 0, 0.0, probability[self.graph.category].reshape(-1))
-        state = (words & np.uint64(LOW)).astype(np.int64) >> 2
         rng = np.random.default_rng([self.seed, random_streams.LANES_LAST_CLICK, index])
-        return np.asarray(rng.random(len(words)) < by_state[state])
+        return np.asarray(rng.random(len(packed)) < by_state[_states(packed)])
 
     def _final_counts(
-        self, words: Words, order: Integers, tally: Integers, last: npt.NDArray[np.bool_] | None
+        self, packed: PackedStates, order: Integers, counts: Integers, click_departed: Booleans | None
     ) -> Integers:
         """Counts of the users who departed inside the automaton, their departures added."""
-        category = self.category[(words & np.uint64(LOW)).astype(np.int64) >> 2]
+        category = self.category[_states(packed)]
         departed = category >= 0
-        outcome = np.full(len(words), DEPART) if last is None else np.where(last, CLICK_DEPART, DEPART)
-        tally[order[departed], category[departed], outcome[departed]] += 1
-        return np.asarray(tally[order[departed]])
+        outcome = np.where(False if click_departed is None else click_departed[departed], CLICK_DEPART, DEPART)
+        counts[order[departed], category[departed], outcome] += 1
+        return np.asarray(counts[order[departed]])
 
     def run_blocks(self, threads: int, keep_counts: bool, progress: UsersProgress) -> Iterator[LanesBlock]:
         """All blocks in order, some of them played ahead."""
@@ -192,16 +192,14 @@ class Lanes:
         types: list[Integers] = []
         counts: list[Integers] = []
         batch = 0
-        for block in blocks:
+        for i, block in enumerate(blocks, 1):
             yield block
             if len(block.exit_types):
                 types.append(block.exit_types)
                 counts.append(block.exit_counts)
-            if sum(map(len, types)) >= EXIT_BATCH:
+            if types and (i == self.blocks or sum(map(len, types)) >= EXIT_BATCH):
                 self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
                 types, counts, batch = [], [], batch + 1
-        if types:
-            self._play_exits(np.concatenate(types), np.concatenate(counts), batch, finished, progress)
 
     def _play_exits(
         self, types: Integers, counts: Integers, batch: int, finished: FinishedUsers, progress: UsersProgress
@@ -211,16 +209,14 @@ class Lanes:
             finished.add(counts[over])
             progress(int(over.sum()))
             types, counts = types[~over], counts[~over]
-        waiting = [Users(np.arange(len(types)), types, counts)]
-
-        def arrive(most: int) -> Users:
-            if waiting:
-                return waiting.pop()
-            progress(most)
-            return Users(types[:0], types[:0], counts[:0])
-
+        users = Users(np.arange(len(types)), types, counts)
         rng = np.random.default_rng([self.seed, random_streams.LANES_REMAINDER, batch])
-        play(self.instance, self.policy, arrive, rng, len(types), self.max_steps, finished)
+        play(self.instance, self.policy, once(users), rng, len(types), self.max_steps, finished, progress)
+
+
+def _states(packed: PackedStates) -> Integers:
+    """Row of each packed state in `Lanes.category`."""
+    return (packed & np.uint64(LOW)).astype(np.int64) >> 2
 
 
 def in_order(function: Callable[[int], T], n: int, threads: int) -> Iterator[T]:

@@ -8,25 +8,21 @@ from departing.evaluation.traversal import Level, first_level
 from departing.learning.protocol import AssignsPolicies, LastOutcomeRule, Learner, SupportsBlocks
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
+from departing.model.histories import Histories
 from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_type_counts
 from departing.simulation.aggregate import aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
-from departing.simulation.reference import FinishedUsers, Users, new_users
+from departing.simulation.reference import FinishedUsers, Users, UsersProgress, new_users
 from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints, split_by_interval
-from departing.simulation.run import Run, UsersProgress, exact_total, run_from_histories
+from departing.simulation.run import exact_total
 
 MAX_NODES = 10**8  # distinct counts of one block: beyond it the run would exhaust the memory (32 K bytes a count)
 
 
 def run_blocks(
-    instance: Instance,
-    learner: SupportsBlocks,
-    users: int,
-    rng: np.random.Generator,
-    progress: UsersProgress,
-    seed: int,
-) -> Run:
+    instance: Instance, learner: SupportsBlocks, users: int, rng: np.random.Generator, progress: UsersProgress
+) -> tuple[Histories, RegretCurve]:
     """Simulate `users` users under the policies that a learner keeps for a block of users each."""
     checkpoints, finished = log_checkpoints(users), FinishedUsers()
     gained, segments = np.zeros(len(checkpoints), np.int64), []
@@ -48,7 +44,7 @@ def run_blocks(
         arrived += n
         interval += int(arrived == checkpoints[interval])
     curve = RegretCurve(instance, checkpoints, gained.cumsum(), segments)
-    return run_from_histories(finished.histories(instance.n_categories), "blocks", seed, curve)
+    return finished.histories(instance.n_categories), curve
 
 
 def run_steps(
@@ -59,8 +55,7 @@ def run_steps(
     open_users: int,
     delay: int,
     progress: UsersProgress,
-    seed: int,
-) -> Run:
+) -> tuple[Histories, RegretCurve]:
     """Request every single recommendation from a learner, with at most `open_users` active users.
 
     With a `delay` the learner observes the outcome of a user's step when `delay` more users have arrived, and
@@ -98,7 +93,7 @@ def run_steps(
                 break
         ready = Users.concatenate(*parts)
     curve = RegretCurve(instance, checkpoints, gained.cumsum(), assigned.segments)
-    return run_from_histories(finished.histories(instance.n_categories), "step", seed, curve)
+    return finished.histories(instance.n_categories), curve
 
 
 class _AssignedPolicies:

@@ -11,10 +11,15 @@ from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.policy.protocol import Policy, recommended
 
+UsersProgress = Callable[[int], None]  # called with the number of users who finished since the last call
 # user, time, category, outcome of every recommendation made at one time
 Record = Callable[[Integers, int, Integers, Integers], None]
 # Rows collected before equal counts are merged: small next to any run's memory, large next to a call's fixed cost.
 MERGE_AT = 2**16
+
+
+def no_progress(users: int) -> None:
+    """Report nothing."""
 
 
 @dataclass
@@ -35,19 +40,16 @@ class Users:
     @classmethod
     def concatenate(cls, *parts: "Users") -> "Users":
         """All users of the parts, in this order."""
-        columns = zip(*((part.ids, part.types, part.counts) for part in parts), strict=True)
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
         return cls(*(np.concatenate(column) for column in columns))
 
     def replace(self, rows: Integers, arrivals: "Users") -> None:
         """Put `arrivals` in the place of the users at `rows`; remove the rows that are left over."""
         n = len(arrivals)
-        self.ids[rows[:n]] = arrivals.ids
-        self.types[rows[:n]] = arrivals.types
-        self.counts[rows[:n]] = arrivals.counts
-        if n < len(rows):
-            self.ids = np.delete(self.ids, rows[n:])
-            self.types = np.delete(self.types, rows[n:])
-            self.counts = np.delete(self.counts, rows[n:], axis=0)
+        for name, column in list(vars(self).items()):
+            column[rows[:n]] = getattr(arrivals, name)
+            if n < len(rows):
+                setattr(self, name, np.delete(column, rows[n:], axis=0))
 
 
 @dataclass
@@ -104,6 +106,7 @@ def play(
     open_users: int,
     max_steps: int | None,
     finished: FinishedUsers,
+    progress: UsersProgress = no_progress,
     record: Record | None = None,
 ) -> None:
     """Play users to the end, at most `open_users` at once; at every time each active user takes one step.
@@ -125,8 +128,15 @@ def play(
         rows = over.nonzero()[0]
         if len(rows):
             finished.add(users.counts[rows])
+            progress(len(rows))
             users.replace(rows, arrivals(len(rows)))
         time += 1
+
+
+def once(users: Users) -> Arrivals:
+    """Arrival of all these users together."""
+    waiting = [users]
+    return lambda most: waiting.pop() if waiting else users.select(np.zeros(0, np.int64))
 
 
 def new_users(instance: Instance, users: int, rng: np.random.Generator) -> Arrivals:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from departing.formatting import format_count
 from departing.model.counts import Integers
 from departing.model.histories import Histories
 from departing.model.instance import Floats
@@ -18,8 +19,6 @@ from departing.simulation.regret_curve import RegretCurve, Slope, slope
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-UsersProgress = Callable[[int], None]  # called with the number of users who finished since the last call
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +44,8 @@ class Run:
         Clicks and regret at checkpoints; a run under one policy has one checkpoint, all users.
     """
 
-    users: int
-    clicks: int
+    users: int = field(init=False)
+    clicks: int = field(init=False)
     steps: int
     truncated: int
     engine: str
@@ -55,6 +54,10 @@ class Run:
     returns_users: Integers = field(repr=False)
     regret_curve: RegretCurve = field(repr=False)
     _count_histories: Callable[[], Histories] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "users", int(self.returns_users.sum()))
+        object.__setattr__(self, "clicks", exact_total(self.returns, self.returns_users))
 
     @property
     def mean(self) -> float:
@@ -101,7 +104,7 @@ class Run:
         """Result in one sentence."""
         low, high = self.interval()
         interval = f"95 % interval {low:.6g} to {high:.6g}"
-        return f"{self.users:,} users clicked {self.mean:.6g} times on average ({interval})."
+        return f"{format_count(self.users, 'user')} clicked {self.mean:.6g} times on average ({interval})."
 
     def summary(self) -> str:
         """Overview for printing: users, clicks, steps and their means."""
@@ -133,31 +136,12 @@ class Run:
         return save(draw_run(self), path)
 
 
-def no_progress(users: int) -> None:
-    """Report nothing."""
-
-
 def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:
     """Run in which users had these histories."""
     users = histories.multiplicity
     returns, steps = merge_values([histories.clicks], [users]), exact_total(histories.steps, users)
     truncated = int(users[histories.censored].sum())
-    return run_from_returns(*returns, steps, truncated, engine, seed, regret_curve, partial(_same, histories))
-
-
-def run_from_returns(
-    returns: Integers,
-    users: Integers,
-    steps: int,
-    truncated: int,
-    engine: str,
-    seed: int,
-    regret_curve: RegretCurve,
-    count_histories: Callable[[], Histories],
-) -> Run:
-    """Run in which `users[n]` users had `returns[n]` clicks, and `steps` steps all together."""
-    total, clicks = int(users.sum()), exact_total(returns, users)
-    return Run(total, clicks, steps, truncated, engine, seed, returns, users, regret_curve, count_histories)
+    return Run(steps, truncated, engine, seed, *returns, regret_curve, partial(_same, histories))
 
 
 def _same(histories: Histories) -> Histories:

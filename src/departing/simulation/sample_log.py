@@ -12,12 +12,11 @@ import numpy.typing as npt
 from departing.model import random_streams
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.files import atomic_write
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
 from departing.model.sampling import sample_outcomes
+from departing.model.tables import write_table
 from departing.model.validation import check_float, check_instance, check_int, check_seed
-from departing.simulation.event_log import copy_out, format_of
 
 LOG_START = np.datetime64("2026-01-01T00:00:00", "us")
 MICROSECONDS_PER_DAY = 86_400_000_000
@@ -77,10 +76,9 @@ class SampleLog:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to a file ending in .parquet or .csv."""
-        form = format_of(path)
-        with atomic_write(path) as part, duckdb.connect() as database:
+        with duckdb.connect() as database:
             database.register("events", self.columns())
-            copy_out(database, "events", part, form, path)
+            write_table(database, "FROM events", path)
 
 
 def sample_log(

@@ -1,7 +1,6 @@
 """`simulate`: many users under one policy, or with a learner."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,18 +16,24 @@ from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Schedule
-from departing.simulation.reference import FinishedUsers, Record, Users, new_users, play
+from departing.simulation.reference import FinishedUsers, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
-from departing.simulation.run import Run, UsersProgress, exact_total, no_progress, run_from_histories
+from departing.simulation.run import Run, exact_total, run_from_histories
 
 # Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
 # A larger limit lets it handle more users at the risk of exhausting the memory.
 AUTO_MEMORY, MAX_MEMORY = 2**31, 2**33
 # With more types than this single steps are cheaper than numbers of users by type.
 MANY_TYPES = 10**4
+# Steps of `lanes` that take as long as one node of `aggregate`, and numbers of nodes that `auto` always tries. Set by
+# hand: they decide how soon `auto` gives up an aggregate run. Steps of a schedule cost least: its automaton is small.
+STEPS_PER_NODE, CHEAP_NODES = 20, 2e5
+STEPS_PER_SCHEDULE_NODE, CHEAP_SCHEDULE_NODES = 4000, 5e4
 ENGINES = ("auto", "aggregate", "lanes", "step")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
-DEFAULT_LANES = 64  # hides the latency of table lookups; the words of all lanes are 512 bytes, well inside any cache
+DEFAULT_LANES = (
+    64  # hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache
+)
 DEFAULT_OPEN_USERS = 4096  # of the reference engine: amortises the fixed cost of a NumPy call
 DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fewer calls of the learner
 
@@ -66,8 +71,8 @@ def simulate(
     engine : str
         All engines sample from the same distribution. Under a policy: `step` is the reference loop; `lanes` makes
         single steps at full speed, many users in lockstep; `aggregate` moves numbers of users through the count
-        graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless the users have so many
-        distinct counts, or there are so many types, that `lanes` is cheaper, and `step` if there is a `log`. With a
+        graph, at a cost that hardly depends on `users`; `auto` chooses `aggregate` unless `lanes` is
+        cheaper because of many distinct counts or many types, and `step` if there is a `log`. With a
         learner: `step` requests every single recommendation; `blocks` moves whole blocks of users through the
         policies of learners that keep a policy for many users; `arms` is for UCB-Hybrid; `auto` chooses the fastest
         that applies.
@@ -116,7 +121,7 @@ def simulate(
     engines = LEARNING_ENGINES if learns else ENGINES
     if engine not in engines:
         kind = "learner" if learns else "policy"
-        raise InputError(f"engine is {engine!r}; accepted for a {kind}: {', '.join(engines)}.", "engine")
+        raise InputError(f"engine is {engine!r}; expected one of {', '.join(engines)} for a {kind}.", "engine")
     simulation = _Simulation(instance, users, seed, engine, open_users, progress or no_progress)
     if learns:
         if log is not None or threads is not None or max_steps is not None:
@@ -145,6 +150,7 @@ class _Simulation:
     progress: UsersProgress
 
     def with_learner(self, learner: Learner, delay: int) -> Run:
+        """Simulate with a learner: by arms or blocks if the learner supports one of them, otherwise step by step."""
         from departing.simulation.learning import run_blocks, run_steps
 
         if isinstance(learner, AssignsPolicies):
@@ -152,7 +158,7 @@ class _Simulation:
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
         arms = self.engine in ("auto", "arms") and not stepwise
-        if arms and isinstance(learner, SupportsArms) and learner.open_users == 0:
+        if arms and isinstance(learner, SupportsArms) and learner.active_users == 0:
             from departing.simulation.arms import Arms
 
             return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
@@ -169,13 +175,16 @@ class _Simulation:
             )
         stepwise |= self.engine == "step" or (self.engine == "auto" and self.instance.n_types > MANY_TYPES)
         if isinstance(learner, SupportsBlocks) and not stepwise:
-            return run_blocks(self.instance, learner, self.users, rng, self.progress, self.seed)
+            histories, curve = run_blocks(self.instance, learner, self.users, rng, self.progress)
+            return run_from_histories(histories, "blocks", self.seed, curve)
         open_users = self.open_users or (DELAYED_ARRIVALS if delay else 1)
-        return run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress, self.seed)
+        histories, curve = run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress)
+        return run_from_histories(histories, "step", self.seed, curve)
 
     def under_policy(
         self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None
     ) -> Run:
+        """Simulate under a policy: step by step to write a log, in aggregate where that is cheaper, or by lanes."""
         instance, engine, auto = self.instance, self.engine, self.engine == "auto"
         if log is not None and engine not in ("auto", "step"):
             raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
@@ -202,18 +211,15 @@ class _Simulation:
 
     def _steps(self, policy: Policy, max_steps: int | None, log: str | os.PathLike[str] | None) -> Run:
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_STEPS])
-        new, finished, started = new_users(self.instance, self.users, rng), FinishedUsers(), False
+        arrive, finished = new_users(self.instance, self.users, rng), FinishedUsers()
+        users = (arrive, rng, self.open_users or DEFAULT_OPEN_USERS, max_steps, finished, self.progress)
+        if log is None:
+            play(self.instance, policy, *users)
+        else:
+            from departing.simulation.event_log import event_log
 
-        def arrive(most: int) -> Users:
-            nonlocal started
-            if started:
-                self.progress(most)
-            started = True
-            return new(most)
-
-        with nullcontext() if log is None else _event_log(log, self.instance) as record:
-            open_users = self.open_users or DEFAULT_OPEN_USERS
-            play(self.instance, policy, arrive, rng, open_users, max_steps, finished, record)
+            with event_log(log, self.instance) as record:
+                play(self.instance, policy, *users, record)
         return self._run(policy, finished.histories(self.instance.n_categories), "step")
 
     def _run(self, policy: Policy, histories: Histories, engine: str) -> Run:
@@ -223,18 +229,14 @@ class _Simulation:
 
 
 def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:
-    """Number of counts at which the aggregate engine costs as much as single steps; a schedule's cost least."""
+    """Number of nodes at which the aggregate engine costs as much as single steps."""
     longest = float(instance.prior @ (1 / instance.departure_probabilities).max(axis=0))
     steps = users * (longest if max_steps is None else min(longest, max_steps))
-    return max(5e4, steps / 4000) if isinstance(policy, Schedule) else max(2e5, steps / 20)
+    if isinstance(policy, Schedule):
+        return max(CHEAP_SCHEDULE_NODES, steps / STEPS_PER_SCHEDULE_NODE)
+    return max(CHEAP_NODES, steps / STEPS_PER_NODE)
 
 
 def available_cores() -> int:
     """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _event_log(log: str | os.PathLike[str], instance: Instance) -> AbstractContextManager[Record]:
-    from departing.simulation.event_log import event_log
-
-    return event_log(log, instance)

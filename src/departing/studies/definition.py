@@ -5,7 +5,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -212,43 +212,36 @@ def _text(value: Any, field: str, where: str) -> str:
 
 def _cases(table: dict[str, Any], folder: Path, where: str) -> Iterator[Case]:
     """Instances of one table: from a file, an example, written out, or sampled."""
-    if "file" in table:
-        yield _single(table, "file", lambda: Instance.load(folder / _text(table["file"], "file", where)), where)
-    elif "example" in table:
-        yield _single(table, "example", lambda: _example(table["example"], where), where)
-    elif "prior" in table:
-        fields = {field: value for field, value in table.items() if field not in ("name", "group")}
-        yield _case(_required_name(table, where), table, Instance.from_dict(fields, where), where)
-    else:
-        sampler = InstanceSampler.from_table(table, where)
-        name = _required_name(table, where)
-        with errors_in(where):
-            sampled = sampler.sample()
-        for seed, instance in sampled:
-            yield _case(f"{name}-{seed:02d}", {"group": name} | table, instance, where)
-
-
-def _single(table: dict[str, Any], field: str, load: Callable[[], Instance], where: str) -> Case:
-    check_fields(table, {field}, {"name", "group"}, where)
-    instance = load()
-    return _case(table.get("name", Path(table[field]).stem), table, instance, where)
-
-
-def _required_name(table: dict[str, Any], where: str) -> str:
+    source = next((field for field in ("file", "example") if field in table), None)
+    if source is not None:
+        check_fields(table, {source}, {"name", "group"}, where)
+        value = _text(table[source], source, where)
+        instance = Instance.load(folder / value) if source == "file" else _example(value, where)
+        yield _case({"name": Path(value).stem} | table, instance, where)
+        return
+    sampler = None if "prior" in table else InstanceSampler.from_table(table, where)
     if "name" not in table:
         raise InputError(f"{where} lacks the field 'name'; add it, or refer to an instance by 'file' or 'example'.")
-    return _text(table["name"], "name", where)
+    name = _text(table["name"], "name", where)
+    if sampler is None:
+        fields = {field: value for field, value in table.items() if field not in ("name", "group")}
+        yield _case(table, Instance.from_dict(fields, where), where)
+        return
+    with errors_in(where):
+        sampled = sampler.sample()
+    for seed, instance in sampled:
+        yield _case({"group": name} | table | {"name": f"{name}-{seed:02d}"}, instance, where)
 
 
-def _case(name: Any, table: dict[str, Any], instance: Instance, where: str) -> Case:
-    name = _text(name, "name", where)
+def _case(table: dict[str, Any], instance: Instance, where: str) -> Case:
+    name = _text(table["name"], "name", where)
     group = table.get("group", name)
     if not isinstance(group, str) or not _GROUP_NAME.fullmatch(group) or group.startswith("."):
         raise InputError(f"{where}: group is {group!r:.80}; expected letters, digits, '-', '_' and '.' only.")
     return Case(name, group, instance)
 
 
-def _example(name: Any, where: str) -> Instance:
-    if not isinstance(name, str) or name not in EXAMPLES:
+def _example(name: str, where: str) -> Instance:
+    if name not in EXAMPLES:
         raise InputError(f"{where}: example is {name!r:.80}; expected one of {', '.join(EXAMPLES)}.")
     return EXAMPLES[name]()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -16,6 +15,7 @@ from departing.formatting import finite_or_none, format_clicks
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, write_document
 from departing.model.instance import Floats
+from departing.model.tables import quoted, write_table
 from departing.simulation.regret_curve import Slope, slope
 from departing.simulation.run import Run
 from departing.studies.definition import Job, Study, load_study
@@ -39,7 +39,6 @@ RESULT_COLUMNS = {
 }
 TIMING_COLUMNS = {**RUN_COLUMNS, "engine": "VARCHAR", "seconds": "DOUBLE"}
 _DTYPES: dict[str, Any] = {"VARCHAR": object, "BIGINT": np.int64, "DOUBLE": np.float64, "BOOLEAN": np.bool_}
-_PARQUET = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
 NEGLIGIBLE_REGRET = 0.5  # clicks of all users together: less than one click, so neither a slope nor a reference
 
 
@@ -122,21 +121,10 @@ def _write_parquet(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any
     table = {
         name: np.array([row[i] for row in rows], _DTYPES[form]) for i, (name, form) in enumerate(columns.items())
     }
-    chosen = ", ".join(f'"{name}"::{form} AS "{name}"' for name, form in columns.items())
-    with atomic_write(path) as part, duckdb.connect() as database:
-        database.execute("SET threads = 1")
+    chosen = ", ".join(f"{quoted(name)}::{form} AS {quoted(name)}" for name, form in columns.items())
+    with duckdb.connect(config={"threads": 1}) as database:
         database.register("gathered", table)
-        target = str(part).replace("'", "''")
-        try:
-            database.execute(f"COPY (SELECT {chosen} FROM gathered) TO '{target}' ({_PARQUET})")
-        except duckdb.Error as error:
-            raise InputError(f"Cannot write {str(path)!r}: {_reason(error)}.") from error
-
-
-def _reason(error: duckdb.Error) -> str:
-    """Cause of a failed write: the system's message if the database reports its number."""
-    number = re.search(r'"errno":"(\d+)"', str(error))
-    return os.strerror(int(number[1])) if number else str(error).splitlines()[0]
+        write_table(database, f"SELECT {chosen} FROM gathered", path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,12 @@ from departing.learning.protocol import AssignedPolicy, Learner
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.model.progress import Progress
-from departing.model.validation import check_int
+from departing.model.validation import check_choice, check_int
 from departing.planning.plan import plan
 from departing.policy.library import describe
+from departing.simulation.reference import UsersProgress
 from departing.simulation.regret_curve import regret_gap
-from departing.simulation.run import Run, UsersProgress
+from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
@@ -71,8 +72,7 @@ def run_study(
         If an option is invalid, the folder holds another study, or runs failed; these are reported after all others
         have finished.
     """
-    if backend not in BACKENDS:
-        raise InputError(f"backend is {backend!r}; expected one of {', '.join(BACKENDS)}.", "backend")
+    check_choice("backend", backend, BACKENDS)
     if scheduler is not None and backend != "dask":
         raise InputError(f"scheduler is {scheduler!r}; it requires `backend` dask, not {backend}.", "scheduler")
     workers = None if jobs is None else check_int("jobs", jobs, 1, 10**4)

@@ -6,6 +6,8 @@ import pytest
 
 from departing.client import ServiceError
 from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
+from departing.service.api.problems import as_problem
+from departing.service.service import UserLimitError
 from helpers.servers import request, serving
 
 CATEGORIES = ("--categories", "news,sports,music")
@@ -24,13 +26,21 @@ def server(tmp_path_factory):
         ("POST", "/v1/recommend", b"[]", 422, "invalid_request", "Expected `object`"),
         ("POST", "/v1/recommend", b'{"user": ""}', 422, "invalid_request", "length >= 1"),
         ("POST", "/v1/recommend", b'{"user": "a", "x": 1}', 422, "invalid_request", "unknown field `x`"),
-        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "invalid_request", "'golf'"),
+        ("POST", "/v1/recommend", b'{"user": "a", "allowed": ["golf"]}', 422, "invalid_request", "allowed is 'golf'"),
         ("POST", "/v1/recommend", b'{"user": "a", "event": "e-7"}', 422, "invalid_request", "'e-7'"),
         ("POST", "/v1/recommend", b'{"user": "' + b"x" * 300 + b'"}', 422, "invalid_request", "length <= 200"),
         ("POST", "/v1/feedback", b'{"event": "e-1"}', 422, "invalid_request", "missing required field `clicked`"),
         ("POST", "/v1/feedback", b'{"event": "e-1", "clicked": 1}', 422, "invalid_request", "Expected `bool`"),
-        ("POST", "/v1/feedback", b"[" + b" " * (1 << 20) + b"]", 413, "body_too_large", "larger than"),
+        (
+            "POST",
+            "/v1/feedback",
+            b"[" + b" " * (1 << 20) + b"]",
+            413,
+            "body_too_large",
+            "(1,048,576 bytes)",
+        ),
         ("POST", "/v1/policy", b'{"version": 99}', 404, "not_found", "99"),
+        ("POST", "/v1/categories/retire", b'{"name": "golf"}', 422, "invalid_request", "name is 'golf'"),
         ("POST", "/v1/categories", b'{"name": "news"}', 422, "invalid_request", "'news'"),
         ("GET", "/v1/users/nobody", None, 404, "not_found", "'nobody'"),
         ("GET", "/v1/users/%00%27%3B--", None, 404, "not_found", "user"),
@@ -45,6 +55,22 @@ def test_a_rejected_request_has_problem_details(server, method, path, body, stat
     assert (answered, problem["status"], problem["code"]) == (status, status, code)
     assert problem["type"] == "about:blank"
     assert detail in problem["detail"]
+
+
+def test_the_user_limit_has_its_own_code():
+    problem = as_problem(UserLimitError("max_users is 2 and 2 users are active; retry later."))
+    assert (problem.code, problem.code.status) == ("user_limit", 503)
+    assert problem.details().detail == "max_users is 2 and 2 users are active; retry later."
+
+
+def test_an_unexpected_exception_is_logged_as_one_json_line(caplog):
+    with caplog.at_level("INFO", "departing"):
+        assert as_problem(ZeroDivisionError("by accident")).code == "internal_error"
+    (line,) = caplog.messages
+    event = json.loads(line)
+    assert event["event"] == "request_failed"
+    assert "by accident" in event["error"]
+    assert "ZeroDivisionError" in event["traceback"]
 
 
 def test_the_client_raises_an_error_with_code_status_and_detail(server):
@@ -77,11 +103,10 @@ def test_calls_require_the_right_key(tmp_path):
 
 def test_a_key_grants_its_access_level_within_its_rate():
     keys = ApiKeys(("client",), ("admin",), rate=1.0)
-    assert keys.grants("Bearer client", CLIENT)
-    assert not keys.grants("Bearer client", ADMIN)
-    assert keys.grants("Bearer admin", ADMIN)
-    assert not keys.grants("client", CLIENT)
-    assert keys.grants(None, PUBLIC)
+    assert keys.level("Bearer client") == CLIENT < ADMIN
+    assert keys.level("Bearer admin") == ADMIN
+    assert keys.level("client") == keys.level("Bearer guess") == keys.level(None) == PUBLIC < CLIENT
+    assert ApiKeys().level(None) == ADMIN
     assert sum(keys.within_rate("Bearer client") for _ in range(50)) == 10
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from departing.service.api.messages import ProblemCode
+from departing.service.api.problems import ProblemCode
 from departing.service.user import RejectionCode
 from helpers.servers import request, serving
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from departing.service.api.messages import ProblemCode
+from departing.service.api.problems import ProblemCode
 from helpers.load import LONG, request
 from helpers.servers import serving
 

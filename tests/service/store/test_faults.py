@@ -13,7 +13,7 @@ from contextlib import closing
 import pytest
 
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.clock import Clock
 from departing.service.service import Settings
 from departing.service.startup import open_service
@@ -102,7 +102,7 @@ def test_a_killed_worker_is_restarted_without_loss(tmp_path, postgres):
         server.stop()
     check(address, load.acknowledged)
     with closing(connect(address)) as database:
-        assert len(database.rows("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
+        assert len(database.execute("SELECT worker FROM counters WHERE name = 'recommendations' AND value > 0")) >= 2
 
 
 @pytest.mark.slow

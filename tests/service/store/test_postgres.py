@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import departing as dp
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.store import postgres as postgres_store
 from departing.service.store.base import Prefetch, StoreError
 from helpers.services import NAMES, publish_as_trainer, run, service
@@ -77,7 +77,7 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
             )
             returns = asyncio.create_task(slow)
             await asyncio.sleep(0.15)
-            original, calls = one.store._database.several, []
+            original, calls = one.store._database.query_pipeline, []
 
             def late(*queries):
                 rows = original(*queries)
@@ -86,7 +86,7 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
                     time.sleep(0.5)
                 return rows
 
-            one.store._database.several = late
+            one.store._database.query_pipeline = late
             waits = asyncio.create_task(one.recommend(m.RecommendRequest("ann")))
             await returns
             await asyncio.sleep(0.1)

@@ -11,13 +11,12 @@ import pytest
 import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from departing.service.store import queries, schema
 from departing.service.store.connection import connect, is_postgres
-from departing.service.store.training import TrainingStore
 from departing.service.workers.shadow import ShadowReporter
 from departing.service.workers.trainer import Trainer
 from helpers.load import check
@@ -108,7 +107,7 @@ def test_a_store_with_schema_1_is_migrated(old):
         assert [row.source for row in run(service.policies()).versions] == ["learned", "instance"]
         assert run(service.policy()).version == 1
         assert run(ShadowReporter(service).report()).decisions == 1
-    with closing(TrainingStore(old)) as training:
+    with closing(connect(old)) as training:
         assert Trainer(training, types=3).given_instance() == magazine()
 
 
@@ -191,39 +190,39 @@ def schema_2(address):
         types = {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"}
         types = types if postgres else {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"}
         for statement in (TABLES_2 + SEQUENCES_2 * postgres).format(**types).split(";"):
-            database.rows(statement)
+            database.execute(statement)
         for category, name in enumerate(magazine().categories):
-            database.rows("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", category, name)
+            database.execute("INSERT INTO categories VALUES (?, ?, 1.0, NULL)", category, name)
         for number, (name, version, counts, *rest) in enumerate((ANN, BOB, EVE)):
             departed = name != "eve"
             state = msgspec.msgpack.encode([number, name, version, counts, [], *rest[1:4], departed])
             row = (number, name, state, msgspec.msgpack.encode(counts), int(departed), rest[3], version, 3, rest[1])
-            database.rows("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
+            database.execute("INSERT INTO users VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
         for decision in DECISIONS:
-            database.rows(
+            database.execute(
                 "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *decision, int(decision[0] == 8)
             )
         for answer in ANSWERS:
-            database.rows("INSERT INTO answers VALUES (?, ?, ?, ?)", *answer)
-        database.rows("INSERT INTO departures VALUES (0, 104.5, 'told')")
-        database.rows("INSERT INTO departures VALUES (1, 110.0, 'silent')")
+            database.execute("INSERT INTO answers VALUES (?, ?, ?, ?)", *answer)
+        database.execute("INSERT INTO departures VALUES (0, 104.5, 'told')")
+        database.execute("INSERT INTO departures VALUES (1, 110.0, 'silent')")
         about = {"words": "always music", "lower": 1.0, "upper": 9.0, "loss": 0.5, "arrived": 3}
         document = json.dumps(policy_to_dict(dp.Fixed(2)) | {"categories_known": 3})
         for version, source in enumerate(("the instance", "tried to find out", "the best by now")):
             details = json.dumps(about | {"source": source, "instance": magazine().to_dict()})
-            database.rows("INSERT INTO policies VALUES (?, 100.0, ?, ?)", version, document, details)
-        database.rows("INSERT INTO allotments VALUES (0, 2, 0)")
+            database.execute("INSERT INTO policies VALUES (?, 100.0, ?, ?)", version, document, details)
+        database.execute("INSERT INTO allotments VALUES (0, 2, 0)")
         counters = {"arrived": 3, "answered": 5, "refused_contradiction": 2, "problems_422": 1}
         for name, value in counters.items():
-            database.rows("INSERT INTO counters VALUES ('one', ?, ?)", name, value)
-        database.rows("INSERT INTO meta VALUES ('learner', '{}')")
-        database.rows("INSERT INTO meta VALUES ('instance', ?)", json.dumps(magazine().to_dict()))
+            database.execute("INSERT INTO counters VALUES ('one', ?, ?)", name, value)
+        database.execute("INSERT INTO meta VALUES ('learner', '{}')")
+        database.execute("INSERT INTO meta VALUES ('instance', ?)", json.dumps(magazine().to_dict()))
     return address
 
 
 def test_a_store_with_schema_2_is_migrated(schema_2):
     service = open_service(schema_2, [], None, Settings(explore=0.0), seed=1)
-    with closing(service.store), closing(TrainingStore(schema_2)) as training:
+    with closing(service.store), closing(connect(schema_2)) as training:
         totals = {
             "new_users": 3,
             "feedback": 5,
@@ -238,7 +237,7 @@ def test_a_store_with_schema_2_is_migrated(schema_2):
         figures = run(DashboardReader(service).read())
         assert (figures.learning_curve[0].users, figures.learning_curve[0].expected_regret) == (3, 0.5)
         with service.store.read() as snapshot:
-            assert snapshot.rows("SELECT cause FROM departures ORDER BY number") == [("reported",), ("inactive",)]
+            assert snapshot.execute("SELECT cause FROM departures ORDER BY number") == [("reported",), ("inactive",)]
         assert run(ShadowReporter(service).report()).decisions == 1
         assert run(service.user_state("ann")).history[0].departed is True
         assert run(service.recommend(m.RecommendRequest("new"))).version == 2

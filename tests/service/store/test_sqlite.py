@@ -6,7 +6,7 @@ import time
 import pytest
 
 import departing as dp
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.service import Settings
 from departing.service.startup import open_service
 from helpers.services import NAMES, run, service

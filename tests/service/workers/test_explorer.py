@@ -19,10 +19,10 @@ from departing.model.families import random_instance
 from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import evaluate_baselines
 from departing.policy.library import describe
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers import explorer as exploring
-from departing.service.workers.explorer import MIN_SHARE, PATH_STEPS, Explorer, Response, explore
+from departing.service.workers.explorer import MIN_SHARE, PATH_STEPS, Explorer, explore
 from helpers.strategies import ORDINARY, InputError, instances
 
 HARD = {"prior": [0.5, 0.5], "click": [[0.6, 0.3], [0.3, 0.6]], "depart": 0.5}
@@ -157,11 +157,10 @@ def test_the_helper_process_answers_line_by_line(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines)))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
     exploring.main()
-    first, second, third = (msgspec.json.decode(line, type=Response) for line in output.getvalue().splitlines())
-    assert first.result.description == "sports × 6, then economics"
-    assert second.result is None
-    assert "Give either" in second.error
-    assert third.result.instance["depart"] == 0.5
+    first, second, third = output.getvalue().splitlines()
+    assert msgspec.json.decode(first, type=m.ExploreResult).description == "sports × 6, then economics"
+    assert second.startswith(b'!"Give either')
+    assert msgspec.json.decode(third, type=m.ExploreResult).instance["depart"] == 0.5
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Shadow mode: agreement with the caller, and the estimated gain."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import pytest
 import departing as dp
 from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.clock import Clock
-from departing.service.workers.shadow import GainRequest, ShadowReporter, estimate_gain
+from departing.service.workers.process import Helper
+from departing.service.workers.shadow import GainEstimate, GainRequest, ShadowReporter, estimate_gain
 from helpers.services import recommend, run, service
 
 
@@ -27,6 +29,21 @@ def test_shadow_mode_is_stored_and_turned_off_by_one_call(address):
     with service(address, names=[], shadow=True) as served:
         assert not served.rollout.state.shadow
         assert recommend(served, "eve").category == "music"
+
+
+@pytest.mark.parametrize(
+    ("responds", "note"),
+    [
+        ({"side_effect": dp.InputError("too few users.")}, "The gain cannot be estimated: too few users."),
+        ({"return_value": None}, "The gain could not be estimated; see the log of the service."),
+    ],
+)
+def test_a_gain_that_cannot_be_estimated_is_explained(tmp_path, monkeypatch, responds, note):
+    monkeypatch.setattr(Helper, "request", AsyncMock(**responds))
+    with service(tmp_path / "s.sqlite", instance=magazine(), shadow=True) as served:
+        reporter = ShadowReporter(served)
+        run(reporter._update())
+        assert reporter._estimate == GainEstimate(note=note)
 
 
 @pytest.mark.slow
@@ -57,7 +74,8 @@ def test_the_gain_over_a_uniform_caller_is_covered_by_its_interval(address, tmp_
         assert estimate.gain.lower < true < estimate.gain.upper
         assert estimate.gain.lower > 0
         request.categories.append("golf")
-        assert "cannot be estimated" in estimate_gain(request).note
+        with pytest.raises(dp.InputError, match="counts have 3 categories"):
+            estimate_gain(request)
 
 
 def uniform_value(site):

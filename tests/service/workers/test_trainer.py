@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from departing.model.examples import magazine
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
-from departing.service.store.training import TrainingStore
+from departing.service.store.connection import connect
 from departing.service.workers.trainer import Trainer, histogram
 from helpers.services import NAMES, recommend, run, service
 
@@ -17,8 +17,8 @@ from helpers.services import NAMES, recommend, run, service
 @pytest.mark.slow
 def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
     rng = np.random.default_rng(0)
-    with service(address, explore=0.0) as served, closing(TrainingStore(address)) as training:
-        assert training.acquire_lock()
+    with service(address, explore=0.0) as served, closing(connect(address)) as training:
+        assert training.acquire_trainer_lock()
         trainer = Trainer(training, types=1)
         assert trainer.step()  # before the first user
         assert not trainer.step()
@@ -34,7 +34,7 @@ def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
                 await visit(i)
 
         run(visits())
-        with training.read() as snapshot:
+        with served.store.read() as snapshot:
             counts, users = histogram(snapshot, 3)
         assert users.sum() == 300
         assert (users[:, None, None] * counts).sum() == 300
@@ -60,7 +60,7 @@ def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
 
 def test_a_learned_policy_is_kept_by_a_restart_after_a_category_was_retired(address):
     site = magazine()
-    with service(address, instance=site) as served, closing(TrainingStore(address)) as training:
+    with service(address, instance=site) as served, closing(connect(address)) as training:
         trainer = Trainer(training, types=2)
 
         async def calls():
@@ -78,11 +78,11 @@ def test_a_learned_policy_is_kept_by_a_restart_after_a_category_was_retired(addr
 
 
 def test_one_trainer_of_a_store_holds_the_lock(address):
-    with service(address), closing(TrainingStore(address)) as one, closing(TrainingStore(address)) as other:
-        assert one.acquire_lock()
-        assert one.acquire_lock()
-        assert not other.acquire_lock()
+    with service(address), closing(connect(address)) as one, closing(connect(address)) as other:
+        assert one.acquire_trainer_lock()
+        assert one.acquire_trainer_lock()
+        assert not other.acquire_trainer_lock()
         one.close()
         deadline = time.monotonic() + 10
-        while not other.acquire_lock():
+        while not other.acquire_trainer_lock():
             assert time.monotonic() < deadline

@@ -88,12 +88,8 @@ def evaluation_values(policy: str, value: Evaluation, distribution: bool) -> dic
     values = {"policy": policy} | json_fields(value, "lower", "upper")
     values["by_type"] = [json_fields(by, "lower", "upper") for by in value.by_type]
     if distribution:
-        values |= {
-            "returns": value.distribution.returns.tolist(),
-            "steps": value.distribution.steps.tolist(),
-            "survival": value.distribution.survival.tolist(),
-            "truncated": value.distribution.remaining,
-        }
+        values |= json_fields(value.distribution, "returns", "steps", "survival")
+        values["truncated"] = value.distribution.remaining
     return values
 
 

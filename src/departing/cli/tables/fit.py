@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from rich.markup import escape
 from rich.table import Table as RichTable
 
@@ -13,8 +12,8 @@ from departing.data.quality import LogReport
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_description import describe_types
-from departing.formatting import format_clicks_per_user, json_fields
-from departing.offpolicy.gains import PolicyGains, PolicyValue
+from departing.formatting import json_fields
+from departing.offpolicy.gains import PolicyGains
 
 MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
 
@@ -71,18 +70,9 @@ def gains_table(gains: PolicyGains) -> RichTable:
     """Values of policies under the fit, and the gain of the optimal policy over each."""
     columns = ("policy", "clicks", "95% interval", "gain of the\noptimal policy", "95% interval")
     table = new_table("Clicks per user", *columns, min_width=16)
-    gain_over = {gain.name: gain for gain in gains.gains}
-    for value in gains.values:
-        gain = gain_over.get(value.name)
-        last = ("", "") if gain is None else (format_clicks_per_user(gain.value), _interval(gain))
-        table.add_row(escape(value.name), format_clicks_per_user(value.value), _interval(value), *last)
+    for row in gains.rows():
+        table.add_row(*map(escape, row))
     return table
-
-
-def _interval(value: PolicyValue) -> str:
-    if np.isnan(value.lower):
-        return ""
-    return f"{format_clicks_per_user(value.lower)} … {format_clicks_per_user(value.upper)}"
 
 
 def log_values(report: LogReport) -> dict[str, Any]:
@@ -95,17 +85,16 @@ def log_values(report: LogReport) -> dict[str, Any]:
 
 def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str, Any]:
     """A fit, its check and the gains of the optimal policy as JSON values."""
-    fields = ("prior", "click", "depart", "depart_on_click")
-    low, high = fit.intervals()
+    low, high = map(json_fields, fit.intervals())
     values: dict[str, Any] = {
         "users": fit.histories.users,
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
         "types": fit.instance.n_types,
         "type_descriptions": describe_types(fit.instance),
         "instance": fit.instance.to_dict(),
-        "stderr": {name: getattr(fit.stderr, name).tolist() for name in fields},
-        "intervals": {name: [getattr(end, name).tolist() for end in (low, high)] for name in fields},
-        "identified": {name: getattr(fit.identified, name).tolist() for name in fields},
+        "stderr": json_fields(fit.stderr),
+        "intervals": {name: [lower, high[name]] for name, lower in low.items()},
+        "identified": json_fields(fit.identified),
         "log_likelihood": fit.log_likelihood,
         "criteria": [json_fields(row) for row in fit.criteria],
         "warnings": list(fit.warnings),

@@ -27,7 +27,7 @@ def _table(instance: Instance, types: range) -> RichTable:
     rows = [("click", instance.click), ("depart after no click", instance.depart)]
     if instance.depart_on_click.any():
         rows.append(("depart after click", instance.depart_on_click))
-    rows.append(("clicks if always shown", instance.fixed_values))
+    rows.append(("value of the fixed policy", instance.fixed_values))
     for label, array in rows:
         table.add_section()
         table.add_row(f"[bold]{label}")

@@ -79,7 +79,7 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
         "policy": plan.describe(),
         **json_fields(plan, "lower", "upper", "gap", "method", "reason", "seconds"),
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
-        "first": policy_tree(plan.policy, plan.instance, depth).to_dict(plan.instance),
+        "tree": policy_tree(plan.policy, plan.instance, depth).to_dict(plan.instance),
         "baselines": [
             {
                 "policy": describe(baseline.policy, plan.instance),

@@ -1,7 +1,7 @@
 """UCB-Hybrid over policies, one user after the other: choose a policy, simulate the user, update the index.
 
-States and words are those of `lanes`: `table[s : s + 4]` for every (node of a policy's graph, type), the graphs of
-all policies one after the other, and a word `clicks << 32 | s`.
+States are those of `lanes`: `table[s : s + 4]` for every (node of a policy's graph, type), the graphs of all policies
+one after the other, and a packed state `clicks << 32 | s`.
 """
 
 from math import sqrt
@@ -52,22 +52,23 @@ def record_return(pulls, clicks, totals, arm, value):
 
 
 @kernel
-def run_arms(words, graphs, statistics, chosen, returns, counts):
+def run_arms(generator, graphs, statistics, chosen, returns, counts):
     """Simulate users one after the other: `chosen[n]` becomes the policy of each and `returns[n]` the clicks.
 
-    `words[4]` is the state of the random number generator. `graphs` are the transitions `table`, the recommended
+    `generator[4]` is the state of the random number generator. `graphs` are the transitions `table`, the recommended
     category `shown` of each (node, type), the first state `starts[p]` of each policy, `type_offsets` and
-    `type_bounds` (a user whose first random word is below `type_bounds[x]`, and not below the bound before, has the
+    `type_bounds` (a user whose first random number is below `type_bounds[x]`, and not below the bound before, has the
     offset `type_offsets[x]`), and `click_on_departure`, the probability that a user who departs at a state clicks.
     `statistics` are those of the learner (see `ArmStatistics`), updated in place.
     `counts[n, K, 4]`, if not empty, becomes the counts of the users.
 
-    Returns the number of finished users, the number of steps, and the word of the next user if it has reached an exit
-    of its graph (where `shown` is -1), else -1; that user has a policy, but its return is not recorded.
+    Returns the number of finished users, the number of steps, and the packed state of the next user if it has
+    reached an exit of its graph (where `shown` is -1), else -1; that user has a policy, but its return is not
+    recorded.
     """
     table, shown, starts, type_offsets, type_bounds, click_on_departure = graphs
     pulls, clicks, totals, log_users, etas, taus = statistics
-    a, b, c, d = words[0], words[1], words[2], words[3]
+    a, b, c, d = generator[0], generator[1], generator[2], generator[3]
     low, one, two = uint64(LOW), uint64(1), uint64(2)
     keep_counts, tau_is_known = counts.shape[0] > 0, len(taus) > 0
     means, radii, bounds = np.empty(len(pulls)), np.empty(len(pulls)), np.empty(len(pulls))
@@ -84,23 +85,23 @@ def run_arms(words, graphs, statistics, chosen, returns, counts):
         x = 0
         while x < len(type_bounds) and r >= type_bounds[x]:
             x += 1
-        word = uint64(starts[arm] + type_offsets[x])
+        packed = uint64(starts[arm] + type_offsets[x])
         while True:
             r, a, b, c, d = next_word(a, b, c, d)
-            s = word & low
+            s = packed & low
             if r >= table[s + one]:
                 break
             stays = uint64(r >= table[s])
-            word += table[s + two + stays]
+            packed += table[s + two + stays]
             steps += 1
             if keep_counts:
                 counts[n, shown[s >> two], stays] += 1
-        s = word & low
+        s = packed & low
         if shown[s >> two] < 0:
-            words[0], words[1], words[2], words[3] = a, b, c, d
-            return n, steps, np.int64(word)
+            generator[0], generator[1], generator[2], generator[3] = a, b, c, d
+            return n, steps, np.int64(packed)
         steps += 1
-        value = np.int64(word >> uint64(32))
+        value = np.int64(packed >> uint64(32))
         click_departed = False
         if click_on_departure[s >> two] > 0.0:
             r, a, b, c, d = next_word(a, b, c, d)
@@ -118,5 +119,5 @@ def run_arms(words, graphs, statistics, chosen, returns, counts):
             tau = estimated_tau(totals[0], totals[1], totals[2])
             for p in range(len(bounds)):
                 bounds[p] = means[p] + tau * radii[p]
-    words[0], words[1], words[2], words[3] = a, b, c, d
+    generator[0], generator[1], generator[2], generator[3] = a, b, c, d
     return len(chosen), steps, np.int64(-1)

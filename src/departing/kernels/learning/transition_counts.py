@@ -19,14 +19,14 @@ def _find_or_add(row, nodes, depth, slots, multipliers, size, steps):
 
 @kernel
 def add_transitions(
-    counts, categories, users, limit, nodes, depth, outcomes, open_users, child, slots, multipliers, size, row
+    counts, categories, users, limit, nodes, depth, outcomes, unresolved_users, child, slots, multipliers, size, row
 ):
     """Add users with `counts[n, K, 4]`, shown `categories[n]`: `users[n, 4]` of them had each outcome.
 
     A node is counts of clicks and stays, `nodes[i, 2K]`, after `depth[i]` steps. `outcomes[i, K, 4]` are the users by
-    category and outcome, `open_users[i]` those without a later outcome, `child[i, K, 2]` the nodes after a click and
-    after a stay. Steps after the first `limit` are ignored. The arrays must have space for three more nodes for every
-    row; `row` is scratch. Returns the number of nodes.
+    category and outcome, `unresolved_users[i]` those without a later outcome, `child[i, K, 2]` the nodes after
+    a click and after a stay. Steps after the first `limit` are ignored. The arrays must have space for three more
+    nodes for every row; `row` is scratch. Returns the number of nodes.
     """
     n_categories = counts.shape[1]
     for r in range(counts.shape[0]):
@@ -42,12 +42,12 @@ def add_transitions(
         for o in range(4):
             outcomes[node, a, o] += users[r, o]
             total += users[r, o]
-        open_users[node] -= min(open_users[node], total)
+        unresolved_users[node] -= min(unresolved_users[node], total)
         for o in range(2):
             if users[r, o] > 0:
                 if child[node, a, o] < 0:
                     row[2 * a + o] += 1
                     child[node, a, o], size = _find_or_add(row, nodes, depth, slots, multipliers, size, steps + 1)
                     row[2 * a + o] -= 1
-                open_users[child[node, a, o]] += users[r, o]
+                unresolved_users[child[node, a, o]] += users[r, o]
     return size

@@ -37,6 +37,7 @@ class Queue(NamedTuple):
     node: Annotated[np.ndarray, np.int32, "N"]
     table: Annotated[np.ndarray, np.int32, "T"]
     step_key: Annotated[np.ndarray, np.uint64, "K"]
+    merge_loss: Annotated[np.ndarray, np.float64, "1"]  # largest click difference by which a later path was better
 
 
 @inner
@@ -99,6 +100,7 @@ def expand_lattice(click, click_stay, fixed, optimistic, nodes, queue, counters,
         if queue.table[slot] >= 0:
             # The same counts by another path. The bound is a consistent heuristic, so the first path was the best:
             # rounding apart, no later one has more clicks.
+            queue.merge_loss[0] = max(queue.merge_loss[0], clicks - nodes.clicks[queue.table[slot]])
             continue
         queue.table[slot] = n
         nodes.key[n], nodes.clicks[n], nodes.parent[n], nodes.category[n] = key, clicks, parent, best

@@ -67,9 +67,7 @@ class Nodes(NamedTuple):
     n_cover: Annotated[np.ndarray, np.int32, "N"]  # number of points in the cover
     cover: Annotated[np.ndarray, np.int32, "NM"]  # points of the cover
     multiplier: Annotated[np.ndarray, np.float64, "NM"]  # multipliers of these points
-    uncovered_value: Annotated[
-        np.ndarray, np.float64, "N"
-    ]  # value of what the cover leaves uncovered, per unit of mass
+    uncovered_value: Annotated[np.ndarray, np.float64, "N"]  # of what the cover leaves uncovered, per unit of mass
     paths: Annotated[np.ndarray, np.float64, "N"]  # number of optimistic paths from the root in this round
     child: Annotated[np.ndarray, np.int32, "EK2"]  # nodes after a click and after a stay, or -1
     reward: Annotated[np.ndarray, np.float64, "EK"]  # expected clicks at this step

@@ -1,4 +1,4 @@
-"""The RSGI application: dispatches requests to routes, and limits their bodies."""
+"""The RSGI application: dispatches requests to routes, and limits the size of bodies."""
 
 import asyncio
 import json
@@ -8,14 +8,15 @@ from types import CoroutineType
 from typing import Any
 
 from departing.service.api.auth import PUBLIC, ApiKeys, check_local
-from departing.service.api.messages import ProblemCode
 from departing.service.api.openapi import openapi
-from departing.service.api.problems import BODY_TIMEOUT, ProblemError, as_problem
+from departing.service.api.problems import BODY_TIMEOUT, ProblemCode, ProblemError, as_problem
 from departing.service.api.routes import JSON, USERS, Endpoints, Response, Route, encode
 from departing.service.service import Service
 
 MAX_BODY = 1 << 20  # bytes; 1,000 feedback rows whose event IDs are 100 escaped characters take 645 kB
-MAX_DISCARDED = 1 << 16  # bytes of a rejected body that are read so that the connection stays usable
+# Bytes that are read of a body that is too large: most callers then get a response instead of a broken connection.
+MAX_READ = 8 * MAX_BODY
+MAX_DISCARDED = 1 << 16  # bytes of a body without a valid key that are read, so that the connection stays usable
 JSON_HEADERS = [("content-type", JSON)]
 
 
@@ -31,7 +32,7 @@ class App:
     ready
         Predicate: a policy to serve is published.
     learning
-        True if a trainer runs, for the dashboard.
+        True if a trainer runs; shown on the dashboard.
     """
 
     def __init__(
@@ -42,15 +43,11 @@ class App:
         learning: bool = False,
     ) -> None:
         self.service, self.keys = service, keys or ApiKeys()
-        self._endpoints = Endpoints(service, ready, learning)
-        self.routes = self._endpoints.table()
+        self.endpoints = Endpoints(service, ready, learning)
+        self.routes = self.endpoints.table()
         document = 200, JSON_HEADERS, json.dumps(openapi(self.routes)).encode()
         self.routes.append(Route("GET", "/openapi.json", PUBLIC, lambda _: document))
         self._table = {(route.method, route.path): route for route in self.routes}
-
-    async def close(self) -> None:
-        """Stop work in other processes and threads."""
-        await self._endpoints.close()
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one request."""
@@ -61,19 +58,17 @@ class App:
             protocol.response_bytes(status, headers, body)
 
     async def respond(self, scope: Any, protocol: Any) -> Response:
-        """The response to a request; problem details for every exception."""
+        """Return the response to a request; problem details for every exception."""
         try:
             return await self._dispatch(scope, protocol)
         except Exception as error:
             problem = as_problem(error)
-            self.service.counters[f"problems_{problem.code.status}"] += 1
+            self.service.store.counters[f"problems_{problem.code.status}"] += 1
             headers = [("content-type", "application/problem+json"), *problem.headers]
             return problem.code.status, headers, encode(problem.details())
 
     async def _dispatch(self, scope: Any, protocol: Any) -> Response:
-        method, path, user = scope.method, scope.path, ""
-        if path.startswith(USERS):
-            path, user = USERS + "{user}", path[len(USERS) :]
+        method, (path, argument) = scope.method, _match(scope)
         route = self._table.get((method, path))
         if not self.keys.required:
             check_local(scope.headers)
@@ -87,13 +82,10 @@ class App:
         body = b"" if method == "GET" else await self._body(scope, protocol)
         if route is None:
             raise self._no_route(method, path)
-        if route.request is None:
-            argument = scope.query_string if path == scope.path else user
-        elif len(body) > MAX_BODY:
-            raise ProblemError(
-                ProblemCode.BODY_TOO_LARGE, f"The body is larger than {MAX_BODY:,} bytes; split the batch."
-            )
-        else:
+        if route.request is not None:
+            if len(body) > MAX_BODY:
+                detail = f"The body exceeds 1 MiB ({MAX_BODY:,} bytes); split the batch."
+                raise ProblemError(ProblemCode.BODY_TOO_LARGE, detail)
             argument = route.decode(body)
         result = route.handler(argument)
         if isinstance(result, CoroutineType):
@@ -110,11 +102,19 @@ class App:
         return ProblemError(ProblemCode.METHOD_NOT_ALLOWED, detail, ("allow", allowed))
 
     async def _body(self, scope: Any, protocol: Any) -> bytes:
-        """The whole body, or the beginning of one that is far too large; callers with keys must send it in time."""
+        """Return the body, cut off after `MAX_READ`; where keys are used, it must arrive within `BODY_TIMEOUT`."""
         if not self.keys.required:
-            return await _read(scope, protocol)
+            return await _read(scope, protocol)  # a timeout costs 2 µs per request
         async with asyncio.timeout(BODY_TIMEOUT):
             return await _read(scope, protocol)
+
+
+def _match(scope: Any) -> tuple[str, str]:
+    """Return the path as in the route table, and the argument of routes without a body: path parameter or query."""
+    path: str = scope.path
+    if path.startswith(USERS):
+        return USERS + "{user}", path[len(USERS) :]
+    return path, scope.query_string
 
 
 async def _read(scope: Any, protocol: Any) -> bytes:
@@ -123,6 +123,6 @@ async def _read(scope: Any, protocol: Any) -> bytes:
     body = bytearray()
     async for part in protocol:
         body += part
-        if len(body) > 8 * MAX_BODY:
+        if len(body) > MAX_READ:
             break
     return bytes(body)

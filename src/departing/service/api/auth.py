@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from departing.service.api.messages import ProblemCode
-from departing.service.api.problems import ProblemError
+from departing.service.api.problems import ProblemCode, ProblemError
 
-PUBLIC, CLIENT, ADMIN = "public", "client", "admin"  # access levels of routes
+PUBLIC, CLIENT, ADMIN = range(3)  # access levels of routes and keys; each includes those before it
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 BURST_SECONDS = 10.0  # a key that was idle may send this many seconds' worth of requests at once
 
@@ -27,39 +26,36 @@ class ApiKeys:
     """
 
     def __init__(self, client: tuple[str, ...] = (), admin: tuple[str, ...] = (), rate: float = 0.0) -> None:
-        self._hashes = {ADMIN: [_hash(key) for key in admin], CLIENT: [_hash(key) for key in client]}
+        self._levels = [(_hash(key), CLIENT) for key in client] + [(_hash(key), ADMIN) for key in admin]
         self.required = bool(client or admin)
         self._unlimited = not self.required and not rate
         self._rate, self._buckets = rate, dict[bytes, list[float]]()
 
-    def check(self, access: str, header: str | None) -> None:
+    def check(self, access: int, header: str | None) -> None:
         """Raise unless the `Authorization` header grants access now."""
-        if self._unlimited:
+        if self._unlimited or access == PUBLIC:
             return
-        if not self.grants(header, access):
-            if self.grants(header, CLIENT):
-                raise ProblemError(
-                    ProblemCode.ADMIN_KEY_REQUIRED,
-                    "This call needs an admin key: Authorization: Bearer KEY.",
-                )
-            raise ProblemError(ProblemCode.KEY_REQUIRED, "This call needs a key: Authorization: Bearer KEY.")
-        if access != PUBLIC and not self.within_rate(header):
-            detail = "Too many requests with this key; retry in a second."
+        level = self.level(header)
+        if level < access:
+            if level == CLIENT:
+                detail = "An admin key is required; send `Authorization: Bearer ADMIN_KEY`."
+                raise ProblemError(ProblemCode.ADMIN_KEY_REQUIRED, detail)
+            raise ProblemError(ProblemCode.KEY_REQUIRED, "A key is required; send `Authorization: Bearer KEY`.")
+        if not self.within_rate(header):
+            detail = f"Rate limit of {self._rate:g} requests per second exceeded; retry after 1 second."
             raise ProblemError(ProblemCode.RATE_LIMITED, detail, ("retry-after", "1"))
 
-    def grants(self, header: str | None, access: str) -> bool:
-        """True if the key in the header has the access level; admin keys have all."""
-        if not self.required or access == PUBLIC:
-            return True
+    def level(self, header: str | None) -> int:
+        """Return the access level that the key in an `Authorization` header grants."""
+        if not self.required:
+            return ADMIN
         if header is None or not header.startswith("Bearer "):
-            return False
+            return PUBLIC
         given = _hash(header[7:])
-        levels = (ADMIN,) if access == ADMIN else (ADMIN, CLIENT)
-        matches = [hmac.compare_digest(given, kept) for level in levels for kept in self._hashes[level]]
-        return any(matches)
+        return max(level if hmac.compare_digest(given, kept) else PUBLIC for kept, level in self._levels)
 
     def within_rate(self, header: str | None) -> bool:
-        """Take a token from the bucket of this key; False if it is empty."""
+        """Take a token from the bucket of this key; return False if it is empty."""
         if not self._rate:
             return True
         now, capacity = time.monotonic(), max(BURST_SECONDS * self._rate, 1.0)
@@ -77,10 +73,12 @@ def _hash(key: str) -> bytes:
 
 
 def check_local(headers: Any) -> None:
-    """Raise unless a request names this machine as its host and comes from no other site's page."""
+    """Raise unless the request names this machine as its host and does not come from a page of another site."""
     host, origin = headers.get("host"), headers.get("origin")
     if not _is_loopback(host) or (origin is not None and origin.partition("://")[2] != host):
-        detail = "Without keys the service accepts requests from this machine and its own pages only."
+        detail = (
+            "Without API keys only this machine and the service's own pages may connect; set DEPARTING_CLIENT_KEY."
+        )
         raise ProblemError(ProblemCode.LOCAL_ONLY, detail)
 
 

@@ -22,13 +22,13 @@ class Downloads:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._stopping, self._lock = threading.Event(), asyncio.Lock()
 
-    async def write(self, form: str) -> Path:
-        """The log as a new file of this format."""
+    async def write(self, log_format: str) -> Path:
+        """Write the log to a new file of this format, and return its path."""
         self._folder = self._folder or own_folder()
-        target = Path(self._folder.name) / f"{uuid4().hex}.{form}"
+        target = Path(self._folder.name) / f"{uuid4().hex}.{log_format}"
         async with self._lock:
             await self._service.flush()
-            details = (self._service.store.read, self._service.settings.missing_feedback, form, target)
+            details = (self._service.store.read, self._service.settings.missing_feedback, log_format, target)
             await asyncio.to_thread(write_log, *details, stopped=self._stopping.is_set)
         asyncio.get_running_loop().call_later(KEEP_SECONDS, lambda: target.unlink(missing_ok=True))
         return target
@@ -39,7 +39,7 @@ class Downloads:
 
 
 def own_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder of this process; those of killed processes are removed."""
+    """Create a temporary folder of this process, and remove those of killed processes."""
     for folder in Path(tempfile.gettempdir()).glob("departing-log-*"):
         pid = folder.name.split("-")[2]
         if pid.isdecimal() and not _is_running(int(pid)):

@@ -18,7 +18,7 @@ HELP = {
 
 
 def metrics_text(totals: Mapping[str, int], version: int, failing: bool) -> str:
-    """Counters since the store was created, the current policy version, and the state of the store."""
+    """Return counters since the store was created, the current policy version, and the state of the store."""
     texts = {name: f"Requests rejected with status {name[-3:]}." for name in totals} | HELP
     counters = [(f"{name}_total", "counter", texts[name], totals.get(name, 0)) for name in sorted(texts)]
     gauges = [

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the route table."""
+"""The OpenAPI document, derived from the route table."""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from departing import __version__
-from departing.service.api import messages as m
 from departing.service.api.auth import PUBLIC
+from departing.service.api.problems import ProblemCode, ProblemDetails
 from departing.service.api.routes import JSON, Route
 
 PROBLEM = "application/problem+json"
@@ -22,10 +22,10 @@ TAGS = {
 
 
 def openapi(routes: Iterable[Route]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of all routes that have a tag."""
+    """Return the OpenAPI 3.1 document of all routes that have a tag."""
     documented = [route for route in routes if route.tag]
     types = {t for route in documented for t in (route.request, route.response) if t is not None}
-    listed = sorted(types | {m.ProblemDetails}, key=str)
+    listed = sorted(types | {ProblemDetails}, key=str)
     schemas, components = msgspec.json.schema_components(listed, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(listed, schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -55,9 +55,9 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
             {"name": name, "in": "query", "schema": {"enum": list(values)}} for name, values in route.query.items()
         ],
     }
-    problem = {PROBLEM: {"schema": schema_of[m.ProblemDetails]}}
+    problem = {PROBLEM: {"schema": schema_of[ProblemDetails]}}
     for status in _problem_statuses(route):
-        codes = ", ".join(f"`{code}`" for code in m.ProblemCode if code.status == status)
+        codes = ", ".join(f"`{code}`" for code in ProblemCode if code.status == status)
         description = f"{HTTPStatus(status).phrase}: {codes}."
         operation["responses"][str(status)] = {"description": description, "content": problem}
     if route.request is not None:
@@ -73,7 +73,7 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _problem_statuses(route: Route) -> list[int]:
-    """The statuses of problems that a call may get."""
+    """Return the statuses of the problems that a call may cause."""
     statuses = {403, 500} if route.access == PUBLIC else {401, 403, 429, 500, 503}
     statuses |= {404, 422} if "{user}" in route.path else set()
     statuses |= {422} if route.query else set()

@@ -6,7 +6,7 @@ SHARED = ("shared.css", "shared.js")
 
 
 def page(name: str) -> bytes:
-    """A page with the shared style sheet and script inlined.
+    """Return a page with the shared style sheet and script inlined.
 
     >>> b"shared.css" in page("dashboard.html")
     False

@@ -1,4 +1,4 @@
-"""The route table: every path of the service, who may call it, and its handler."""
+"""The route table: every path of the service with its access level and its handler."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.api.auth import ADMIN, CLIENT, PUBLIC
 from departing.service.api.downloads import Downloads
 from departing.service.api.metrics import metrics_text
@@ -45,7 +45,7 @@ class Route:
 
     method: str
     path: str
-    access: str
+    access: int
     handler: Callable[[Any], Any]
     operation: str = ""
     tag: str = ""
@@ -57,7 +57,7 @@ class Route:
 
     @cached_property
     def decode(self) -> Callable[[bytes], Any]:
-        """The decoder of the body."""
+        """Decoder of the body."""
         return msgspec.json.Decoder(self.request).decode
 
 
@@ -72,7 +72,7 @@ class Endpoints:
         self._totals: dict[str, int] = {}
 
     def table(self) -> list[Route]:
-        """All routes but the OpenAPI document, which is made of them."""
+        """Return all routes except that of the OpenAPI document, which is derived from them."""
         s, shadow = self._service, self._shadow
         return [
             Route("POST", "/v1/recommend", CLIENT, s.recommend, "recommend", "users",

@@ -23,15 +23,13 @@ decode_user = msgspec.msgpack.Decoder(User).decode
 class StoreError(Exception):
     """The store cannot be written at present; everything acknowledged is safe."""
 
-    code = "store_unavailable"
-
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """A recommendation as it was made; the fields are the columns of the table."""
+    """A recommendation as it was made; the fields are in the order of the table's columns."""
 
-    event: int
-    key: str | None  # the event ID that the client chose
-    user: int
+    event_number: int
+    client_event_id: str | None
+    user_number: int
     time: float
     category: int
     propensity: float | None  # None where the caller decided and did not give it
@@ -44,8 +42,8 @@ class Prefetch(msgspec.Struct, frozen=True, gc=False):
     """The records that a call will read, so that a store can load them for many calls at once."""
 
     users: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()  # IDs of events that get feedback
-    key: str | None = None  # the ID that a client chose for a new event
+    event_ids: tuple[str, ...] = ()  # of events that get feedback
+    client_event_id: str | None = None  # the ID that a client chose for a new event
     new_event: bool = False  # whether the call creates an event, and possibly a user
 
 
@@ -61,12 +59,12 @@ class Cache:
         self.names: dict[int, str] = {}
         self.absent: set[str] = set()  # names that are known to be free
         self.decisions: OrderedDict[int, Decision] = OrderedDict()
-        self.keys: OrderedDict[str, int | None] = OrderedDict()
+        self.event_numbers: OrderedDict[str, int | None] = OrderedDict()  # by the client's event ID
         self.feedback: OrderedDict[int, RecordedFeedback | None] = OrderedDict()
 
-    def by_number(self, number: int) -> User | None:
+    def user_by_number(self, user_number: int) -> User | None:
         """Return the user of this number, if in memory."""
-        name = self.names.get(number)
+        name = self.names.get(user_number)
         return None if name is None else self.users[name]
 
 
@@ -79,13 +77,13 @@ class Transaction:
     """
 
     def __init__(self, store: "Store") -> None:
-        self._store, self._cache, self.shared = store, store.cache, store.shared
+        self.store, self._cache = store, store.cache
         self._users: dict[int, User] = {}  # users that were read or added
         self._before: dict[int, User] = {}  # copies of cached users as they were before the call
         self._writes: list[Write] = []
         self._undo: list[tuple[MutableMapping[Any, Any], Any, Any]] = []  # mapping, key and the value before
         self.saved: dict[int, User] = {}
-        self.counters: dict[str, int] = {}
+        self.counted: list[str] = []  # a counter's name for each time that it increases
         self.active_change = 0
 
     # Reading
@@ -93,51 +91,51 @@ class Transaction:
     @property
     def active_users(self) -> int:
         """Number of users who have not departed, as far as this process knows."""
-        return self._store.active_users + self.active_change
+        return self.store.active_users + self.active_change
 
     def user(self, name: str) -> User | None:
         """Return the user of this name."""
         user = self._cache.users.get(name)
         if user is None and name not in self._cache.absent:
-            rows = self._store.user_rows(queries.USER_BY_NAME, name)
-            user = decode_user(rows[0][0]) if rows else None
+            user = self._load_user(queries.USER_BY_NAME, name)
             if user is not None and user.number in self._cache.names:  # the later state in memory has another name
                 return None
         return None if user is None else self._own(user)
 
-    def user_by_number(self, number: int) -> User | None:
+    def user_by_number(self, user_number: int) -> User | None:
         """Return the user of this number."""
-        user = self._users.get(number)
+        user = self._users.get(user_number)
         if user is not None:
             return user
-        user = self._cache.by_number(number)
-        if user is None:
-            rows = self._store.user_rows(queries.USER_BY_NUMBER, number)
-            user = decode_user(rows[0][0]) if rows else None
+        user = self._cache.user_by_number(user_number) or self._load_user(queries.USER_BY_NUMBER, user_number)
         return None if user is None else self._own(user)
+
+    def _load_user(self, query: str, value: str | int) -> User | None:
+        rows = self.store.user_rows(query, value)
+        return decode_user(rows[0][0]) if rows else None
 
     def inactive_users(self, before: float, limit: int) -> list[User]:
         """Return users who have not departed and were last seen before a time, the longest inactive first."""
-        stored = [decode_user(state) for (state,) in self.rows(self._store.inactive_users, before, limit)]
-        users = [self._own(self._cache.by_number(user.number) or user) for user in stored]
+        stored = [decode_user(state) for (state,) in self.rows(self.store.inactive_users, before, limit)]
+        users = [self._own(self._cache.user_by_number(user.number) or user) for user in stored]
         return [user for user in users if not user.departed and user.last_seen < before]
 
-    def decision(self, event: int) -> Decision | None:
+    def decision(self, event_number: int) -> Decision | None:
         """Return the decision of an event."""
-        return self._cache.decisions.get(event) or _decision(self.rows(queries.DECISION, event))
+        return self._cache.decisions.get(event_number) or _decision(self.rows(queries.DECISION, event_number))
 
-    def decision_by_key(self, key: str) -> Decision | None:
+    def decision_by_client_event_id(self, event_id: str) -> Decision | None:
         """Return the decision with an event ID that the client chose."""
-        if key in self._cache.keys:
-            event = self._cache.keys[key]
-            return None if event is None else self.decision(event)
-        return _decision(self.rows(queries.DECISION_BY_KEY, key))
+        if event_id in self._cache.event_numbers:
+            event_number = self._cache.event_numbers[event_id]
+            return None if event_number is None else self.decision(event_number)
+        return _decision(self.rows(queries.DECISION_BY_CLIENT_EVENT_ID, event_id))
 
-    def feedback(self, event: int) -> RecordedFeedback | None:
+    def feedback(self, event_number: int) -> RecordedFeedback | None:
         """Return the feedback recorded for an event."""
-        if event in self._cache.feedback:
-            return self._cache.feedback[event]
-        rows = self.rows(queries.FEEDBACK, event)
+        if event_number in self._cache.feedback:
+            return self._cache.feedback[event_number]
+        rows = self.rows(queries.FEEDBACK, event_number)
         return feedback_of_row(rows[0]) if rows else None
 
     def settings(self) -> dict[str, str]:
@@ -146,12 +144,12 @@ class Transaction:
 
     def totals(self) -> Counter[str]:
         """Return the counters of all processes that ever used the store."""
-        others = self.rows(queries.COUNTERS, self._store.worker)
-        return Counter({name: int(value) for name, value in others}) + self._store.counters
+        others = self.rows(queries.COUNTERS, self.store.worker)
+        return Counter({name: int(value) for name, value in others}) + self.store.counters
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk, where SQLite writes with a short delay."""
-        return self._store.rows(query, *values)
+        return self.store.rows(query, *values)
 
     def _own(self, user: User) -> User:
         """Return the user that this call may change: the one in the cache, or the one that was loaded first."""
@@ -165,33 +163,19 @@ class Transaction:
 
     # Writing
 
-    def new_event(self) -> int:
-        """Return the number of a new event, larger than all earlier events of the same user."""
-        return self._store.new_event()
-
-    def new_user_number(self) -> int:
-        """Return the number of a new user; numbers increase."""
-        return self._store.new_user_number()
-
-    def next_user_number(self) -> int:
-        """Return a lower bound of the numbers of future users."""
-        return self._store.next_user_number()
-
     def add_user(self, user: User) -> None:
         """Add a new, active user."""
-        self._users[user.number] = user
         self.active_change += 1
         self.save_user(user)
 
     def save_user(self, user: User) -> None:
         """Write the user's state as it is at the end of the call."""
-        number, name, cache = user.number, user.name, self._cache
+        number = user.number
         if number not in self.saved:
-            self.saved[number] = user
-            self._undo.append((cache.users, name, cache.users.get(name, _MISSING)))
-            cache.users[name] = user
-            if number not in cache.names:
-                self.assign(cache.names, number, name)
+            self.saved[number] = self._users[number] = user
+            if number not in self._cache.names:
+                self.assign(self._cache.users, user.name, user)
+                self.assign(self._cache.names, number, user.name)
 
     def rename_user(self, user: User, name: str) -> None:
         """Give a user another name, so that the old one is free."""
@@ -203,18 +187,18 @@ class Transaction:
 
     def record_decision(self, user: User, decision: Decision) -> None:
         """Write a decision together with the user's state."""
-        self._undo.append((self._cache.decisions, decision.event, _MISSING))
-        self._cache.decisions[decision.event] = decision
-        if decision.key is not None:
-            self.assign(self._cache.keys, decision.key, decision.event)
+        self._undo.append((self._cache.decisions, decision.event_number, _MISSING))
+        self._cache.decisions[decision.event_number] = decision
+        if decision.client_event_id is not None:
+            self.assign(self._cache.event_numbers, decision.client_event_id, decision.event_number)
         self._writes.append((queries.ADD_DECISION, msgspec.structs.astuple(decision)))
         self.save_user(user)
 
-    def record_feedback(self, user: User, event: int, feedback: RecordedFeedback, now: float) -> None:
+    def record_feedback(self, user: User, event_number: int, feedback: RecordedFeedback, now: float) -> None:
         """Write feedback together with the user's state; a later call may add whether the user departed."""
-        self.assign(self._cache.feedback, event, feedback)
+        self.assign(self._cache.feedback, event_number, feedback)
         departed = None if feedback.departed is None else int(feedback.departed)
-        self._writes.append((queries.SAVE_FEEDBACK, (event, now, int(feedback.clicked), departed)))
+        self._writes.append((queries.SAVE_FEEDBACK, (event_number, now, int(feedback.clicked), departed)))
         self.save_user(user)
 
     def record_departure(self, user: User, now: float, cause: str) -> None:
@@ -223,12 +207,12 @@ class Transaction:
         self._writes.append((queries.ADD_DEPARTURE, (user.number, now, cause)))
         self.save_user(user)
 
-    def forget_keys(self, user: User) -> None:
+    def forget_client_event_ids(self, user: User) -> None:
         """Delete the event IDs that a client chose for the events of a user."""
-        for event, key in self.rows(queries.KEYS_OF_USER, user.number):
-            self.discard(self._cache.decisions, event)
-            self.discard(self._cache.keys, key)
-        self.write(queries.FORGET_KEYS, user.number)
+        for event_number, event_id in self.rows(queries.CLIENT_EVENT_IDS, user.number):
+            self.discard(self._cache.decisions, event_number)
+            self.discard(self._cache.event_numbers, event_id)
+        self.write(queries.FORGET_CLIENT_EVENT_IDS, user.number)
 
     def write(self, query: str, *values: Any) -> None:
         """Run a statement when the transaction commits."""
@@ -236,7 +220,7 @@ class Transaction:
 
     def count(self, counter: str) -> None:
         """Increase a counter."""
-        self.counters[counter] = self.counters.get(counter, 0) + 1
+        self.counted.append(counter)
 
     def assign(self, records: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Change something in memory until a rollback."""
@@ -251,6 +235,8 @@ class Transaction:
 
     def rollback(self) -> None:
         """Restore what was in memory before, the latest change first."""
+        self.active_change = 0
+        self.counted.clear()
         while self._undo:
             records, key, value = self._undo.pop()
             if value is _MISSING:
@@ -266,7 +252,7 @@ class Transaction:
 
     def end(self) -> list[Write]:
         """Discard the changes of users that were not saved, and return the writes."""
-        if not self._before.keys() <= self.saved.keys():
+        if len(self.saved) < len(self._users):
             self._restore_users(self._before.keys() - self.saved.keys())
         return self.take_writes()
 
@@ -274,7 +260,7 @@ class Transaction:
         """Return the writes since the last time, and those of all saved users as they are now."""
         writes, self._writes = self._writes, []
         for user in self.saved.values():
-            writes.append(user_write(user, self._store.missing_feedback))
+            writes.append(user_write(user, self.store.missing_feedback))
         return writes
 
 
@@ -314,7 +300,7 @@ class Store(ABC):
     def recount_active_users(self) -> None:
         """Count the active users of all processes."""
         with self.read() as snapshot:
-            ((self.active_users,),) = snapshot.rows(queries.ACTIVE_USERS)
+            ((self.active_users,),) = snapshot.execute(queries.ACTIVE_USERS)
 
     @abstractmethod
     def rows(self, query: str, *values: Any) -> Rows:
@@ -325,7 +311,7 @@ class Store(ABC):
         return self.rows(query, value)
 
     @abstractmethod
-    def new_event(self) -> int:
+    def new_event_number(self) -> int:
         """Return the number of a new event, larger than all earlier events of the same user."""
 
     @abstractmethod
@@ -368,7 +354,7 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
     for query, values in writes:
         rows = groups.get(query)
         if rows is None:
-            if query not in queries.PG_BULK:
+            if query not in queries.BULK:
                 yield from ((each, [*rows.values()]) for each, rows in groups.items())
                 groups = {}
                 yield query, [values]
@@ -403,8 +389,8 @@ def _set_results(pairs: list[tuple["asyncio.Future[Any]", Any]]) -> None:
             future.set_result(result)
 
 
-def event_number(event: str) -> int | None:
+def parse_event_id(event_id: str) -> int | None:
     """Return the number in an event ID made by the service; None if a client chose the ID."""
-    if event.startswith("e-") and event[2:].isdecimal() and len(event) < 20:
-        return int(event[2:])
+    if event_id.startswith("e-") and event_id[2:].isdecimal() and len(event_id) < 20:
+        return int(event_id[2:])
     return None

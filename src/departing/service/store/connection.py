@@ -5,7 +5,7 @@ import re
 import socket
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -16,26 +16,26 @@ import msgspec
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
 from departing.service.store import queries
-from departing.service.store.schema import SCHEMA, migrate, tables
 
-# Durable commits that do not block readers; deleted names are overwritten; a checkpoint every 40 MB.
 PRAGMAS = (
-    "journal_mode = WAL",
-    "synchronous = FULL",
-    "secure_delete = ON",
-    "busy_timeout = 30000",
-    "cache_size = -64000",
-    "wal_autocheckpoint = 10000",
+    "journal_mode = WAL",  # readers and the writer do not block each other
+    "synchronous = FULL",  # a commit is on disk when it returns, even if the power fails
+    "secure_delete = ON",  # names that were forgotten are overwritten
+    "busy_timeout = 30000",  # milliseconds for the other process, of service and trainer, to finish a transaction
+    "cache_size = -64000",  # 64 MB: memory traded for fewer reads while tables grow
+    "wal_autocheckpoint = 10000",  # pages, a checkpoint every 40 MB: the size of the log traded for fewer syncs
 )
 # Rows of one SQLite statement. SQLite takes at most 32,766 values, of which 128 users use 1,152.
 BULK_ROWS = (128, 16)
-# A PostgreSQL host that vanished is noticed within about 15 seconds.
+# A PostgreSQL host that vanished is noticed after 5 idle seconds and two probes 5 seconds apart, or 10 seconds after
+# data that was sent is not confirmed: in about 15 seconds, less than a statement may take (`MAX_STATEMENT_SECONDS`).
 KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 10_000,
 }
+CONNECT_SECONDS = 5  # for a connection to PostgreSQL: many round trips, and calls are refused meanwhile
 STREAM_ROWS = 5000  # rows held in memory while a large result is streamed, about 1 MB
 CANNOT_OPEN = "The store {} cannot be opened: {}."
 Rows = list[tuple[Any, ...]]
@@ -44,36 +44,34 @@ Rows = list[tuple[Any, ...]]
 class UnreachableError(InputError):
     """A database that cannot be opened."""
 
-    code = "store_unavailable"
-
 
 class SqliteDatabase:
     """A connection to a SQLite file, used by one thread at a time."""
 
+    error = sqlite3.Error
+
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
-        self._trainer_lock: IO[bytes] | None = None
-        opened = ExitStack()
+        self._lock: IO[bytes] | None = None
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-            opened.callback(self._connection.close)
+        except sqlite3.Error as error:
+            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
+        with opening(self):
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
-        except sqlite3.Error as error:
-            opened.close()
-            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
 
-    def rows(self, query: str, *values: Any) -> Rows:
-        """Run a query and return its rows; a statement returns none."""
+    def execute(self, query: str, *values: Any) -> Rows:
+        """Run a query or a statement and return its rows, none for a statement."""
         return self._connection.execute(query, values).fetchall()
 
-    def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement with each of `rows`, bulk statements with many rows at a time.
 
         A few long statements hold the interpreter lock far less than many short ones.
         """
         start = 0
-        for size in BULK_ROWS if query in queries.PG_BULK else ():
+        for size in BULK_ROWS if query in queries.BULK else ():
             while len(rows) - start >= size:
                 values = list(chain.from_iterable(rows[start : start + size]))
                 self._connection.execute(_with_rows(query, size), values)
@@ -88,8 +86,20 @@ class SqliteDatabase:
 
     def acquire_trainer_lock(self) -> bool:
         """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
-        self._trainer_lock = self._trainer_lock or try_lock(self._path.with_name(self._path.name + ".trainer.lock"))
-        return self._trainer_lock is not None
+        return self.acquire_lock(".trainer.lock")
+
+    def acquire_lock(self, suffix: str) -> bool:
+        """Try to lock a file beside the store until the connection closes; return whether it is locked."""
+        try:
+            import fcntl
+        except ImportError as error:
+            raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
+        self._lock = self._lock or self._path.with_name(self._path.name + suffix).open("ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     @contextmanager
     def transaction(self, mode: str = "IMMEDIATE") -> Iterator[None]:
@@ -110,7 +120,7 @@ class SqliteDatabase:
     def copy(self, target: Path) -> None:
         """Copy the store to another file while it is in use, completely or not at all."""
         try:
-            self.rows(queries.SETTING, "schema")
+            self.execute(queries.SETTING, queries.SCHEMA_KEY)
             with atomic_write(target) as part, closing(sqlite3.connect(part)) as other:
                 self._connection.backup(other)
         except sqlite3.Error as error:
@@ -119,12 +129,12 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-        if self._trainer_lock is not None:
-            self._trainer_lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def has_tables(self) -> bool:
         """Return whether the tables were created."""
-        return bool(self.rows(queries.HAS_TABLES))
+        return bool(self.execute(queries.HAS_TABLES))
 
 
 class PostgresDatabase:
@@ -134,40 +144,40 @@ class PostgresDatabase:
         import psycopg
 
         try:
-            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=5, **KEEPALIVE)
+            self._connection = psycopg.connect(address, autocommit=True, connect_timeout=CONNECT_SECONDS, **KEEPALIVE)
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
             shown = re.sub(r"'[^']*@", "'", " ".join(str(error).split()).rstrip("."))  # a part of a password
             raise UnreachableError(CANNOT_OPEN.format("in PostgreSQL", shown)) from error
-        self._psycopg, info = psycopg, self._connection.info
+        self.error, info = psycopg.Error, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"
 
-    def rows(self, query: str, *values: Any) -> Rows:
-        """Run a query and return its rows; a statement returns none."""
+    def execute(self, query: str, *values: Any) -> Rows:
+        """Run a query or a statement and return its rows, none for a statement."""
         cursor = self._connection.execute(_psycopg_text(query), values)
         return [] if cursor.description is None else cursor.fetchall()
 
-    def several(self, *query_values: tuple[str, tuple[Any, ...]]) -> list[Rows]:
+    def query_pipeline(self, *query_values: tuple[str, tuple[Any, ...]]) -> list[Rows]:
         """Run several queries in one round trip."""
         with self._connection.pipeline():
             cursors = [self._connection.execute(_psycopg_text(query), values) for query, values in query_values]
         return [cursor.fetchall() for cursor in cursors]
 
-    def many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement with each of `rows`, bulk statements with all rows at once."""
-        if query in queries.PG_BULK:
-            self._connection.execute(queries.PG_BULK[query], (msgspec.json.encode(rows).decode(),))
+        if query in queries.BULK:
+            self._connection.execute(queries.PG_BULK_SQL[query], (msgspec.json.encode(rows).decode(),))
         else:
             with self._connection.cursor() as cursor:
                 cursor.executemany(_psycopg_text(query), rows)
 
-    def all(self, groups: Iterable[tuple[str, Sequence[tuple[Any, ...]]]]) -> None:
+    def execute_pipeline(self, groups: Iterable[tuple[str, Sequence[tuple[Any, ...]]]]) -> None:
         """Run statements, each with many rows, in one round trip."""
         groups = list(groups)
         if groups:
             with self._connection.pipeline():
                 for query, rows in groups:
-                    self.many(query, rows)
+                    self.execute_many(query, rows)
 
     def stream(self, query: str) -> Iterator[Rows]:
         """Run a query and yield its rows in parts, all from one snapshot."""
@@ -178,7 +188,7 @@ class PostgresDatabase:
 
     def acquire_trainer_lock(self) -> bool:
         """Try to acquire the store's trainer lock, held until the connection closes; return whether it is held."""
-        return bool(self.rows(queries.PG_TRAINER_LOCK)[0][0])
+        return bool(self.execute(queries.PG_TRAINER_LOCK)[0][0])
 
     def transaction(self) -> AbstractContextManager[Any]:
         """Return a context in which either everything is written or nothing."""
@@ -197,46 +207,29 @@ class PostgresDatabase:
 
     def abort(self) -> None:
         """Shut the socket down from another thread, whatever the connection is doing."""
-        with suppress(OSError, self._psycopg.Error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
+        with suppress(OSError, self.error), socket.socket(fileno=os.dup(self._connection.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
     def has_tables(self) -> bool:
         """Return whether the tables were created."""
-        self.rows(queries.PG_CREATION_LOCK)  # one process at a time creates them
-        return bool(self.rows(queries.PG_HAS_TABLES))
+        self.execute(queries.PG_CREATION_LOCK)  # one process at a time creates them
+        return bool(self.execute(queries.PG_HAS_TABLES))
 
 
 Database = SqliteDatabase | PostgresDatabase
 
 
-def prepare(database: Database) -> None:
-    """Create the tables of a new database, or migrate those of an earlier release."""
-    with database.transaction():
-        if not database.has_tables():
-            for statement in tables(isinstance(database, PostgresDatabase)):
-                database.rows(statement)
-        schema = database.rows(queries.SETTING, "schema")
-        if not schema or int(schema[0][0]) > SCHEMA:
-            raise InputError(
-                f"The store {database.name} was written by a later release; this release supports schema {SCHEMA}. "
-                "Upgrade departing."
-            )
-        migrate(database.rows, database.many, int(schema[0][0]))
-
-
-def try_lock(path: Path) -> IO[bytes] | None:
-    """Lock a file until the returned handle is closed; None if another process holds the lock."""
+@contextmanager
+def opening(database: Database) -> Iterator[None]:
+    """Return a context for what must succeed before a database is used; if it fails, the database is closed."""
     try:
-        import fcntl
-    except ImportError as error:
-        raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
-    lock = path.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        return None
-    return lock
+        yield
+    except BaseException as error:
+        database.close()
+        if isinstance(error, database.error | OSError):
+            reason = getattr(error, "strerror", None) or error
+            raise UnreachableError(CANNOT_OPEN.format(database.name, reason)) from error
+        raise
 
 
 @cache

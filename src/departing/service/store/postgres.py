@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -20,21 +21,20 @@ import psycopg
 from departing.model.errors import InputError
 from departing.service.store import base, queries
 from departing.service.store.base import NO_PREFETCH, Decision, Prefetch, Store, StoreError, T, Transaction, resolve
-from departing.service.store.connection import CANNOT_OPEN, PostgresDatabase, Rows, prepare
+from departing.service.store.connection import PostgresDatabase, Rows, opening
+from departing.service.store.schema import prepare
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
-MAX_STATEMENT_SECONDS = 20.0
+MAX_STATEMENT_SECONDS = 20  # far longer than a batch takes; a call that waits longer for a lock fails
 MAX_WAITING = 10_000  # calls that wait; beyond it they are refused rather than delayed for seconds
-RECONNECT_DELAY = 0.5  # seconds between attempts to connect again
-CLOSE_SECONDS = 5.0  # for the last transaction
+RECONNECT_DELAY = 0.5  # seconds between attempts to connect again: a trade-off of load against downtime
+CLOSE_SECONDS = 5.0  # for the last transaction, so that a database that hangs does not keep the service from stopping
 SESSION = (
     "enable_seqscan = off",  # tables grow faster than the planner's statistics
-    "jit = off",
-    *(
-        f"{name} = {int(1000 * MAX_STATEMENT_SECONDS)}"
-        for name in ("statement_timeout", "idle_in_transaction_session_timeout")
-    ),
+    "jit = off",  # compilation pays for long queries only, and these are short
+    f"statement_timeout = {1000 * MAX_STATEMENT_SECONDS}",
+    f"idle_in_transaction_session_timeout = {1000 * MAX_STATEMENT_SECONDS}",
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -59,8 +59,8 @@ class _BatchCache(base.Cache):
     def add_decisions(self, rows: Rows) -> None:
         for row in rows:
             decision = self.decisions[row[0]] = Decision(*row)
-            if decision.key is not None:
-                self.keys[decision.key] = decision.event
+            if decision.client_event_id is not None:
+                self.event_numbers[decision.client_event_id] = decision.event_number
 
 
 class PostgresStore(Store):
@@ -68,20 +68,16 @@ class PostgresStore(Store):
 
     shared = True
     cache: _BatchCache
-    inactive_users = queries.INACTIVE_USERS + queries.SKIP_LOCKED
+    inactive_users = queries.INACTIVE_USERS + queries.PG_SKIP_LOCKED
 
     def __init__(self, address: str, missing_feedback: str = "no-click") -> None:
         super().__init__(missing_feedback)
         self.address, self.worker = address, uuid4().hex
         self._database = _connect(address)
         self.name = self._database.name
-        try:
+        with opening(self._database):
             prepare(self._database)
-            ((self.active_users,),) = self._database.rows(queries.ACTIVE_USERS)
-        except (psycopg.Error, InputError) as error:
-            self._database.close()
-            known = isinstance(error, InputError)
-            raise error if known else InputError(CANNOT_OPEN.format(self.name, error)) from error
+            ((self.active_users,),) = self._database.execute(queries.ACTIVE_USERS)
         self.cache = _BatchCache()
         self._open: Transaction | None = None  # the call that is running
         self._flushed = False  # whether writes of that call were sent to the database
@@ -114,8 +110,7 @@ class PostgresStore(Store):
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._jobs and not self._closing and self.failure is None:
-                    self._wake.wait()
+                self._wake.wait_for(lambda: self._jobs or self._closing or self.failure is not None)
                 jobs, self._jobs = self._jobs[:MAX_BATCH], self._jobs[MAX_BATCH:]
                 if self._closing and not jobs:
                     return
@@ -142,7 +137,7 @@ class PostgresStore(Store):
         try:
             self._since = time.monotonic()
             self._database = _connect(str(self.address))
-            self._database.rows(queries.PG_WRITE_CHECK)
+            self._database.execute(queries.SET, queries.WRITE_CHECK_KEY, "")
             self._since = self.failure = None
         except (InputError, psycopg.Error) as error:
             self._since, self.failure = None, str(error).strip()
@@ -152,17 +147,19 @@ class PostgresStore(Store):
         """Run calls in one database transaction; one by one if they cannot share it."""
         self._since, active_before = time.monotonic(), self.active_users
         transactions: list[Transaction] = []
-        counters: Counter[str] = Counter()
         try:
             with self._database.transaction():
                 self._prefetch([job.prefetch for job in jobs])
-                results = [self._run_call(job, transactions, counters) for job in jobs]
+                results = [self._run_call(job, transactions) for job in jobs]
+                self._open = None
+                counters = Counter(chain.from_iterable([tx.counted for tx in transactions]))
                 written = self._write_counters(counters)
                 self._flush()
         except Exception as error:
             for tx in reversed(transactions):
                 tx.rollback()
-            self._since, self.cache, self.active_users = None, _BatchCache(), active_before
+            self._since = self._open = None
+            self.cache, self.active_users = _BatchCache(), active_before
             self._after_failure(jobs, error, attempts)
         else:
             self._since, self.cache = None, _BatchCache()
@@ -170,14 +167,14 @@ class PostgresStore(Store):
             self._written_counters.update(written)
             resolve([job.future for job in jobs], results)
 
-    def _run_call(self, job: _Job, transactions: list[Transaction], counters: Counter[str]) -> Any:
+    def _run_call(self, job: _Job, transactions: list[Transaction]) -> Any:
         """Run one call and return its result, or the exception after which nothing of it is kept."""
         tx = self._open = Transaction(self)
         self._flushed = False
         transactions.append(tx)
         try:
             result = job.call(tx)
-            writes = tx.end()
+            self.cache.writes += tx.end()
         except psycopg.Error:
             raise
         except Exception as error:
@@ -185,11 +182,7 @@ class PostgresStore(Store):
                 raise
             tx.rollback()
             return error
-        finally:
-            self._open = None
-        self.cache.writes += writes
         self.active_users += tx.active_change
-        counters.update(tx.counters)
         return result
 
     def _after_failure(self, jobs: list[_Job], error: Exception, attempts: int) -> None:
@@ -214,25 +207,25 @@ class PostgresStore(Store):
         """Load what calls need, and lock the rows of their users in the order of their numbers."""
         cache = self.cache
         names = [name for each in prefetches for name in each.users]
-        events = [event for each in prefetches for event in each.events]
-        numbers = [number for number in map(base.event_number, events) if number is not None]
-        keys = [event for event in events if base.event_number(event) is None]
-        new_keys = [each.key for each in prefetches if each.key is not None]
-        if not names and not events:
+        event_ids = [event_id for each in prefetches for event_id in each.event_ids]
+        event_numbers = [number for number in map(base.parse_event_id, event_ids) if number is not None]
+        client_event_ids = [event_id for event_id in event_ids if base.parse_event_id(event_id) is None]
+        new_event_ids = [each.client_event_id for each in prefetches if each.client_event_id is not None]
+        if not names and not event_ids:
             return
-        by_number, by_key, users = self._database.several(
-            (queries.PG_DECISIONS, (numbers,)),
-            (queries.PG_DECISIONS_BY_KEY, (keys,)),
+        by_number, by_client_event_id, users = self._database.query_pipeline(
+            (queries.PG_DECISIONS, (event_numbers,)),
+            (queries.PG_DECISIONS_BY_CLIENT_EVENT_ID, (client_event_ids,)),
             (queries.PG_USER_NUMBERS, (names,)),
         )
-        cache.add_decisions([*by_number, *by_key])
+        cache.add_decisions([*by_number, *by_client_event_id])
         cache.absent = set(names) - {name for _, name in users}
-        locked = [number for number, _ in users] + [decision.user for decision in cache.decisions.values()]
+        locked = [number for number, _ in users] + [decision.user_number for decision in cache.decisions.values()]
         new_events = sum(each.new_event for each in prefetches)
         new_users = len(cache.absent & {name for each in prefetches if each.new_event for name in each.users})
-        states, existing, feedback, *new_numbers = self._database.several(
+        states, existing, feedback, *new_numbers = self._database.query_pipeline(
             (queries.PG_LOCK_USERS, (locked,)),
-            (queries.PG_DECISIONS_BY_KEY, (new_keys,)),
+            (queries.PG_DECISIONS_BY_CLIENT_EVENT_ID, (new_event_ids,)),
             (queries.PG_FEEDBACK, (list(cache.decisions),)),
             (queries.PG_NEXT, ("events", new_events)),
             (queries.PG_NEXT, ("numbers", new_users)),
@@ -240,7 +233,7 @@ class PostgresStore(Store):
         for (state,) in states:
             user = base.decode_user(state)
             cache.users[user.name], cache.names[user.number] = user, user.name
-        cache.keys.update(dict.fromkeys(new_keys))
+        cache.event_numbers.update(dict.fromkeys(new_event_ids))
         cache.add_decisions(existing)
         cache.feedback.update(dict.fromkeys(cache.decisions))
         cache.feedback.update({row[0]: base.feedback_of_row(row[1:]) for row in feedback})
@@ -261,21 +254,21 @@ class PostgresStore(Store):
             own = self._open.take_writes()
             self._flushed = self._flushed or bool(own)
             writes += own
-        self._database.all(base.grouped(writes))
+        self._database.execute_pipeline(base.grouped(writes))
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query, with everything written before in the transaction."""
         self._flush()
-        return self._database.rows(query, *values)
+        return self._database.execute(query, *values)
 
     def user_rows(self, query: str, value: str | int) -> Rows:
         """Return and lock the row of a user who was not prefetched; event numbers drawn before may be too small."""
         self.cache.new_numbers["events"] = []
-        return self.rows(query + queries.FOR_UPDATE, value)
+        return self.rows(query + queries.PG_FOR_UPDATE, value)
 
     # Numbers
 
-    def new_event(self) -> int:
+    def new_event_number(self) -> int:
         """Return the number of a new event."""
         return self._new_number("events")
 
@@ -285,11 +278,11 @@ class PostgresStore(Store):
 
     def _new_number(self, sequence: str) -> int:
         numbers = self.cache.new_numbers[sequence]
-        return int(numbers.pop() if numbers else self._database.rows(queries.PG_NEXT, sequence, 1)[0][0])
+        return int(numbers.pop() if numbers else self._database.execute(queries.PG_NEXT, sequence, 1)[0][0])
 
     def next_user_number(self) -> int:
         """Return a lower bound of the numbers of future users."""
-        return int(self._database.rows(queries.PG_NEXT_USER_NUMBER)[0][0])
+        return int(self._database.execute(queries.PG_NEXT_USER_NUMBER)[0][0])
 
     def close(self) -> None:
         """Finish the calls that wait, and close the connection."""
@@ -304,7 +297,7 @@ def _connect(address: str) -> PostgresDatabase:
     """Connect with settings for short transactions."""
     database = PostgresDatabase(address)
     for setting in SESSION:
-        database.rows(f"SET {setting}")
+        database.execute(f"SET {setting}")
     return database
 
 

@@ -5,6 +5,18 @@ Tables and migrations are in `schema.py`, session settings in `connection.py` an
 Statements that PostgreSQL alone understands have the prefix `PG_`.
 """
 
+# Keys of the table `meta`.
+SCHEMA_KEY = "schema"
+RESERVED_EVENTS_KEY = "mark"  # SQLite: the event number up to which numbers may be in use
+WRITE_CHECK_KEY = "alive"  # PostgreSQL: written to find out whether the database can be written
+PINNED_KEY = "pinned"
+SHADOW_KEY = "shadow"
+INSTANCE_KEY = "instance"  # the instance with which the service was started
+LEARNER_KEY = "learner"
+ALLOWED_KEY = "allowed"  # categories that were available when the trainer last published
+FIRST_USER_KEY = "first {}"  # the user number from which on the trials of a version count
+SQLITE_WORKER = "one"  # ID of the only process that serves from a file, in the table `counters`
+
 # Users. `users_active` indexes `last_seen` of users who have not departed.
 USER_BY_NAME = "SELECT state FROM users WHERE name = ?"
 USER_BY_NUMBER = "SELECT state FROM users WHERE number = ?"
@@ -13,20 +25,20 @@ ACTIVE_USERS = "SELECT count(*) FROM users WHERE departed = 0"
 USER_TOTALS = "SELECT count(*), coalesce(sum(departed), 0) FROM users"
 USER_COUNT = "SELECT count(*) FROM users"
 NEXT_USER_NUMBER = "SELECT coalesce(max(number), -1) + 1 FROM users"
-FOR_UPDATE = " FOR UPDATE"  # appended for PostgreSQL
-SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
+PG_FOR_UPDATE = " FOR UPDATE"  # appended to a query
+PG_SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
 PG_USER_NUMBERS = "SELECT number, name FROM users WHERE name = ANY(?)"
 PG_LOCK_USERS = "SELECT state FROM users WHERE number = ANY(?) ORDER BY number FOR UPDATE"
 
 # Decisions and feedback.
 DECISION = "SELECT * FROM decisions WHERE event = ?"
-DECISION_BY_KEY = "SELECT * FROM decisions WHERE key = ?"
-KEYS_OF_USER = "SELECT event, key FROM decisions WHERE number = ? AND key IS NOT NULL"
-FORGET_KEYS = "UPDATE decisions SET key = NULL WHERE number = ?"
+DECISION_BY_CLIENT_EVENT_ID = "SELECT * FROM decisions WHERE key = ?"
+CLIENT_EVENT_IDS = "SELECT event, key FROM decisions WHERE number = ? AND key IS NOT NULL"
+FORGET_CLIENT_EVENT_IDS = "UPDATE decisions SET key = NULL WHERE number = ?"
 NEXT_EVENT = "SELECT coalesce(max(event), 0) + 1 FROM decisions"
 FEEDBACK = "SELECT clicked, departed FROM feedback WHERE event = ?"
 PG_DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
-PG_DECISIONS_BY_KEY = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
+PG_DECISIONS_BY_CLIENT_EVENT_ID = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
 PG_FEEDBACK = "SELECT event, clicked, departed FROM feedback WHERE event = ANY(?)"
 _HISTORY = (
     "SELECT d.event, d.key, d.time, d.category, f.clicked, f.departed "
@@ -69,7 +81,7 @@ ADD_POLICY = "INSERT INTO policies VALUES (?, ?, ?, ?)"
 ALLOCATIONS = "SELECT version, users FROM allocations ORDER BY position"
 CLEAR_ALLOCATIONS = "DELETE FROM allocations"
 ADD_ALLOCATION = "INSERT INTO allocations VALUES (?, ?, ?)"
-SETTINGS = "SELECT key, value FROM meta WHERE key <> 'learner'"
+SETTINGS = f"SELECT key, value FROM meta WHERE key <> '{LEARNER_KEY}'"
 SETTING = "SELECT value FROM meta WHERE key = ?"
 SET = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 SET_IF_ABSENT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
@@ -85,12 +97,11 @@ PG_TRAINER_LOCK = "SELECT pg_try_advisory_lock(hashtext('departing'), hashtext(c
 PG_CREATION_LOCK = "SELECT pg_advisory_xact_lock(hashtext('departing tables'))"
 PG_HAS_TABLES = "SELECT 1 WHERE to_regclass('meta') IS NOT NULL"
 PG_READ_ONLY_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-PG_WRITE_CHECK = "INSERT INTO meta VALUES ('alive', '') ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 HAS_TABLES = "SELECT 1 FROM sqlite_schema LIMIT 1"
 TRUNCATE_WAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 # Statements that come in bulk: table, types of the columns, and what to do with a row that exists.
-_BULK = {
+_TABLES = {
     "decisions": ("int text int real int real int int int", ""),
     "users": (
         "int text bytes bytes int real int int int",
@@ -106,13 +117,13 @@ _CASTS = {"int": "({})::bigint", "real": "({})::float8", "text": "{}", "bytes": 
 
 
 def _insertion(table: str) -> str:
-    types, conflict = _BULK[table]
+    types, conflict = _TABLES[table]
     return f"INSERT INTO {table} VALUES ({', '.join('?' for _ in types.split())}){conflict}"
 
 
 def _json_insertion(table: str) -> str:
     """Return the same insertion for PostgreSQL, with all rows in one JSON document."""
-    types, conflict = _BULK[table]
+    types, conflict = _TABLES[table]
     columns = ", ".join(_CASTS[kind].format(f"v ->> {i}") for i, kind in enumerate(types.split()))
     return f"INSERT INTO {table} SELECT {columns} FROM jsonb_array_elements(%s::jsonb) v{conflict}"
 
@@ -120,4 +131,5 @@ def _json_insertion(table: str) -> str:
 ADD_DECISION, SAVE_USER, SAVE_FEEDBACK, ADD_DEPARTURE, SAVE_COUNTER = map(
     _insertion, ("decisions", "users", "feedback", "departures", "counters")
 )
-PG_BULK = {_insertion(table): _json_insertion(table) for table in _BULK}
+PG_BULK_SQL = {_insertion(table): _json_insertion(table) for table in _TABLES}
+BULK = frozenset(PG_BULK_SQL)

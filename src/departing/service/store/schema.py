@@ -1,11 +1,10 @@
 """Tables of a store in SQLite and PostgreSQL, and migrations from earlier schemas."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
 import msgspec
 
-from departing.service.store.queries import SET
+from departing.model.errors import InputError
+from departing.service.store import queries
+from departing.service.store.connection import Database, PostgresDatabase
 
 SCHEMA = 3
 _TABLES = """
@@ -40,24 +39,33 @@ _COLUMN_TYPES = {
     False: {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"},
     True: {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"},
 }
-Read = Callable[..., list[tuple[Any, ...]]]
-Many = Callable[[str, Sequence[tuple[Any, ...]]], None]
 
 
-def tables(postgres: bool) -> Iterator[str]:
-    """Yield the statements that create the tables."""
+def prepare(database: Database) -> None:
+    """Create the tables of a new database, or migrate those of an earlier release."""
+    with database.transaction():
+        if not database.has_tables():
+            for statement in _creation(isinstance(database, PostgresDatabase)):
+                database.execute(statement)
+        rows = database.execute(queries.SETTING, queries.SCHEMA_KEY)
+        schema = int(rows[0][0]) if rows else SCHEMA + 1
+        if schema > SCHEMA:
+            raise InputError(
+                f"The store {database.name} was written by a later release; this release supports schema {SCHEMA}. "
+                "Upgrade departing."
+            )
+        if schema < 2:
+            _to_2(database)
+        if schema < 3:
+            _to_3(database)
+        if schema < SCHEMA:
+            database.execute(queries.SET, queries.SCHEMA_KEY, str(SCHEMA))
+
+
+def _creation(postgres: bool) -> list[str]:
+    """Return the statements that create the tables."""
     text = _TABLES + (_SEQUENCES if postgres else "")
-    yield from text.format(schema=SCHEMA, **_COLUMN_TYPES[postgres]).split(";")
-
-
-def migrate(read: Read, many: Many, schema: int) -> None:
-    """Bring tables of an earlier `schema` up to date."""
-    if schema < 2:
-        _to_2(read, many)
-    if schema < 3:
-        _to_3(read, many)
-    if schema < SCHEMA:
-        read(SET, "schema", str(SCHEMA))
+    return text.format(schema=SCHEMA, **_COLUMN_TYPES[postgres]).split(";")
 
 
 _TO_2 = """
@@ -85,19 +93,20 @@ _INSTANCE_1 = (
 )
 
 
-def _to_2(read: Read, many: Many) -> None:
+def _to_2(database: Database) -> None:
     """Add columns for parts of the users' state, marks of shadow decisions, and counters.
 
     Only SQLite files have schema 1.
     """
     for statement in _TO_2.split(";"):
-        read(statement)
+        database.execute(statement)
     number = -1
-    while rows := read(_USER_STATES, number):
-        many(_SET_USER_COLUMNS, [(*_columns_of_state(state), each) for each, state in rows])
+    while rows := database.execute(_USER_STATES, number):
+        database.execute_many(_SET_USER_COLUMNS, [(*_columns_of_state(state), each) for each, state in rows])
         number = rows[-1][0]
-    for (about,) in read(_INSTANCE_1):
-        read(SET, "instance", msgspec.json.encode(msgspec.json.decode(about)["instance"]).decode())
+    for (about,) in database.execute(_INSTANCE_1):
+        instance = msgspec.json.encode(msgspec.json.decode(about)["instance"]).decode()
+        database.execute(queries.SET, queries.INSTANCE_KEY, instance)
 
 
 def _columns_of_state(state: bytes) -> tuple[int, int, int]:
@@ -144,17 +153,18 @@ _SOURCES_3 = {
 _DETAILS_3 = {"words": "description", "graph": "tree", "arrived": "users"}
 
 
-def _to_3(read: Read, many: Many) -> None:
+def _to_3(database: Database) -> None:
     """Rename tables, columns, counters and the fields of policy details.
 
     The trainer rebuilds its learner, whose format changed, from the users' counts.
     """
     for statement in _TO_3.split(";"):
-        read(statement)
-    many("UPDATE counters SET name = ? WHERE name = ?", [(new, old) for old, new in _COUNTERS_3.items()])
+        database.execute(statement)
+    renamed = [(new, old) for old, new in _COUNTERS_3.items()]
+    database.execute_many("UPDATE counters SET name = ? WHERE name = ?", renamed)
     updates = []
-    for version, text in read("SELECT version, details FROM policies"):
+    for version, text in database.execute("SELECT version, details FROM policies"):
         details = {_DETAILS_3.get(key, key): value for key, value in msgspec.json.decode(text).items()}
         details["source"] = _SOURCES_3.get(details.get("source", ""), "")
         updates.append((msgspec.json.encode(details).decode(), version))
-    many("UPDATE policies SET details = ? WHERE version = ?", updates)
+    database.execute_many("UPDATE policies SET details = ? WHERE version = ?", updates)

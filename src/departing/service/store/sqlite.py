@@ -5,76 +5,53 @@ kept in memory, so that transactions see them.
 """
 
 import asyncio
-import sqlite3
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from departing.model.errors import InputError
-from departing.service.store import queries
-from departing.service.store.base import (
-    NO_PREFETCH,
-    Prefetch,
-    Store,
-    StoreError,
-    T,
-    Transaction,
-    Write,
-    grouped,
-    resolve,
-)
-from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, prepare, try_lock
+from departing.service.store import base, queries
+from departing.service.store.base import NO_PREFETCH, Prefetch, Store, StoreError, T, Transaction, Write
+from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening
+from departing.service.store.schema import prepare
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
 MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
 CACHED_CHECK = 100  # transactions between checks of that limit
 COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
 RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
-NO_INCREMENTS: Mapping[str, int] = {}
 
 
 class SqliteStore(Store):
     """The file `path`, which is created if it does not exist."""
 
-    worker, shared = "one", False
+    worker, shared = queries.SQLITE_WORKER, False
 
     def __init__(self, path: Path, missing_feedback: str = "no-click") -> None:
         super().__init__(missing_feedback)
         path = path.resolve()
         self.address, self.name = path, str(path)
-        self._lock = _locked(path)
-        with ExitStack() as opened:
-            opened.callback(self._lock.close)
-            try:
-                self._reader = SqliteDatabase(path)
-                opened.callback(self._reader.close)
-                self._prepare()
-            except sqlite3.Error as error:
-                raise InputError(CANNOT_OPEN.format(repr(str(path)), error)) from error
-            opened.pop_all()
         self._departed: OrderedDict[int, int] = OrderedDict()  # cached until that commit is on disk
-        self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
-        ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
-        self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
-        numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, "mark")
-        self._next_event = max(int(number) for (number,) in numbers)
-        self._writer = _Writer(path, self)
+        self._reader = SqliteDatabase(path)
+        with opening(self._reader):
+            if not self._reader.acquire_lock(".lock"):
+                raise InputError(f"The store {str(path)!r} is already in use by another process; stop it first.")
+            prepare(self._reader)
+            self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
+            ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
+            self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
+            numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, queries.RESERVED_EVENTS_KEY)
+            self._next_event = max(int(number) for (number,) in numbers)
+            self._writer = _Writer(path, self)
         self._reserve_events()
         try:
             asyncio.run(self._writer.flushed())
         except StoreError as error:
             self.close()
             raise InputError(CANNOT_OPEN.format(repr(str(path)), str(error).rstrip("."))) from error
-
-    def _prepare(self) -> None:
-        try:
-            prepare(self._reader)
-        except BaseException:
-            self._reader.close()
-            raise
 
     async def transaction(
         self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
@@ -97,19 +74,19 @@ class SqliteStore(Store):
     def _commit(self, tx: Transaction, writes: list[Write]) -> None:
         """Keep a transaction: hand its writes to the writer, and limit what is in memory."""
         self.active_users += tx.active_change
-        position = self._writer.put(writes, tx.counters)
+        position = self._writer.put(writes, tx.counted)
         for number, user in tx.saved.items():
             if user.departed:
                 self._departed[number] = position
                 self._departed.move_to_end(number)
         if position % CACHED_CHECK == 0:
-            for records in (self.cache.decisions, self.cache.keys, self.cache.feedback):
+            for records in (self.cache.decisions, self.cache.event_numbers, self.cache.feedback):
                 while len(records) > MAX_CACHED:
                     records.popitem(last=False)
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk."""
-        return self._reader.rows(query, *values)
+        return self._reader.execute(query, *values)
 
     def trim(self) -> None:
         """Drop departed users whose departure is on disk."""
@@ -121,7 +98,7 @@ class SqliteStore(Store):
 
     # Numbers
 
-    def new_event(self) -> int:
+    def new_event_number(self) -> int:
         """Return the number of a new event."""
         event = self._next_event
         self._next_event = event + 1
@@ -132,7 +109,7 @@ class SqliteStore(Store):
     def _reserve_events(self) -> None:
         """Write up to where events may be numbered, so that no number is used twice, even after a crash."""
         self._reserved = self._next_event + RESERVED_EVENTS
-        self._writer.put([(queries.SET, ("mark", str(self._reserved)))])
+        self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._reserved)))])
 
     def new_user_number(self) -> int:
         """Return the number of a new user."""
@@ -146,22 +123,10 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Write what is pending, and close the file."""
         if self.failure is None:
-            self._writer.put([(queries.SET, ("mark", str(self._next_event)))])
+            self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._next_event)))])
         self._writer.close()
         self.failure = None
         self._reader.close()
-        self._lock.close()
-
-
-def _locked(path: Path) -> IO[bytes]:
-    """Lock a store for as long as it is open."""
-    try:
-        lock = try_lock(path.with_name(path.name + ".lock"))
-    except OSError as error:
-        raise InputError(CANNOT_OPEN.format(repr(str(path)), error.strerror)) from error
-    if lock is None:
-        raise InputError(f"The store {str(path)!r} is already in use by another process.")
-    return lock
 
 
 class _Writer:
@@ -182,12 +147,12 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put(self, writes: list[Write], increments: Mapping[str, int] = NO_INCREMENTS) -> int:
-        """Hand over writes and increments of counters; return the position in the order of commits."""
+    def put(self, writes: list[Write], counted: Sequence[str] = ()) -> int:
+        """Hand over writes and the names of counters to increase; return the position in the order of commits."""
         counters = self._store.counters
         with self._wake:
-            for name in increments:
-                counters[name] += increments[name]
+            for name in counted:
+                counters[name] += 1
             if writes:
                 self._batch.append(writes)
                 self._put += 1
@@ -217,10 +182,8 @@ class _Writer:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._batch and not self._futures and not self._closing:
-                    self._idle = True
-                    if not self._wake.wait(RETRY_DELAY if self._scrub else None):
-                        break
+                self._idle = True
+                self._wake.wait_for(self._has_work, RETRY_DELAY if self._scrub else None)
                 self._idle = False
                 if not self._futures and not self._closing:
                     self._wake.wait(COMMIT_DELAY)
@@ -238,23 +201,28 @@ class _Writer:
                 else:
                     self._batch = batch + self._batch
                     futures, self._futures = futures + self._futures, []
-            resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
+            base.resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
             if failure is not None:
                 with self._wake:
-                    if self._closing or (self._wake.wait(RETRY_DELAY) and self._closing):
+                    if self._wake.wait_for(lambda: self._closing, RETRY_DELAY):
                         break
         self._database.close()
+
+    def _has_work(self) -> bool:
+        return bool(self._batch or self._futures or self._closing)
 
     def _commit(self, batch: list[list[Write]], counters: dict[str, int]) -> str | None:
         """Commit everything or nothing; return why it failed, None if it did not."""
         try:
             with self._database.transaction():
-                for query, rows in grouped(write for writes in batch for write in writes):
-                    self._database.many(query, rows)
-                    self._scrub = self._scrub or query == queries.FORGET_KEYS
-                self._database.many(queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()])
+                for query, rows in base.grouped(chain.from_iterable(batch)):
+                    self._database.execute_many(query, rows)
+                    self._scrub = self._scrub or query == queries.FORGET_CLIENT_EVENT_IDS
+                self._database.execute_many(
+                    queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()]
+                )
             if self._scrub:
-                ((busy, *_),) = self._database.rows(queries.TRUNCATE_WAL)
+                ((busy, *_),) = self._database.execute(queries.TRUNCATE_WAL)
                 self._scrub = bool(busy)
         except Exception as error:  # of any kind: callers wait for the result
             return f"The store cannot be written: {error}."

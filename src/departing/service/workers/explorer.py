@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import tomllib
 from typing import Any
 
@@ -18,7 +17,7 @@ from departing.planning.plan import Plan, plan
 from departing.planning.policy_tree import policy_tree
 from departing.policy.library import describe
 from departing.policy.protocol import recommended
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers.process import Helper, answer_requests
 
@@ -103,18 +102,11 @@ def _belief_path(best: Plan, outcome: int) -> list[m.BeliefStep]:
     return path
 
 
-class Response(msgspec.Struct):
-    """The response of the helper process: a result, or the error message of an invalid request."""
-
-    result: m.ExploreResult | None = None
-    error: str = ""
-
-
 class Explorer:
     """Explores in a helper process, so that planning never delays the service."""
 
     def __init__(self) -> None:
-        self.helper = Helper(ARGUMENTS, TIMEOUT)
+        self.helper = Helper(ARGUMENTS, m.ExploreResult, TIMEOUT)
         self._lock = asyncio.Lock()
 
     async def explore(self, request: m.ExploreRequest) -> m.ExploreResult:
@@ -122,31 +114,18 @@ class Explorer:
         return await asyncio.shield(self._explore(request))
 
     async def _explore(self, request: m.ExploreRequest) -> m.ExploreResult:
-        line = msgspec.json.encode(request)
         async with self._lock:
             try:
-                reply = await self.helper.request(line) or await self.helper.request(line)  # in a new process
+                result = await self.helper.request(request) or await self.helper.request(request)  # in a new process
             except TimeoutError as error:
                 raise InputError("Planning took too long. Try fewer types or categories.") from error
-        if not reply:
+        if result is None:
             raise InputError("Planning failed for this instance. Try fewer types or categories.")
-        response = msgspec.json.decode(reply, type=Response)
-        if response.result is None:
-            raise InputError(response.error)
-        return response.result
+        return result
 
     async def close(self) -> None:
         """Stop the helper; the next request starts another."""
         await self.helper.close()
-
-
-def respond(line: bytes) -> bytes:
-    """Answer one request inside the helper process."""
-    try:
-        response = Response(explore(msgspec.json.decode(line, type=m.ExploreRequest)))
-    except InputError as error:
-        response = Response(error=str(error))
-    return msgspec.json.encode(response)
 
 
 def warm_up() -> None:
@@ -161,7 +140,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service closes the input when it stops
     os.nice(5)  # the service has priority
     warm_up()
-    answer_requests(respond, sys.stdin.buffer, sys.stdout.buffer)
+    answer_requests(explore, m.ExploreRequest)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,17 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import BinaryIO
+from typing import Generic, TypeVar
 
+import msgspec
+
+from departing.model.errors import InputError
 from departing.service.event_log import log_event
 
 STOP_SECONDS = 20.0  # that a child gets to stop by itself: twice as long as a server waits for its connections
 MAX_RESTART_DELAY = 60.0  # seconds; the delay doubles from one second and starts again after a minute of work
+INVALID = b"!"  # in front of the message of an `InputError`; no JSON document starts with it
+T = TypeVar("T")
 MAX_LINE = 1 << 22  # bytes of one response, many times the largest plan of the explorer
 
 
@@ -61,17 +66,18 @@ async def _run(arguments: Sequence[str], environment: dict[str, str] | None) -> 
         raise
 
 
-class Helper:
-    """A process that answers each line of its input with one line; started at the first request."""
+class Helper(Generic[T]):
+    """A process that answers each request, a line of JSON, with a line; started at the first request."""
 
-    def __init__(self, arguments: Sequence[str], timeout: float | None = None) -> None:
-        self._arguments, self._timeout = arguments, timeout
+    def __init__(self, arguments: Sequence[str], result: type[T], timeout: float | None = None) -> None:
+        self._arguments, self._result, self._timeout = arguments, result, timeout
         self.process: Process | None = None
 
-    async def request(self, line: bytes) -> bytes:
-        """Send a line and return the response, empty if the process ended instead.
+    async def request(self, request: msgspec.Struct) -> T | None:
+        """Return the result of a request, None if the process ended instead.
 
-        Raises `TimeoutError` if there is no response in time. Whatever fails, the next request starts a new process.
+        Raises `InputError` if the request is invalid, and `TimeoutError` if there is no response in time. Whatever
+        fails, the next request starts a new process.
         """
         if self.process is None or self.process.returncode is not None:
             self.process = await launch(self._arguments, stdin=PIPE, stdout=PIPE)
@@ -80,14 +86,16 @@ class Helper:
         response = b""
         try:
             with suppress(ConnectionError):
-                self.process.stdin.write(line + b"\n")
+                self.process.stdin.write(msgspec.json.encode(request) + b"\n")
                 await self.process.stdin.drain()
                 async with asyncio.timeout(self._timeout):
                     response = await self.process.stdout.readline()
         finally:
             if not response:
                 await self.close()
-        return response
+        if response.startswith(INVALID):
+            raise InputError(msgspec.json.decode(response.removeprefix(INVALID), type=str))
+        return msgspec.json.decode(response, type=self._result) if response else None
 
     async def close(self) -> None:
         """Kill the process."""
@@ -98,8 +106,13 @@ class Helper:
             await process.wait()
 
 
-def answer_requests(handle: Callable[[bytes], bytes], requests: BinaryIO, responses: BinaryIO) -> None:
+def answer_requests(handle: Callable[[T], msgspec.Struct], request: type[T]) -> None:
     """Answer the requests of a `Helper`, inside its process, until the input ends."""
-    for line in requests:
-        responses.write(handle(line) + b"\n")
-        responses.flush()
+    decode, encode = msgspec.json.Decoder(request).decode, msgspec.json.encode
+    for line in sys.stdin.buffer:
+        try:
+            response = encode(handle(decode(line)))
+        except InputError as error:
+            response = INVALID + encode(str(error))
+        sys.stdout.buffer.write(response + b"\n")
+        sys.stdout.buffer.flush()

@@ -5,7 +5,6 @@ The gain takes a fit of the log, which a process of its own computes while the s
 
 import asyncio
 import os
-import sys
 import tempfile
 from functools import partial
 from math import sqrt
@@ -21,7 +20,7 @@ from departing.model.instance import CLICK, CLICK_DEPART
 from departing.offpolicy.estimators import off_policy_value
 from departing.policy.files import policy_to_dict
 from departing.policy.library import policy_from_dict
-from departing.service.api import messages as m
+from departing.service import messages as m
 from departing.service.export import write_log
 from departing.service.service import Service
 from departing.service.store import queries
@@ -32,6 +31,7 @@ MIN_DEPARTED = 200  # departed users of the caller; with fewer the interval of t
 GROWTH = 1.2  # factor by which their number grows before the gain is estimated again
 TYPES, RESAMPLES = range(1, 4), 40  # of the fit: an estimate within a minute
 ESTIMATING = "The gain is being estimated; try again in a minute."
+FAILED = "The gain could not be estimated; see the log of the service."
 
 
 class GainRequest(msgspec.Struct):
@@ -45,7 +45,7 @@ class GainRequest(msgspec.Struct):
 
 
 class GainEstimate(msgspec.Struct):
-    """An estimated gain, or a note why there is none."""
+    """An estimated gain with its warnings, or a note why there is none."""
 
     gain: m.Gain | None = None
     note: str = ""
@@ -76,13 +76,13 @@ class ShadowReporter:
 
     def _counts(self) -> tuple[int, int, int]:
         with self._service.store.read() as snapshot:
-            ((n, matches),) = snapshot.rows(queries.SHADOW_MATCHES)
-            ((departed,),) = snapshot.rows(queries.SHADOW_DEPARTURES)
+            ((n, matches),) = snapshot.execute(queries.SHADOW_MATCHES)
+            ((departed,),) = snapshot.execute(queries.SHADOW_DEPARTURES)
         return n, matches, departed
 
     async def _update(self) -> None:
         service, state = self._service, self._service.rollout.state
-        helper = Helper(("-m", __name__))
+        helper = Helper(("-m", __name__), GainEstimate)
         with tempfile.TemporaryDirectory(prefix="departing-") as folder:
             request = GainRequest(
                 str(service.store.address),
@@ -92,10 +92,9 @@ class ShadowReporter:
                 folder,
             )
             try:
-                response = await helper.request(msgspec.json.encode(request))
-                self._estimate = msgspec.json.decode(response, type=GainEstimate)
-            except msgspec.DecodeError:
-                self._estimate = GainEstimate(note="The gain could not be estimated; see the log of the service.")
+                self._estimate = await helper.request(request) or GainEstimate(note=FAILED)
+            except InputError as error:
+                self._estimate = GainEstimate(note=f"The gain cannot be estimated: {error}")
             finally:
                 await helper.close()
 
@@ -110,16 +109,11 @@ def estimate_gain(request: GainRequest) -> GainEstimate:
     """Estimate the gain of a policy over the caller, from the users for whom the caller decided."""
     target = Path(request.folder) / "log.parquet"
     write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", target, shadow=True)
-    try:
-        log = read_log(target, categories=request.categories)
-        value = off_policy_value(
-            log, policy_from_dict(request.policy, "the policy"), types=TYPES, bootstrap=RESAMPLES
-        )
-    except InputError as error:
-        return GainEstimate(note=f"The gain cannot be estimated: {error}")
+    log, policy = read_log(target, categories=request.categories), policy_from_dict(request.policy, "the policy")
+    value = off_policy_value(log, policy, types=TYPES, bootstrap=RESAMPLES)
     check = value.fit.check()
     if check.truncated:
-        return GainEstimate(note="The gain cannot be estimated: too many users of the caller are still active.")
+        raise InputError("too many users of the caller are still active.")
     clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
     variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
     gain, margin = value.best.value - check.clicks_per_user, 1.96 * sqrt(value.best.stderr**2 + variance)
@@ -130,10 +124,7 @@ def estimate_gain(request: GainRequest) -> GainEstimate:
 def main() -> None:
     """Estimate the gain of each request on standard input."""
     os.nice(10)  # the service has priority
-    decode = msgspec.json.Decoder(GainRequest).decode
-    answer_requests(
-        lambda line: msgspec.json.encode(estimate_gain(decode(line))), sys.stdin.buffer, sys.stdout.buffer
-    )
+    answer_requests(estimate_gain, GainRequest)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,13 +25,12 @@ from departing.service.event_log import event_line
 from departing.service.policy_version import EXPLORATION, LEARNED, PolicyVersion, policy_details
 from departing.service.rollout import publication
 from departing.service.store import queries
-from departing.service.store.base import Write
-from departing.service.store.connection import Database
-from departing.service.store.training import TrainingStore
+from departing.service.store.connection import Database, connect
 from departing.simulation.sample_log import sample_log
 
+T = TypeVar("T")
 LOCK_SECONDS = 1.0  # between attempts to become the trainer
-MIN_PAUSE = 0.2  # seconds between looks at the store
+MIN_PAUSE = 0.2  # seconds between polls of the store
 IDLE_FACTOR = 20  # pause after an idle poll, as a multiple of its duration: 5% load
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashboard; takes about a second
@@ -60,10 +60,10 @@ class ServedBayes(Bayes):
 
 def histogram(snapshot: Database, n_categories: int) -> tuple[Integers, Integers]:
     """Return distinct settled counts `[n, K, 4]` of users, and the number of users `[n]` with each."""
-    rows = snapshot.rows(queries.COUNTS)
+    rows = snapshot.execute(queries.COUNTS)
     if len(rows) > MAX_HISTORIES:
         every = len(rows) // MAX_HISTORIES + 1
-        rows = snapshot.rows(queries.SAMPLED_COUNTS, every, every)
+        rows = snapshot.execute(queries.SAMPLED_COUNTS, every, every)
     counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
     for i, (blob, n) in enumerate(rows):
         known = msgspec.msgpack.decode(blob, type=list[int])
@@ -93,33 +93,39 @@ def _ordered(instance: Instance, names: Sequence[str]) -> Instance:
 class Trainer:
     """Publishes new policy versions when enough users have come or the categories have changed."""
 
-    def __init__(self, store: TrainingStore, types: int, seed: int = 0, growth: float = 0.1) -> None:
-        self.types, self.seed, self.growth, self.store = types, seed, growth, store
+    def __init__(self, database: Database, types: int, seed: int = 0, growth: float = 0.1) -> None:
+        self.types, self.seed, self.growth, self.database = types, seed, growth, database
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
-        self._allowed = store.setting("allowed", tuple)
+        self._allowed = self._setting(queries.ALLOWED_KEY, tuple)
+
+    def _setting(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """Return a stored JSON document, parsed; None if there is none."""
+        rows = self.database.execute(queries.SETTING, key)
+        return parse(json.loads(rows[0][0])) if rows else None
 
     def given_instance(self) -> Instance | None:
         """Return the instance with which the service was started."""
-        return self.store.setting("instance", lambda document: Instance.from_dict(document, "the instance"))
+        return self._setting(queries.INSTANCE_KEY, lambda document: Instance.from_dict(document, "the instance"))
 
     def _resume(self) -> ServedBayes | None:
         """Return the learner of an earlier process, if it has as many types."""
-        learner = self.store.setting("learner", lambda state: ServedBayes.from_state(decode_state(state)))
+        learner = self._setting(queries.LEARNER_KEY, lambda state: ServedBayes.from_state(decode_state(state)))
         assert learner is None or isinstance(learner, ServedBayes)
         return learner if learner is not None and learner.types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; return whether versions were published."""
-        with self.store.read() as snapshot:
-            rows = snapshot.rows(queries.CATEGORIES)
+        database = self.database
+        with database.snapshot():
+            rows = database.execute(queries.CATEGORIES)
             names = [name for name, _ in rows]
             allowed = tuple(a for a, (_, retired) in enumerate(rows) if retired is None)
-            ((arrived,),) = snapshot.rows(queries.USER_COUNT)
+            ((arrived,),) = database.execute(queries.USER_COUNT)
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
                 return False
-            counts, users = histogram(snapshot, len(names))
+            counts, users = histogram(database, len(names))
             given = self.given_instance()
         if not len(users) and (self._trained_at >= 0 or given is not None):
             return False
@@ -143,19 +149,16 @@ class Trainer:
         largest = max(range(len(trials)), key=lambda i: trials[i][1])
         versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
         state = json.dumps(encode_state(learner.state()))
-
-        def writes(first: int) -> list[Write]:
-            for number, version in enumerate(versions, first):
+        with self.database.transaction():
+            ((latest,),) = self.database.execute(queries.LATEST_POLICY)
+            for number, version in enumerate(versions, latest + 1):
                 version.number = number
             allocations = [(version.number, users) for version, (_, users) in zip(versions, trials, strict=True)]
-            return [
-                *publication(versions, allocations, versions[largest].number),
-                (queries.UNSET_LIKE, ("first %",)),
-                (queries.SET, ("learner", state)),
-                (queries.SET, ("allowed", json.dumps(self._allowed))),
-            ]
-
-        self.store.publish(writes)
+            for query, values in publication(versions, allocations, versions[largest].number):
+                self.database.execute(query, *values)
+            self.database.execute(queries.UNSET_LIKE, queries.FIRST_USER_KEY.format("%"))
+            self.database.execute(queries.SET, queries.LEARNER_KEY, state)
+            self.database.execute(queries.SET, queries.ALLOWED_KEY, json.dumps(self._allowed))
 
     def _version(self, policy: Policy, instance: Instance, best: Plan, learner: ServedBayes) -> PolicyVersion:
         value = evaluate(instance, policy, 1e-3, MAX_NODES)
@@ -181,10 +184,10 @@ def main(types: str, seed: str, parent: str) -> None:
 
 
 def _train(types: int, seed: int, parent: int, address: str) -> None:
-    with closing(TrainingStore(address)) as store:
-        while os.getppid() == parent and not store.acquire_lock():
+    with closing(connect(address)) as database:
+        while os.getppid() == parent and not database.acquire_trainer_lock():
             time.sleep(LOCK_SECONDS)
-        trainer = Trainer(store, types, seed)
+        trainer = Trainer(database, types, seed)
         while os.getppid() == parent:
             started = time.monotonic()
             if not trainer.step():

@@ -3,16 +3,19 @@
 Requests with unknown fields or values out of range are rejected with status 422.
 """
 
-from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from departing.service.user import RejectionCode
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 200 characters.")]
-Names = Annotated[list[Name], Meta(min_length=1, max_length=1000)]
+Allowed = Annotated[
+    list[Name], Meta(min_length=1, max_length=1000, description="Categories to choose from; all by default.")
+]
 EventId = Annotated[str, Meta(min_length=1, max_length=100)]
+UnixTime = Annotated[float, Meta(description="Unix time in seconds.")]
+Explain = Annotated[bool, Meta(description="Include `belief` and `expected_remaining_clicks` in the response.")]
 
 
 class RecommendRequest(Struct, forbid_unknown_fields=True):
@@ -22,11 +25,11 @@ class RecommendRequest(Struct, forbid_unknown_fields=True):
     """
 
     user: Name
-    allowed: Names | None = None
+    allowed: Allowed | None = None
     event: EventId | None = None
     shown: Name | None = None
     propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
-    explain: bool = False
+    explain: Explain = False
 
 
 class Recommendation(Struct, omit_defaults=True):
@@ -82,14 +85,14 @@ class HistoryEvent(Struct):
     """A past recommendation and its outcome, null where there is no feedback."""
 
     event: str
-    time: float
+    time: UnixTime
     category: str
     clicked: bool | None
     departed: bool | None
 
 
 class OutcomeCounts(Struct):
-    """Numbers of each outcome of one category."""
+    """Number of times that each outcome followed one category."""
 
     click: int
     stay: int
@@ -113,7 +116,7 @@ class PolicyVersionInfo(Struct):
     """A published policy version; `lower` and `upper` bound its expected clicks per user."""
 
     version: int
-    published_at: float
+    published_at: UnixTime
     description: str
     lower: float | None
     upper: float | None
@@ -168,7 +171,7 @@ class ShadowReport(Struct):
 class ClicksBin(Struct):
     """Users of one version who departed within a time bin: mean clicks per user with a 95 % interval."""
 
-    time: float
+    time: UnixTime
     version: int
     users: int
     clicks_per_user: float
@@ -183,29 +186,39 @@ class LearningPoint(Struct):
     """
 
     version: int
-    time: float
+    time: UnixTime
     users: int
     lower: float | None
     upper: float | None
     expected_regret: float | None
 
 
-class Branch(Struct, omit_defaults=True):
-    """A node of the policy tree: the category shown after a click or a stay, to a share of all users."""
+class BeliefStep(Struct):
+    """A step of a belief path: the category shown, the belief before it, and the share of users who reach it."""
 
     category: str
-    share: float
     belief: dict[str, float]
+    share: float
+
+
+class Branch(BeliefStep, omit_defaults=True):
+    """A node of the policy tree: the category shown after a click or a stay, to a share of all users."""
+
     committed: bool
     after: str | None = None
     children: list["Branch"] = []
 
 
-class CategoryActivity(Struct):
-    """Impressions of a category among recent users, and departures right after them."""
+class CategoryState(Struct):
+    """A category; a retired one is not shown any more."""
 
     name: str
     retired: bool
+
+
+class CategoryActivity(CategoryState):
+    """Impressions of a category among recent users, and departures right after them."""
+
     shown: int
     departures: int
 
@@ -221,7 +234,7 @@ class TypeShare(Struct):
 class Dashboard(Struct):
     """The figures of the dashboard page."""
 
-    time: float
+    time: UnixTime
     users: int
     active_users: int
     counters: dict[str, int]
@@ -254,14 +267,6 @@ class BaselineValue(Struct):
     loss_upper: float
 
 
-class BeliefStep(Struct):
-    """A step of a belief path: the category shown, the belief before it, and the share of users who reach it."""
-
-    category: str
-    belief: dict[str, float]
-    share: float
-
-
 class ExploreResult(Struct):
     """The plan of an instance: description, bounds, policy tree, baselines and belief paths.
 
@@ -282,13 +287,6 @@ class ExploreResult(Struct):
     belief_paths: dict[str, list[BeliefStep]]
 
 
-class CategoryState(Struct):
-    """A category, and whether it is retired."""
-
-    name: str
-    retired: bool
-
-
 class CategoryList(Struct):
     """All categories, in the order of counts."""
 
@@ -299,39 +297,3 @@ class CategoryRequest(Struct, forbid_unknown_fields=True):
     """A category to add or to retire."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
-
-
-class ProblemCode(StrEnum):
-    """Stable codes of rejected requests, each with its HTTP status."""
-
-    status: int
-
-    def __new__(cls, code: str, status: int) -> Self:
-        """Make a string with a status."""
-        member = str.__new__(cls, code)
-        member._value_, member.status = code, status
-        return member
-
-    INVALID_JSON = "invalid_json", 400
-    KEY_REQUIRED = "key_required", 401
-    ADMIN_KEY_REQUIRED = "admin_key_required", 403
-    LOCAL_ONLY = "local_only", 403
-    NOT_FOUND = "not_found", 404
-    UNKNOWN_PATH = "unknown_path", 404
-    METHOD_NOT_ALLOWED = "method_not_allowed", 405
-    REQUEST_TIMEOUT = "request_timeout", 408
-    BODY_TOO_LARGE = "body_too_large", 413
-    INVALID_REQUEST = "invalid_request", 422
-    RATE_LIMITED = "rate_limited", 429
-    INTERNAL_ERROR = "internal_error", 500
-    STORE_UNAVAILABLE = "store_unavailable", 503
-
-
-class ProblemDetails(Struct):
-    """A rejected request (RFC 9457): the HTTP status, a stable `code`, and the cause in `detail`."""
-
-    type: str
-    title: str
-    status: int
-    code: ProblemCode
-    detail: str
