@@ -9,7 +9,7 @@ import pytest
 from departing.cli.tables.paper import paper_table, paper_values
 from departing.paper.extensions import like_film_ratings
 from departing.paper.item import HOLDS, IMPLEMENTED, NOT_COMPUTABLE, REFUTED, SKIPPED, VERDICTS, Finding, Item, Scale
-from departing.paper.items import ITEMS
+from departing.paper.items import ITEMS, OWN_KINDS
 from departing.paper.runner import check_all
 from departing.report.paper import paper_page, summary
 from helpers.commands import call, json_output, output
@@ -96,7 +96,7 @@ def test_page_shows_every_item():
     assert "Shown &lt;so&gt;." in page
     assert "http" not in page
     assert paper_table(findings).row_count == len(ITEMS)
-    paper = sum(item.kind != "extension" for item in ITEMS)
+    paper = sum(item.kind not in OWN_KINDS for item in ITEMS)
     assert summary(findings, True).startswith(f"{paper} items of the paper: {paper} hold. ")
     assert json.loads(json.dumps(paper_values(findings)))[0]["key"] == ITEMS[0].key
 
@@ -107,7 +107,9 @@ def test_list_shows_every_item_with_verdict_and_code(tmp_path, monkeypatch):
     listed = json_output("paper", "--list")["items"]
     assert [row["key"] for row in listed] == [item.key for item in ITEMS]
     assert all(row["verdict"] and (row["code"] or row["note"]) for row in listed)
-    assert f"{len(ITEMS)} items: " in printed
+    own = sum(item.kind in OWN_KINDS for item in ITEMS)
+    assert f"{len(ITEMS) - own} items of the paper: " in printed
+    assert f"{own} repairs and" in printed
     assert not list(tmp_path.iterdir())
 
 
@@ -118,7 +120,7 @@ def test_command_writes_a_page_and_prints_its_path(tmp_path):
     assert "report.html" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     values = json_output("paper", "--quick", "--only", keys, "-o", tmp_path / "report.html")
-    assert [row["verdict"] for row in values["items"]] == [HOLDS, REFUTED, HOLDS]
+    assert [row["verdict"] for row in values["items"]] == [HOLDS, HOLDS, REFUTED]
     assert values["changed"] == []
 
 
@@ -153,7 +155,10 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, monkeypatch):
     def stopped(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("departing.paper.items.ITEMS", (ITEMS[1], item("stopped", stopped)))
+    monkeypatch.setattr(
+        "departing.paper.items.ITEMS",
+        (item("finished", lambda _: Finding.of(True, "Fine.")), item("stopped", stopped)),
+    )
     (tmp_path / "report.html").write_text("an old one")
     done = call("paper", "--quick", "-o", tmp_path / "report.html")
     assert done.stderr.strip() == "Interrupted. Finished checks are kept; run the same command to resume."
