@@ -31,9 +31,10 @@ def problem(status, detail):
 @asynccontextmanager
 async def scripted(*responses):
     """A server that sends these responses in order and records requests; None closes the connection."""
-    requests, remaining = [], iter(responses)
+    requests, remaining, writers = [], iter(responses), []
 
     async def handle(reader, writer):
+        writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -51,6 +52,8 @@ async def scripted(*responses):
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
     finally:
+        for writer in writers:  # a handler may not have noticed yet that the client left
+            writer.close()
         server.close()
         await server.wait_closed()
 

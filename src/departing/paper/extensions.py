@@ -66,7 +66,7 @@ def check_how_often(scale: Scale) -> Finding:
     """Plans with all categories and with every pair of categories, on random instances."""
     rows, n = (
         [["categories", "instances", "need three or more", "mean loss without", "maximum"]],
-        scale.of(10_000, 500),
+        scale.of(10_000, 200),
     )
     for k in (3, 4, 6, 10, 20):
         losses = np.array([_two_category_loss(random_instance("uniform", 2, k, s, depart=1.0)) for s in range(n)])
@@ -117,7 +117,7 @@ def check_constants(scale: Scale) -> Finding:
 @check("open-problems")
 def check_open_problems(scale: Scale) -> Finding:
     """Two learners on random instances on which the best fixed category loses 2% or more, with several seeds each."""
-    users, n, seeds = scale.of(10**5, 1000), scale.of(5, 2), range(scale.of(5, 1))
+    users, n, seeds = scale.of(10**5, 300), scale.of(5, 2), range(scale.of(5, 1))
     rows = [
         ["problem", "learner", "regret: mean", "standard deviation", "of best fixed category: mean", "min", "max"]
     ]
@@ -255,7 +255,7 @@ def of_film_ratings(path: Path, n: int) -> Iterator[Instance]:
 def check_planning_gain(scale: Scale) -> Finding:
     """Plans, greedy and fixed policies on random instances of several families."""
     rows = [["instances", "gain over greedy: median", "90%", "max", "gain over fixed: median", "90%", "max"]]
-    curves, n = [], scale.of(400, 15)
+    curves, n = [], scale.of(400, 8)
     families: dict[str, Iterable[Instance]] = {
         "uniform": (random_instance("uniform", 3, 3, seed) for seed in range(n)),
         "sure departure": (random_instance("uniform", 3, 3, seed, depart=1.0) for seed in range(n)),
@@ -292,7 +292,7 @@ def _gains(instance: Instance) -> tuple[float, float]:
 @check("after-clicks")
 def check_departing_after_clicks(scale: Scale) -> Finding:
     """Plans with and without departures after clicks, on random instances."""
-    rows, n = [["P(departure after a click)", "instances with a loss", "mean loss", "max"]], scale.of(200, 25)
+    rows, n = [["P(departure after a click)", "instances with a loss", "mean loss", "max"]], scale.of(200, 12)
     for mean in (0.02, 0.1, 0.3):
         losses = []
         for seed in range(n):

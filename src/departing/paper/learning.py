@@ -37,7 +37,7 @@ Number = Any  # Fraction for exact results, or float
 def check_algorithm(scale: Scale) -> Finding:
     """dp.UCBHybrid against the algorithm written out line by line."""
     same, n, instance = 0, 0, blog()
-    for seed in range(scale.of(20, 5)):
+    for seed in range(scale.of(20, 3)):
         learner = UCBHybrid.thresholds(1000, tau=TAU, horizon=3)
         returns = [evaluate(instance, policy).distribution.returns for policy in learner.policies]
         rng, upper = np.random.default_rng(seed), np.full(len(returns), inf)

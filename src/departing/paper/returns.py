@@ -293,7 +293,7 @@ def _gammas(tau: float, n: int) -> Floats:
 @check("threshold-scale")
 def check_threshold_scale(scale: Scale) -> Finding:
     """Moment generating function of exact distributions, on random instances with probabilities down to 10⁻⁴."""
-    worst, n = -np.inf, scale.of(1000, 150)
+    worst, n = -np.inf, scale.of(1000, 40)
     for instance, law in _random_thresholds(n):
         tau = formulas.global_scale(1 - float(instance.click.max()))
         gamma = _gammas(tau, 21)
@@ -324,7 +324,7 @@ def check_threshold_mgf_middle(scale: Scale) -> Finding:
 @check("threshold-mgf")
 def check_threshold_mgf(scale: Scale) -> Finding:
     """Exact distributions on random instances, for γ over the range of the lemma."""
-    worst, n, count = -np.inf, scale.of(2000, 100), 0
+    worst, n, count = -np.inf, scale.of(2000, 40), 0
     for instance, law in _random_thresholds(n):
         gamma = _gammas(formulas.global_scale(1 - float(instance.click.max())), 11)
         logs = _log_generating_of(law, gamma)
@@ -356,7 +356,7 @@ def _random_schedules(n: int) -> Iterator[tuple[Instance, Floats]]:
 @check("comparison-lemma")
 def check_comparison_lemma(scale: Scale) -> Finding:
     """Exact distributions of returns of random walks, against the geometric variable with the smallest hazard."""
-    worst, n = -np.inf, scale.of(1000, 100)
+    worst, n = -np.inf, scale.of(1000, 30)
     for instance, law in _random_schedules(n):
         leave, click = instance.departure_probabilities, instance.click
         a, x = np.unravel_index((click / leave).argmax(), click.shape)
@@ -374,7 +374,7 @@ def check_comparison_lemma(scale: Scale) -> Finding:
 @check("sharp-scale")
 def check_sharp_scale(scale: Scale) -> Finding:
     """Moment generating functions of fixed categories in closed form, and of random walks from distributions."""
-    worst, n = -np.inf, scale.of(1000, 100)
+    worst, n = -np.inf, scale.of(1000, 30)
     for click, _, leave in grid(scale):
         tau = formulas.sharp_scale(leave)
         gamma = _gammas(tau, 80)
