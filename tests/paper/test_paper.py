@@ -54,9 +54,9 @@ def test_code_of_items_exists():
     for item in ITEMS:
         for place in item.code:
             module, _, name = place.partition(":")
-            found = importlib.import_module(module)
+            target = importlib.import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
+                target = getattr(target, part)
 
 
 def item(key, check, verdict=HOLDS):
@@ -91,8 +91,8 @@ def test_interrupted_runs_resume(tmp_path):
 def test_page_shows_every_item():
     findings = [(item, Finding(HOLDS, "Shown <so>.", [["n"], ["<1>"]], "<svg></svg>", "c", 0.1)) for item in ITEMS]
     page = paper_page(findings, quick=True)
-    assert page.count("class='claim'") == len(ITEMS)
-    assert page.index("<table") < page.index("class='claim'")
+    assert page.count("class='item'") == len(ITEMS)
+    assert page.index("<table") < page.index("class='item'")
     assert "Shown &lt;so&gt;." in page
     assert "http" not in page
     assert paper_table(findings).row_count == len(ITEMS)

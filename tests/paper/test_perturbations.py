@@ -29,11 +29,6 @@ def neither_row_dominant(click):
     return click[0][0] > click[1][0] and click[1][1] > click[0][1]
 
 
-def larger_first(x, y, click):
-    """The inequalities of the base case with a larger weight of type x."""
-    return ORIGINAL["base_inequalities"](x * Fraction(51, 50), y, click)
-
-
 def summed_value(b, click, n):
     """Value of N steps of category 2 and then category 1 by a loop."""
     (p1x, p1y), (p2x, p2y) = click
@@ -70,7 +65,7 @@ def scaled_steps(b, click):
 PERTURBED = {
     # Section 2
     "protocol": (formulas, "outcome_probabilities", lambda p, d: (p, (1 - p) * (1 - 0.97 * d), (1 - p) * 0.97 * d)),
-    "deterministic": (formulas, "deterministic_suffices", lambda randomised, best: randomised < best),
+    "deterministic": (formulas, "deterministic_choice", lambda values: values[0]),
     "example-table": (setting, "BLOG", (BLOG[0], ((Fraction(1, 2), Fraction(2, 5)), BLOG[1][1]))),
     "first-step": (formulas, "FIRST_STEP", (Fraction("0.368"), Fraction("0.395"))),
     "example-myopic": (formulas, "EXAMPLE_BETTER", 0),
@@ -109,7 +104,6 @@ PERTURBED = {
     "uncentred-moments": (formulas, "length_constant", lambda leave: -0.98 / log1p(-leave)),
     "tail-domination": (formulas, "length_needed", lambda v: v + 2),
     "return-moments": (formulas, "return_constant", lambda leave: -0.7 / log1p(-leave)),  # the mean has 0.74
-    "mgf-series": (formulas, "geometric_series_bound", lambda z: Fraction(19, 10) * z**2),
     # Section 5.1
     "belief-monotone": (formulas, "belief_increases", lambda before, after: after > Fraction(101, 100) * before),
     "pomdp": (formulas, "stay_or_depart", lambda p: (p * Fraction(99, 100), 1 - p * Fraction(99, 100))),

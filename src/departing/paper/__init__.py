@@ -1,1 +1,1 @@
-"""Claims of the paper and extensions, each with a check."""
+"""Items of the paper and extensions, with verdicts and checks."""

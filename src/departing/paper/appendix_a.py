@@ -1,4 +1,4 @@
-"""Claims on planning with many types and categories and a finite horizon (appendix A)."""
+"""Items on planning with many types and categories and a finite horizon (appendix A)."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -8,6 +8,7 @@ import numpy as np
 
 from departing.model.instance import Floats, Instance
 from departing.paper import formulas
+from departing.paper.distributions import ROUNDING
 from departing.paper.exact import (
     Click,
     Counts,
@@ -20,7 +21,6 @@ from departing.paper.exact import (
     walk_value,
 )
 from departing.paper.item import Finding, Scale, check
-from departing.paper.planning import ROUNDING
 from departing.planning.plan import plan
 
 THREE_TYPES = (
@@ -219,11 +219,11 @@ def check_dp_candidates(scale: Scale) -> Finding:
     rng, n, horizons = np.random.default_rng(16), scale.of(12_000, 1500), (4, 6, 8, 10)
     rows = [["types", *(f"H = {h}" for h in horizons), "most switches"]]
     for types in (2, 3, 4, 5):
-        found = []
+        optimal = []
         for h in horizons:
             batches = (_unique_optima(*_nested_types(rng, 500, types), h) for _ in range(n // 500))
-            found.append([_switches(walk, h) for walk in set().union(*batches)])
-        rows.append([str(types), *(str(len(switches)) for switches in found), str(max(map(max, found)))])
+            optimal.append([_switches(walk, h) for walk in set().union(*batches)])
+        rows.append([str(types), *(str(len(switches)) for switches in optimal), str(max(map(max, optimal)))])
     lead = walk_value(*THREE_TYPES, [0, 1, 1, 1, 1, 1], 0) - max(
         two_phase_value(*THREE_TYPES, a, h) for a, h in product((0, 1), range(300))
     )  # later switches add less than 1e-14

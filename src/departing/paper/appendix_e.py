@@ -48,10 +48,6 @@ def _random_walks(structure: Callable[[Click], bool], n: int, seed: int) -> Iter
         yield case, rng.integers(0, 2, int(rng.integers(1, 9))).tolist(), int(rng.integers(0, 2))
 
 
-def _rows(click: Click) -> str:
-    return ", ".join(f"({float(x)}, {float(y)})" for x, y in click)
-
-
 @check("walk-induction")
 def check_walk_induction(scale: Scale) -> Finding:
     """Both sides of the induction step along random walks, with the sum as printed and from i = 1."""
@@ -291,7 +287,7 @@ def check_diagonal_horizon(scale: Scale) -> Finding:
             best = max(value for value, _ in best_to_counts((b, 1 - b), click, k).values())
             wrong += best > max(walk_value((b, 1 - b), click, [a] * k) for a in (0, 1))
     return Finding.of(
-        wrong == 0, f"The claim fails in {wrong} of {n * steps:,} cases ({n} instances, k up to {steps})."
+        wrong == 0, f"The statement fails in {wrong} of {n * steps:,} cases ({n} instances, k up to {steps})."
     )
 
 

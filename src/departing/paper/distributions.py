@@ -45,8 +45,9 @@ def moment(law: Floats, values: Floats, power: float) -> float:
 
 
 def psi_norm(law: Floats, values: Floats) -> float:
-    """Sub-exponential norm: the largest E[|X|^p]^(1/p) / p over `POWERS`."""
-    return max(moment(law, values, power) / power for power in POWERS)
+    """Sub-exponential norm: the largest E[|X|^p]^(1/p) / p over a grid of powers p from 1 to 20."""
+    powers: list[float] = np.geomspace(1, 20, 40).tolist()
+    return max(moment(law, values, power) / power for power in powers)
 
 
 def click_distribution(click: float, depart: float) -> Floats:

@@ -31,14 +31,19 @@ def random_cases(structure: Callable[[Click], bool], n: int, seed: int = 0) -> I
 
     They are hundredths; every third case has tenths, so that ties are frequent.
     """
-    rng, found = np.random.default_rng(seed), 0
-    while found < n:
-        unit = 10 if found % 3 == 2 else 100
+    rng, accepted = np.random.default_rng(seed), 0
+    while accepted < n:
+        unit = 10 if accepted % 3 == 2 else 100
         b, *p = (Fraction(int(i), unit) for i in rng.integers(1, unit, 5))
         b, click = largest_first(b, (p[:2], p[2:]))
         if structure(click):
-            found += 1
+            accepted += 1
             yield b, click
+
+
+def instance_of(b: Fraction, click: Click) -> Instance:
+    """Instance with two types, the belief b in the first one, and sure departure."""
+    return Instance([float(b), float(1 - b)], np.array(click, np.float64))
 
 
 def random_tables(rng: np.random.Generator, categories: int, types: int) -> tuple[Row, Click]:

@@ -39,9 +39,9 @@ def regret(optimum: float, returns: Sequence[int]) -> float:
     return len(returns) * optimum - sum(returns)
 
 
-def deterministic_suffices(randomised: Fraction, deterministic: Fraction) -> bool:
-    """No randomised policy has a higher value than the best deterministic one (section 2, footnote)."""
-    return randomised <= deterministic
+def deterministic_choice(values: Sequence[Fraction]) -> Fraction:
+    """Value of a deterministic choice among categories with these values (section 2, footnote)."""
+    return max(values)
 
 
 def first_reward(prior: Sequence[Number], row: Sequence[Number]) -> Number:

@@ -1,4 +1,4 @@
-"""Claims on planning: the three structures, threshold policies and finite horizons (sections 5.2 and 5.3)."""
+"""Items on planning: the three structures, threshold policies and finite horizons (sections 5.2 and 5.3)."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,10 +13,12 @@ import numpy as np
 from departing.learning.ucb import UCBHybrid
 from departing.model.instance import Instance
 from departing.paper import formulas
+from departing.paper.distributions import ROUNDING
 from departing.paper.exact import (
     Click,
     best_then_fixed,
     best_values,
+    instance_of,
     random_cases,
     tail_bound,
     threshold_value,
@@ -28,7 +30,6 @@ from departing.policy.schedule import Fixed, Schedule, Threshold
 # Steps of the recursion over counts, which does not use the structures: with click probabilities up to 0.9 later
 # steps add less than 1e-9, the rounding allowance.
 STEPS = 220
-ROUNDING = 1e-9
 FREE = 12  # steps in which walks are arbitrary, where fractions are compared
 LARGE = Fraction(9, 10)
 SPREAD = (
@@ -54,10 +55,6 @@ def column_candidates(b: Fraction, click: Click) -> list[tuple[int, int]]:
 def best_threshold(b: Fraction, click: Click, policies: Sequence[tuple[int, int]]) -> Fraction:
     """Largest value of (a, h)-threshold policies."""
     return max(threshold_value(b, click, a, h) for a, h in policies)
-
-
-def _instance(b: Fraction, click: Click) -> Instance:
-    return Instance([float(b), float(1 - b)], [[float(p) for p in row] for row in click])
 
 
 @check("partition")
@@ -92,7 +89,7 @@ def _check_structure(structure: Callable[[Click], bool], candidates: Candidates,
     for b, click in cases:
         best = best_threshold(b, click, candidates(b, click))
         wrong += best_then_fixed((b, 1 - b), click, FREE) > best
-        apart = max(apart, abs(two_by_two(_instance(b, click)).best[1].value / float(best) - 1))
+        apart = max(apart, abs(two_by_two(instance_of(b, click)).best[1].value / float(best) - 1))
     moderate = list(random_cases(lambda click: click[0][0] <= LARGE and structure(click), scale.of(3000, 90), seed=1))
     values = np.array([float(best_threshold(b, click, candidates(b, click))) for b, click in moderate])
     excess = best_values(moderate, STEPS) - values

@@ -8,7 +8,6 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.model.counts import clicks, steps
-from departing.model.errors import InputError
 from departing.model.families import random_instance
 from departing.model.instance import Floats, Instance
 from departing.paper import formulas
@@ -24,7 +23,7 @@ from departing.paper.distributions import (
     psi_norm,
     return_moments,
 )
-from departing.paper.exact import BLOG, random_instances
+from departing.paper.exact import BLOG, random_instances, walk_value
 from departing.paper.item import Finding, Scale, check
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold, Walk
@@ -33,18 +32,14 @@ from departing.simulation.simulate import simulate
 
 @check("departure-range")
 def check_departure_range(_: Scale) -> Finding:
-    """The paper's example, in which Λ = 1, as an instance, and an instance with Λ = 0."""
-    prior, click = (np.array(table, np.float64) for table in BLOG)
-    sure = Instance(prior, click, 1.0)
-    try:
-        Instance(prior, click, 0.0)
-        never = True
-    except InputError:
-        never = False
+    """Exact fractions: with Λ = 1, as in the paper's example, values by the formula for one type and by the walk."""
+    sure, probabilities = Fraction(1), [Fraction(i, 100) for i in range(1, 100)]
+    equal = sum(formulas.fixed_value(p, sure) == walk_value([sure], [[p]], [], 0) for p in probabilities)
     return Finding.repaired(
-        bool(sure.depart.max() < 1),
-        bool(sure.depart.min() == 1) and not never,
-        "The example and section 5 set Λ = 1, which the printed range excludes. Instances accept it and reject 0.",
+        0 < sure < 1,
+        equal == len(probabilities),
+        f"The example and section 5 set Λ = 1, which the printed range excludes. With Λ = 1 the formula of section 4 "
+        f"and the theorem of section 5.1 agree for {equal} of {len(probabilities)} click probabilities.",
     )
 
 
@@ -68,38 +63,42 @@ def check_not_sub_gaussian(_: Scale) -> Finding:
     )
 
 
-def _laws(scale: Scale) -> Iterator[Floats]:
-    """Distributions of returns: fixed categories, and threshold policies of two types."""
-    for click, depart, _ in grid(scale, 0.01):
-        yield click_distribution(click, depart)
-    for _, law in _random_thresholds(scale.of(100, 15)):
-        yield law
+def _laws(scale: Scale) -> Iterator[tuple[Floats, float]]:
+    """Distributions of returns of fixed categories and threshold policies, with τ = b for each."""
+    for click, depart, leave in grid(scale, 0.01):
+        yield click_distribution(click, depart), formulas.sharp_scale(leave)
+    for instance, law in _random_thresholds(scale.of(100, 15)):
+        yield law, formulas.sharp_scale(1 - float(instance.click.max()))
 
 
 @check("tails-moments")
 def check_tails_and_moments(scale: Scale) -> Finding:
     """The constants of the proof on the page of the paper, on exact distributions of returns and powers up to 200."""
     powers = (*POWERS, 50.0, 100.0, 200.0)
-    worst, n = {"tails": 0.0, "moments": 0.0, "generating function": 0.0}, 0
-    for law in _laws(scale):
+    worst, n = dict.fromkeys(("moments → tails", "tails → moments", "moments → function", "function → tails"), 0.0), 0
+    for law, scale_of_law in _laws(scale):
         values, n = np.arange(float(len(law))), n + 1
         after = 1 - np.minimum(law.cumsum(), 1.0)  # Pr[V > v] at v = 0, 1, …; v just below the next integer is worst
         c2 = psi_norm(law, values)
         reached = after > 1e-12  # below, rounding of the sum dominates
         tails = after[reached] / formulas.tail_property(values[reached] + 1.0, e * c2)
-        # The smallest C₁ of the tail property, where Pr[V > v] is below e.
+        # The smallest C₁ of the tail property
         c1 = max(((values[reached] + 1) / (1 - np.log(after[reached]))).max(initial=0.0), 1e-12)
         moments = [moment(law, values, p) / formulas.moment_property(p, e * c1) for p in powers]
         tau = 4 * e * c2
         gamma = np.linspace(-1, 1, 20) / tau
         generating = _log_generating_of(law, gamma) / formulas.moment_generating_bound(gamma, tau)
-        for name, ratio in zip(worst, (tails.max(initial=0.0), max(moments), generating.max()), strict=True):
-            worst[name] = max(worst[name], float(ratio))
+        apart = np.abs(values - float(law @ values))
+        distances = np.unique(apart[reached])
+        beyond = np.array([law[apart >= v].sum() for v in distances])
+        centred = beyond / formulas.tail_property(distances, (log(2) + 0.5) * scale_of_law)
+        ratios = (tails.max(initial=0.0), max(moments), generating.max(), centred.max(initial=0.0))
+        worst = {name: max(worst[name], float(ratio)) for name, ratio in zip(worst, ratios, strict=True)}
     parts = ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items())
     return Finding.of(
         max(worst.values()) <= 1 + ROUNDING,
-        f"Each property implies the others with C₁ = e C₂, C₂ = e C₁ and τ = b = 4e C₂. Largest shares of the "
-        f"bounds on {n} distributions: {parts}.",
+        "Each property implies the others with C₁ = e C₂, C₂ = e C₁, τ = b = 4e C₂ and, for the centred variable, "
+        f"C₁ = (ln 2 + 1/2) max(τ, b). Largest shares of the bounds on {n} distributions: {parts}.",
     )
 
 
@@ -219,16 +218,17 @@ def check_one_type_scale(scale: Scale) -> Finding:
     _, mean, square = return_moments(p, depart, 2)
     variance = square - mean**2
     largest = (8 * E_UPPER / LN2_LOWER) ** 2  # above τ̃² for ε = 1/2
-    wrong, n = 0, 0
+    wrong, sure, n = 0, 0, 0
     for click, depart_probability, leave in grid(scale):
         n += 1
         tau = formulas.global_scale(1 - click)  # the largest ε that the click probability allows
-        wrong += click * (leave + click) / leave**2 > tau**2 and depart_probability < 1
+        exceeds = click * (leave + click) / leave**2 > tau**2
+        wrong, sure = wrong + exceeds, sure + (exceeds and depart_probability == 1)
     return Finding.of(
         variance <= largest and wrong == 0,
         f"With P = {p}, Λ = {depart} and ε = {epsilon} the variance of the return is {variance}, but τ̃² is "
         f"{formulas.global_scale(float(epsilon)) ** 2:.1f}. On a grid the variance exceeds τ̃² for {wrong:,} of {n:,} "
-        "pairs of P and Λ, all with Λ < 1.",
+        f"pairs of P and Λ, with Λ = 1 for {sure}.",
     )
 
 
@@ -333,8 +333,8 @@ def check_threshold_mgf(scale: Scale) -> Finding:
         worst, count = max(worst, float((logs - dominating).max())), count + len(gamma)
     return Finding.of(
         worst <= 1e-12,
-        f"No violation in {count:,} cases: ln E[exp(γ(V − E[V]))] exceeds the larger of both sides by at most "
-        f"{worst:.1e}.",
+        f"No violation in {count:,} cases: ln E[exp(γ(V − E[V]))] is below the larger of both sides by at least "
+        f"{-worst:.0e}.",
     )
 
 
@@ -367,7 +367,7 @@ def check_comparison_lemma(scale: Scale) -> Finding:
     return Finding.of(
         worst <= 1e-9,
         f"No violation for {n:,} random walks on instances with 3 types, 3 categories and uncertain departure: "
-        f"ln E[exp(γ(V − E[V]))] exceeds that of the geometric variable by at most {worst:.0e}.",
+        f"ln E[exp(γ(V − E[V]))] is below that of the geometric variable by at least {-worst:.0e}.",
     )
 
 

@@ -63,7 +63,7 @@ def _badge(verdict: str) -> str:
 
 def _details(item: Item, finding: Finding) -> str:
     parts = [
-        f"<div class='claim' id='{item.key}'>",
+        f"<div class='item' id='{item.key}'>",
         _badge(finding.verdict),
         f"<h3>{html.escape(item.statement)}</h3>",
         f"<p class='source'>{html.escape(item.source)} ({item.kind})</p>",
