@@ -398,7 +398,7 @@ def test_an_invalid_argument_raises_an_error_of_one_sentence(release, tmp_path):
         ({"genres": ["Drama", "Drama"]}, "genres has the name 'Drama' twice"),
         ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"types": 2.5}, "types is 2.5; expected an integer ≥ 1"),
-        ({"types": 31}, "types is 31; expected at most .* users have ratings in each genre"),
+        ({"types": 31}, "types is 31; expected at most .* users with ratings in each genre"),
         ({"seed": -1}, "seed is -1"),
         ({"click": "start"}, "click is 'start'; expected one of stars, paper"),
         ({"depart": 1.5}, "depart is 1.5|depart.* is 1.5"),
@@ -413,7 +413,7 @@ def test_an_invalid_argument_raises_an_error_of_one_sentence(release, tmp_path):
     for make in (alone.semi_synthetic, alone.replay):
         with pytest.raises(dp.InputError, match="No user has a rating in each of the genres Comedy, Drama; choose"):
             make(["Comedy", "Drama"])
-    with pytest.raises(dp.InputError, match="types is 3; expected at most 1: 1 users have ratings in each genre"):
+    with pytest.raises(dp.InputError, match="at most 1, the number of distinct means of 1 user with ratings"):
         alone.semi_synthetic(["Comedy"])
 
 

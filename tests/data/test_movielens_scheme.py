@@ -82,6 +82,12 @@ def test_ucb_hybrid_on_drawn_users_and_films_is_ucb_hybrid_on_the_replay(path):
 
 def test_checks_run_both_readings_on_users_of_the_data(path):
     scale = Scale(quick=True, movielens=path)
+    types = check_movielens(scale)
+    assert [row[:3] for row in types.table[1:]] == [
+        ["Sci-Fi, Drama, Comedy", "5", "3"],
+        ["Drama, Comedy, Sci-Fi, Horror", "1", "1"],  # only user 8 rated all genres
+    ]
+    assert "up to 4 genres and 3 types" in types.evidence
     clicks = check_movielens_clicks(scale)
     assert clicks.verdict == MEASURED
     assert [row[0] for row in clicks.table[1:]] == CHOSEN
@@ -102,12 +108,30 @@ def test_checks_run_both_readings_on_users_of_the_data(path):
         assert 0 < float(regret.split(" ± ")[0].replace(",", "")) < 1.01 * float(in_turn.replace(",", ""))
 
 
-def test_command_checks_the_scheme_on_a_release_without_the_papers_genres(tmp_path):
-    folder = write(tmp_path / "ml", *draw(1, users=60), "latest")
+@pytest.mark.parametrize(("form", "half_stars", "epsilon"), [("latest", True, 0.05), ("100k", False, 0.1)])
+def test_command_checks_the_scheme_on_a_release_without_the_papers_genres(tmp_path, form, half_stars, epsilon):
+    folder = write(tmp_path / "ml", *draw(1, users=60, half_stars=half_stars), form)
     keys = "movielens,movielens-clicks,movielens-run"
     values = json_output("paper", "--quick", "--only", keys, "--movielens", folder, "-o", tmp_path / "report.html")
     assert [row["verdict"] for row in values["items"]] == [MEASURED] * 3
+    assert all(f"ε = {epsilon}" in row["evidence"] for row in values["items"][1:])
     assert values["changed"] == []
+
+
+@pytest.mark.parametrize("stars", [[0.5, 4.0], [1.0, 5.0], [2.0, 5.0], [1.5, 2.0]])
+def test_no_click_probability_exceeds_one_minus_epsilon(tmp_path, stars):
+    ratings = MovieLens.read(write(tmp_path, [(1, 1, stars[0]), (2, 1, stars[1])], {1: ["Drama"]}, "latest"))
+    assert ratings.epsilon == (0.05 if any(x % 1 for x in stars) else 0.1)
+    for click in ("stars", "paper"):
+        assert ratings.replay(["Drama"], click=click).instance.click.max() <= 1 - ratings.epsilon
+
+
+def test_checks_choose_genres_that_some_user_rated(tmp_path):
+    rated = [(1, 1, 4.0), (1, 2, 3.0), (2, 1, 2.0), (2, 2, 5.0), (3, 3, 1.0)]  # nobody rated all three
+    scale = Scale(quick=True, movielens=write(tmp_path, rated, {f: [CHOSEN[f - 1]] for f in (1, 2, 3)}, "latest"))
+    assert check_movielens(scale).table[1][:3] == ["Drama, Sci-Fi", "2", "1"]  # one film each: means do not differ
+    assert [row[0] for row in check_movielens_clicks(scale).table[1:]] == ["Drama", "Sci-Fi"]
+    assert {row[0] for row in check_movielens_run(scale).table[1:]} == {"Drama, Sci-Fi", "Sci-Fi, Drama"}
 
 
 def test_checks_are_skipped_without_ratings():

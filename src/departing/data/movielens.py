@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from departing.data.clusters import kmeans
 from departing.data.movielens_files import AnyPath, Flags, HalfStars, Indices, open_release, read_films, read_ratings
+from departing.formatting import format_count
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.names import check_names, suggest
@@ -131,8 +132,10 @@ class SemiSynthetic:
 
     def describe(self) -> str:
         """Sentence about the users included and excluded."""
-        text = f"{self.users} users; excluded: {self.missing_genre} without a rating in some genre."
-        return f"{text} {self.imputed} users are clustered by some of the genres only." if self.imputed else text
+        text = f"{format_count(self.users, 'user')}; excluded: {self.missing_genre:,} without a rating in some genre."
+        if not self.imputed:
+            return text
+        return f"{text} {format_count(self.imputed, 'user is', 'users are')} clustered by some of the genres only."
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot click probabilities by type, or of a replay by user.
@@ -227,6 +230,11 @@ class MovieLens:
         is_whole = not (self.half_stars % 2).any()
         return (np.arange(11) - (1.0 if is_whole else 0.5)) / 10
 
+    @property
+    def epsilon(self) -> float:
+        """Lower bound of the probability 1 − P of no click, with r and with 1 − r: the lowest normalised rating."""
+        return float(self.normalised_ratings[self.normalised_ratings > 0].min())
+
     def semi_synthetic(
         self,
         genres: Sequence[str] | None = None,
@@ -286,8 +294,8 @@ class MovieLens:
         distinct = len(np.unique(points, axis=0))
         if types > distinct:
             raise InputError(
-                f"types is {types}; expected at most {distinct}: {n} users have ratings in each genre, "
-                f"{distinct} of them with distinct means."
+                f"types is {types}; expected at most {distinct}, the number of distinct means of "
+                f"{format_count(n, 'user')} with ratings in each genre."
             )
         labels = kmeans(points, types, rng)
         sizes = np.bincount(labels, minlength=types)

@@ -1,13 +1,17 @@
 """The scheme for rating data (appendix B) on a MovieLens release."""
 
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from departing.data.movielens import MovieLens
+from departing.data.movielens import MovieLens, SemiSynthetic
+from departing.data.movielens_files import Flags, Indices
 from departing.evaluation.evaluate import evaluate
+from departing.formatting import format_count
 from departing.learning.ucb import UCBHybrid
+from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.paper.item import SKIPPED, Check, Finding, Scale, check
 from departing.planning.plan import Plan, plan
@@ -37,9 +41,39 @@ def _read(scale: Scale) -> MovieLens:
 
 
 def _choices(ratings: MovieLens, *examples: tuple[str, ...]) -> list[list[str]]:
-    """Those of the sets of genres that the release has; the most rated genres if it has none of them."""
-    chosen = [list(genres) for genres in examples if set(genres) <= set(ratings.names)]
-    return chosen or [[genre.name for genre in ratings.genres[: len(examples[0])]]]
+    """Those of the sets of genres of which some user rated each; the most rated genres if there are none."""
+    chosen = [list(genres) for genres in examples if _rated_together(ratings, genres)]
+    return chosen or [_most_rated(ratings, len(examples[0]))]
+
+
+def _most_rated(ratings: MovieLens, most: int) -> list[str]:
+    """The most rated genres: at least two, and at most `most` of which some user rated each."""
+    names = [genre.name for genre in ratings.genres[:most]]
+    while len(names) > 2 and not _rated_together(ratings, names):
+        names.pop()
+    return names
+
+
+def _rated_together(ratings: MovieLens, genres: Sequence[str]) -> bool:
+    """True if some user rated films of each of the genres."""
+    return set(genres) <= set(ratings.names) and bool(_rating_counts(ratings, genres).all(axis=0).any())
+
+
+def _rating_counts(ratings: MovieLens, genres: Sequence[str], counted: Flags | bool = True) -> Indices:
+    """Number of `counted` ratings by genre and user, `[K, N]`."""
+    chosen = [ratings.names.index(name) for name in genres]
+    of_genre = ratings.has_genre[:, chosen][ratings.films].T & counted
+    return np.array([np.bincount(ratings.users[rows], minlength=len(ratings.ids)) for rows in of_genre])
+
+
+def _clusters(ratings: MovieLens, genres: list[str], types: int) -> SemiSynthetic:
+    """Instance with this number of types, or the largest number that the users allow."""
+    try:
+        return ratings.semi_synthetic(genres, types)
+    except InputError:
+        if types == 1:
+            raise
+        return _clusters(ratings, genres, types - 1)
 
 
 @check("movielens")
@@ -47,21 +81,24 @@ def _choices(ratings: MovieLens, *examples: tuple[str, ...]) -> list[list[str]]:
 def check_movielens(scale: Scale) -> Finding:
     """Types by k-means and halves, which the paper leaves open; sure departure; plans beside fixed genres."""
     ratings = _read(scale)
+    instances: list[Instance] = []
     gains: list[float] = []
     rows: list[list[object]] = [
         ["genres", "users", "types", "best fixed genre", "optimal policy", "gain", "best genre of all types"]
     ]
     choices = [(genres, 3) for genres in _choices(ratings, *EXAMPLES)]
-    choices.append(([genre.name for genre in ratings.genres[:MANY]], min(MANY, len(ratings.ids) // 4)))
+    choices.append((_most_rated(ratings, MANY), MANY))
     for genres, types in choices:
-        data = ratings.semi_synthetic(genres, types)
+        data = _clusters(ratings, genres, types)
+        instances.append(data.instance)
         fixed, best = data.instance.best_fixed[1], plan(data.instance, 1e-6).value
         gains.append(max(best / fixed - 1, 0.0))
-        cells = [f"{data.users:,}", types, f"{fixed:.4f}", f"{best:.4f}", f"{gains[-1]:.2%}"]
+        cells = [f"{data.users:,}", data.instance.n_types, f"{fixed:.4f}", f"{best:.4f}", f"{gains[-1]:.2%}"]
         rows.append([", ".join(genres), *cells, data.dominant or "none"])
     return Finding.measured(
-        "The scheme gives instances with many categories and types. With the rating r as the click probability and "
-        f"sure departure, planning gains at most {max(gains):.2%} over the best fixed genre.",
+        f"The scheme gives instances of up to {max(one.n_categories for one in instances)} genres and "
+        f"{max(one.n_types for one in instances)} types. With the rating r as the click probability and sure "
+        f"departure, planning gains at most {max(gains):.2%} over the best fixed genre.",
         rows,
     )
 
@@ -87,20 +124,17 @@ def check_movielens_clicks(scale: Scale) -> Finding:
     least, most = (_always_rated(ratings, genres, int(stars)) for stars in (stars_given.min(), stars_given.max()))
     return Finding.measured(
         f"With 1 − r the best genre is {best['paper']}, with r {best['stars']}: with 1 − r users click least on what "
-        f"they like most. If the lowest rating were r = 0 and the highest r = 1, {least:,} users would never depart "
-        f"from some genre with 1 − r, and {most:,} with r, against the assumption P ≤ 1 − ε. Therefore r is the "
-        f"midpoint of the share of a rating, and ε = {ratings.normalised_ratings[1:].min():.2g} at least.",
+        f"they like most. If the lowest rating were r = 0 and the highest r = 1, {format_count(least, 'user')} would "
+        f"never depart from some genre with 1 − r, and {most:,} with r, against the assumption P ≤ 1 − ε. Therefore "
+        f"r is the midpoint of the share of a rating, and ε = {ratings.epsilon:.2g} at least.",
         rows,
     )
 
 
 def _always_rated(ratings: MovieLens, genres: list[str], half_stars: int) -> int:
     """Number of users of the replay who gave this rating to all their films of some genre."""
-    chosen = [ratings.names.index(name) for name in genres]
-    is_this, n = ratings.half_stars == half_stars, len(ratings.ids)
-    of_genre = ratings.has_genre[ratings.films][:, chosen].T
-    rated = np.array([np.bincount(ratings.users[rows], minlength=n) for rows in of_genre])
-    so_rated = np.array([np.bincount(ratings.users[rows & is_this], minlength=n) for rows in of_genre])
+    rated = _rating_counts(ratings, genres)
+    so_rated = _rating_counts(ratings, genres, ratings.half_stars == half_stars)
     return int(((rated == so_rated).any(axis=0) & (rated > 0).all(axis=0)).sum())
 
 
@@ -110,9 +144,7 @@ def check_movielens_run(scale: Scale) -> Finding:
     """UCB-Hybrid on the replay of all users, sure departure: threshold policies of two genres, or fixed genres."""
     ratings = _read(scale)
     users, seeds = scale.of(10**6, 10**5), range(scale.of(5, 2))
-    epsilon = float(
-        ratings.normalised_ratings[1:].min()
-    )  # the largest click probability is 1 − ε with either reading
+    epsilon = ratings.epsilon
     scales: dict[str, dict[str, Any]] = {"UCB-Hybrid": {}, "estimated τ": {"scale": "estimated"}}
     rows: list[list[object]] = [
         ["genres", "click", "users", "removed", "optimal policy", "value", "policies", *scales, "in turn"]
