@@ -15,16 +15,7 @@ from departing.report.paper import paper_page, summary
 from helpers.commands import call, json_output, output
 
 QUICK = Scale(quick=True)
-SLOW = {
-    "after-clicks",
-    "algorithm",
-    "how-often",
-    "linear",
-    "one-type",
-    "open-problems",
-    "planning-gain",
-    "threshold-scale",
-}
+SLOW = {"open-problems"}  # more than two seconds of CPU time in a new process
 CHECKED = [
     pytest.param(item, id=item.key, marks=[pytest.mark.slow] if item.key in SLOW else [])
     for item in ITEMS
