@@ -115,10 +115,18 @@ def test_command_writes_a_page_and_prints_its_path(tmp_path):
     assert values["changed"] == []
 
 
+def test_single_items_and_json_write_no_page_by_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "1 item of the paper: 1 holds" in output("paper", "--quick", "--only", "first-step")
+    assert json_output("paper", "--quick", "--only", "first-step")["changed"] == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_unknown_items_are_rejected(tmp_path):
     done = call("paper", "--only", "first-step,nothing", "-o", tmp_path / "report.html")
     assert done.exit_code == 2
-    assert "unknown item 'nothing'" in done.stderr
+    assert "unknown items: nothing; `departing paper --list` shows all" in done.stderr
+    assert "did you mean 'one-type'?" in call("paper", "--only", "one-typ").stderr
 
 
 def test_changed_verdict_is_reported(tmp_path, monkeypatch):

@@ -10,9 +10,12 @@ from departing.cli.errors import on_interrupt
 from departing.cli.inputs import check_files
 from departing.cli.output import present, progress
 
+PAGE = Path("departing-paper.html")
+DEFAULT = f"{PAGE}; none with --only or --json"
+
 
 def paper(
-    output: Annotated[Path, opt.output_option("HTML page to write.")] = Path("departing-paper.html"),
+    output: Annotated[Path | None, opt.output_option("HTML page to write.", default=DEFAULT)] = None,
     quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; about a minute.")] = False,
     movielens: Annotated[Path | None, Option(metavar="PATH", help="Folder or zip of a MovieLens release.")] = None,
     only: Annotated[str | None, Option(metavar="KEY,KEY,…", help="Check these items.", show_default="all")] = None,
@@ -37,19 +40,22 @@ def paper(
         present(as_json, {"items": [item_values(item) for item in items]}, [items_table(items), counts])
         return
     check_files(output, suffixes=(".html",))
-    checkpoint = output.with_name(f".{output.stem}-unfinished.json")
+    page = output or PAGE
+    checkpoint = page.with_name(f".{page.stem}-unfinished.json")
+    written = page if output is not None or not (only or as_json) else None
     if movielens is not None:
         MovieLens.read(movielens)  # rejects an invalid path before the checks
     message = "Interrupted. Finished checks are kept; run the same command to resume."
     with on_interrupt(message), progress("checking", as_json) as bar:
         findings = check_all(items, Scale(quick, movielens), checkpoint, bar.update)
-    with atomic_write(output) as part:
-        part.write_text(paper_page(findings, quick), encoding="utf-8")
+    if written is not None:
+        with atomic_write(written) as part:
+            part.write_text(paper_page(findings, quick), encoding="utf-8")
     checkpoint.unlink(missing_ok=True)
     contents: list[Any] = [paper_table(findings), summary(findings, quick)]
     changed = [item.key for item, finding in findings if finding.verdict not in (item.verdict, SKIPPED)]
     if changed:
         contents.append(f"Verdicts that differ from the recorded ones: {', '.join(changed)}.")
-    present(as_json, {"items": paper_values(findings), "changed": changed}, contents, output=output)
+    present(as_json, {"items": paper_values(findings), "changed": changed}, contents, output=written)
     if changed:
         raise Exit(1)

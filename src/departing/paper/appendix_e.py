@@ -346,8 +346,8 @@ def check_diagonal_ending(scale: Scale) -> Finding:
     return Finding.repaired(
         int(right[:, 0].sum()) == 2 * sum(n),
         int(right[:, 2].sum()) == 2 * sum(n),
-        f"As printed {right[:, 0].sum():,} of {2 * sum(n):,} differences are right, with m₁ and m₂ until t − 2 "
-        f"{right[:, 1].sum():,}, and with all repairs {right[:, 2].sum():,}.",
+        f"As printed {right[:, 0].sum():,} of {2 * sum(n):,} differences are right. {right[:, 1].sum():,} are "
+        f"if m₁ and m₂ count until t − 2, and {right[:, 2].sum():,} with all repairs.",
         rows,
     )
 

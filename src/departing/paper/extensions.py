@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations, count, islice
-from math import log
+from math import ceil, floor, log
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +51,16 @@ def check_counter_example(_: Scale) -> Finding:
         reached = best_to_counts(COUNTER_PRIOR, click, DEPTH).values()
         bounds[pair] = max(now + sum(w * v for w, v in zip(weights, known, strict=True)) for now, weights in reached)
     lead = value - max(bounds.values())
-    rows = [["policies", "value"], ["0, 2, 1, 1, 1, …", f"{float(value):.6f} (exact)"]]
-    rows += [[f"all of categories {a} and {b}", f"at most {float(bound):.6f}"] for (a, b), bound in bounds.items()]
+    rows = [["policies", "value"], ["1, 3, 2, 2, 2, …", f"{float(value):.6f} (exact)"]]
+    rows += [
+        [f"all of categories {a + 1} and {b + 1}", f"at most {ceil(bound * 10**6) / 10**6:.6f}"]
+        for (a, b), bound in bounds.items()
+    ]
     return Finding.of(
         lead <= 0,
         "Counterexample: with the prior (0.73, 0.27) and the click probabilities (0.52, 0.73), (0.35, 0.82), "
-        f"(0.42, 0.80), the walk 0, 2, 1, 1, … beats every policy of two categories by more than {float(lead):.5f}. "
+        f"(0.42, 0.80), the walk 1, 3, 2, 2, … beats every policy of two categories by more than "
+        f"{floor(lead * 10**5) / 10**5:.5f}. "
         f"These are bounded by their best {DEPTH} steps, after which the type is assumed to be known.",
         rows,
     )

@@ -2,6 +2,7 @@
 
 import inspect
 import tomllib
+from difflib import get_close_matches
 from importlib import resources
 from typing import Any
 
@@ -42,5 +43,9 @@ def choose_items(keys: str | None) -> tuple[Item, ...]:
     chosen = {key.strip() for key in keys.split(",")}
     unknown = sorted(chosen - {item.key for item in ITEMS})
     if unknown:
-        raise InputError(f"--only has the unknown item {unknown[0]!r}; `departing paper --list` shows all keys.")
+        similar = get_close_matches(unknown[0], [item.key for item in ITEMS], 1)
+        hint = f"did you mean {similar[0]!r}? " if similar else ""
+        raise InputError(
+            f"--only has unknown items: {', '.join(unknown)}; {hint}`departing paper --list` shows all keys."
+        )
     return tuple(item for item in ITEMS if item.key in chosen)

@@ -200,7 +200,7 @@ def check_constant_time(_: Scale) -> Finding:
         rows.append([f"{steps:,.1f}", str(operations[-1]), str(calls[-1])])
     return Finding.of(
         max(operations) == min(operations) and max(calls) < 1.5 * min(calls),
-        f"The formulas take {min(operations)} to {max(operations)} operations, and dp.plan {min(calls)} to "
+        f"The formulas take {max(operations)} operations for every N*, and dp.plan {min(calls)} to "
         f"{max(calls)} function calls.",
         rows,
     )

@@ -36,11 +36,14 @@ def summary(findings: Findings, quick: bool) -> str:
 def count_verdicts(verdicts: Sequence[tuple[Item, str]]) -> str:
     """Numbers of items by verdict, in the paper and of our own, as sentences."""
     sentences = []
-    for own, name in ((False, "items of the paper"), (True, "repairs and extensions")):
+    for own, name, plural in (
+        (False, "item of the paper", "items of the paper"),
+        (True, "repair or extension", "repairs and extensions"),
+    ):
         chosen = [verdict for item, verdict in verdicts if (item.kind in OWN_KINDS) == own]
         counts = [(chosen.count(verdict), verdict) for verdict in VERDICTS if verdict in chosen]
         text = ", ".join(f"{n} {'hold' if verdict == HOLDS and n > 1 else verdict}" for n, verdict in counts)
-        sentences += [f"{len(chosen)} {name}: {text}."] * bool(chosen)
+        sentences += [f"{len(chosen)} {name if len(chosen) == 1 else plural}: {text}."] * bool(chosen)
     return " ".join(sentences)
 
 
@@ -66,7 +69,7 @@ def _details(item: Item, finding: Finding) -> str:
         f"<div class='item' id='{item.key}'>",
         _badge(finding.verdict),
         f"<h3>{html.escape(item.statement)}</h3>",
-        f"<p class='source'>{html.escape(item.source)} ({item.kind})</p>",
+        f"<p class='source'>{html.escape(item.source)} ({item.kind}); key {item.key}</p>",
         *(f"<p>{html.escape(text)}</p>" for text in dict.fromkeys((finding.evidence, item.note)) if text),
     ]
     if finding.table:

@@ -17,18 +17,21 @@ def items_table(items: Sequence[Item]) -> RichTable:
     rows = []
     for item in items:
         code = "\n".join(f"[dim]{escape(place.removeprefix('departing.'))}[/]" for place in item.code)
-        where = f"{escape(item.source)}\n[dim]{item.key}[/]"
-        rows.append(([where, "\n".join(filter(None, (escape(item.statement), code)))], item.verdict))
+        rows.append(([_where(item), "\n".join(filter(None, (escape(item.statement), code)))], item.verdict))
     return _table(("source and key", "statement and code"), rows)
 
 
 def paper_table(findings: Findings) -> RichTable:
     """One row per item, with the evidence of its check."""
     rows = [
-        ([escape(text) for text in (item.source, item.statement, finding.evidence)], finding.verdict)
+        ([_where(item), escape(item.statement), escape(finding.evidence)], finding.verdict)
         for item, finding in findings
     ]
-    return _table(("source", "statement", "evidence"), rows)
+    return _table(("source and key", "statement", "evidence"), rows)
+
+
+def _where(item: Item) -> str:
+    return f"{escape(item.source)}\n[dim]{item.key}[/]"
 
 
 def _table(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> RichTable:
