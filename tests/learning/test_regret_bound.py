@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.learning.regret_bound import informative_from, pull_bound, regret_bound, truncation_bound
+from departing.model.errors import InputError
 from departing.paper.formulas import radius
 
 CONSTANTS = {"tau": st.floats(0.1, 50), "eta": st.floats(0.05, 30), "users": st.integers(2, 10**6)}
@@ -19,7 +20,7 @@ def test_pull_bound_counts_the_radii_above_half_the_loss(loss, tau, eta, users):
     last = floor(pull_bound(loss, tau, eta, users)) - 1  # users after which the policy may be chosen once more
     assert last == 0 or 2 * radius(last, users, tau, eta) >= loss * (1 - 1e-12)
     assert 2 * radius(last + 1, users, tau, eta) < loss * (1 + 1e-12)
-    assert pull_bound(0.0, tau, eta, users) == inf
+    assert pull_bound(0.0, tau, eta, users) == pull_bound(1e-279, tau, eta, users) == inf
 
 
 @given(n=st.integers(1, 10**6), share=st.floats(0.01, 1), stretch=st.floats(1, 3), **CONSTANTS)
@@ -62,6 +63,14 @@ def test_truncation():
     site = dp.Instance([1.0], [[0.8], [0.7]])  # all clicks after step H
     after = dp.evaluate(site, dp.Fixed(0)).value * 0.8**5
     assert truncation_bound(1, 0.2, 5) == pytest.approx(after)
+
+
+def test_the_whole_bound_includes_the_truncation():
+    losses, options = [0.0, 0.5], {"epsilon": 0.5, "horizon": 3}
+    alone = regret_bound(losses, 3.0, 1.0, 100, after=50)
+    assert regret_bound(losses, 3.0, 1.0, 100, after=50, **options) == pytest.approx(alone + 50 / 8)
+    with pytest.raises(InputError, match="Only one of epsilon and horizon is set"):
+        regret_bound(losses, 3.0, 1.0, 100, epsilon=0.5)
 
 
 def test_informative_from_finds_the_crossing():

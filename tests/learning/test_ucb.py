@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.evaluation.sub_exponential import sub_exponential
-from departing.learning.ucb import UCBHybrid
+from departing.learning.base import min_departure
+from departing.learning.regret_bound import truncation_bound
+from departing.learning.ucb import UCBHybrid, proved_tau
 from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, DEPART
-from helpers.strategies import Opaque
+from helpers.strategies import Opaque, instances, schedules
 
 TWO = [dp.Fixed(0), dp.Fixed(1)]
 
@@ -163,10 +165,42 @@ class TestPolicies:
         assert UCBHybrid([Opaque(dp.Fixed(0))], users=9, tau=1, categories=3).recommend([1]) == [0]
 
 
-def test_the_sharp_scale_is_saved_with_its_tau():
+class TestDeparturesAtClicks:
+    def test_epsilon_leaves_them_out(self):
+        often = dp.Instance([1.0], [[0.5]], depart=0.98, depart_on_click=0.98)
+        options = {"policies": "fixed", "scale": "sharp"}
+        assert UCBHybrid.from_options(options, often, 1000, 0).tau == pytest.approx(1.5 / -log(0.51))  # 1 - 0.98 / 2
+        many = dp.Instance([1.0], [[0.98], [0.5]], depart_on_click=0.9)
+        # ε is 0.02: the whole departure probability, 0.902, would give 3 steps, and a loss of 0 clicks with H = 0
+        assert len(UCBHybrid.from_options({}, many, 1000, 0).policies) == 2 * 342 + 2
+        assert truncation_bound(1, min_departure(many, at_clicks=False), 0) > dp.evaluate(many, dp.Fixed(0)).value
+        assert truncation_bound(1, min_departure(many), 0) < dp.evaluate(many, dp.Fixed(0)).value
+
+    @given(data=st.data(), often=st.sampled_from([0.0, 0.1, 0.6, 0.98, 1.0]))
+    @settings(max_examples=60, deadline=None)
+    def test_the_sharp_constants_hold_with_them(self, data, often):
+        base = data.draw(instances(st.floats(0.02, 0.98), most=3, depart_on_click=False))
+        instance = dp.Instance(base.prior, base.click, base.depart, depart_on_click=often)
+        policy = data.draw(schedules(instance.n_categories))
+        tau = proved_tau(min_departure(instance, at_clicks=False), "sharp")
+        law = dp.evaluate(instance, policy, 1e-17).distribution.returns
+        clicks = np.arange(len(law)) - law @ np.arange(len(law))
+        assert law @ clicks**2 <= tau**2
+        gammas = np.concatenate([np.linspace(-1, -0.05, 20), np.linspace(0.05, 0.9, 18)]) / tau
+        assert (np.log(np.exp(np.outer(gammas, clicks)) @ law) <= gammas**2 * tau**2 / 2 + 1e-9).all()
+
+
+def test_the_scale_is_saved_with_its_tau():
     learner = UCBHybrid.thresholds(users=1000, epsilon=0.5, horizon="paper", scale="sharp")
     assert learner.tau == pytest.approx(1.5 / np.log(2))
-    assert UCBHybrid.from_state(learner.state()).tau == learner.tau
+    exact = UCBHybrid.fixed(2, users=1000, scale="exact", instance=blog(), tau=None)
+    estimated = UCBHybrid(TWO, users=1000, scale="estimated")
+    for each, scale in ((learner, "sharp"), (exact, "exact"), (estimated, "estimated")):
+        other = UCBHybrid.from_state(UCBHybrid.from_state(each.state()).state())
+        assert (other.scale, other.tau) == (each.scale, each.tau) == (scale, each.tau)
+    state = learner.state()
+    state["arguments"]["scale"] = "proved"  # as earlier versions saved it
+    assert UCBHybrid.from_state(state).tau == learner.tau
     with pytest.raises(InputError, match="scale is 'sharp', but tau is set; expected epsilon alone"):
         UCBHybrid.fixed(2, users=1000, tau=1.0, scale="sharp")
 

@@ -84,7 +84,7 @@ PERTURBED = {
     "one-type-scale-repaired": (formulas, "global_scale", lambda epsilon: 0.99 * -8 * e / log1p(-epsilon)),
     "bernstein": (formulas, "bernstein", lambda v, tau, b: 2 * exp(-max(v**2 / tau**2, v / b))),
     "algorithm": (formulas, "radius", scaled("radius", 7 / 8)),
-    # Bernstein's inequality is loose: the tails are below 0.001 of the bound.
+    # Bernstein's inequality is loose: the tails are 0.004 of the bound.
     "general-regret": (formulas, "radius", scaled("radius", 0.8)),
     # The reading of the paper.
     "one-type-repaired": (formulas, "smallest_departure", lambda click, depart: 1 - max(click)),
@@ -126,7 +126,7 @@ PERTURBED = {
     # The largest loss that a search found is 0.053 of the bound.
     "horizon": (formulas, "horizon_loss", scaled("horizon_loss", Fraction(1, 20))),
     # With 10^5 users the regret is 0.035 of the bound.
-    "two-by-two": (regret_bound, "regret_bound", lambda *args: 0.03 * REGRET_BOUND(*args)),
+    "two-by-two": (regret_bound, "regret_bound", lambda *args, **options: 0.03 * REGRET_BOUND(*args, **options)),
     "horizon-repaired": (
         formulas,
         "repaired_horizon",

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[2] / "studies"
         ("misspecified", 4 * 3 * 4),
         ("open-problems", 6 * 20 * 5),
         ("paper", 2 * 14 * 20),
-        ("ucb-hybrid", 2 * 6 * 20),
+        ("ucb-hybrid", 2 * 8 * 20),
     ],
 )
 def test_bundled_studies_have_the_expected_number_of_runs(name, runs):

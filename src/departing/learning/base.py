@@ -300,9 +300,19 @@ def _state_of(value: Any) -> Any:
     return value.state() if hasattr(value, "state") else copy(value)
 
 
-def min_departure(instance: Instance) -> float:
-    """Return the smallest departure probability of any type and category at a step: the largest valid `epsilon`."""
-    return float(np.clip(instance.departure_probabilities.min(), MIN_EPSILON, 1 - MIN_EPSILON))
+def min_departure(instance: Instance, *, at_clicks: bool = True) -> float:
+    """Return the smallest departure probability of a step over all types and categories, clipped to [1e-6, 1 - 1e-6].
+
+    With departures at clicks it bounds the number of steps: the `epsilon` of LatticeUCB. Without them it is the
+    smallest Λ (1 - P) and bounds the number of clicks, of which a user who departs at a click has one more: the
+    `epsilon` of UCB-Hybrid.
+
+    >>> often = Instance([1.0], [[0.5]], depart=0.4, depart_on_click=0.2)
+    >>> round(min_departure(often), 9), round(min_departure(often, at_clicks=False), 9)
+    (0.3, 0.2)
+    """
+    departures = instance.departure_probabilities if at_clicks else instance.outcome_probabilities[:, DEPART]
+    return float(np.clip(departures.min(), MIN_EPSILON, 1 - MIN_EPSILON))
 
 
 def check_users(users: int | None) -> int:

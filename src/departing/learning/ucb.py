@@ -61,14 +61,15 @@ class UCBHybrid(LearnerBase):
     eta : float or sequence of float, default 1.0
         The paper's η = b² / τ²: the index changes from its first to its second form at n = 8 η ln T.
     epsilon : float, optional
-        A lower bound ε of the probability that a user departs at a step, whatever the type and the category:
-        Λ (1 - P) ≥ ε. With sure departure this is the paper's assumption that no click probability is above 1 - ε.
-        It sets tau to 8e / ln(1 / (1 - ε)).
+        A lower bound ε of the probability of a no-click and a departure at a step, whatever the type and the
+        category: Λ (1 - P) ≥ ε. Departures at clicks do not count. With sure departure this is the paper's assumption
+        that no click probability is above 1 - ε. It sets tau to 8e / ln(1 / (1 - ε)).
     scale : {"proved", "sharp", "estimated"}, default "proved"
         `"proved"` needs either `tau` or `epsilon`. `"sharp"` needs `epsilon` and sets tau to 1.5 / ln(1 / (1 - ε)),
         which is proved as well (theory, the paper, checked). `"estimated"`: tau is half the standard deviation of all
         returns so far (with one more of variance 1 added), which makes the second radius that of UCB for normal
-        returns; no regret bound is known for it. `fixed` and `thresholds` also accept `"exact"`.
+        returns; no regret bound is known for it. `fixed` and `thresholds` also accept `"exact"`. The attribute
+        `scale` is the one that was chosen, `"proved"` if `tau` was given.
     categories : int or sequence of str, optional
         Number of categories, or their names; by default as many as the policies, all schedules, recommend.
 
@@ -111,7 +112,7 @@ class UCBHybrid(LearnerBase):
         self.users = check_users(users)
         self.eta = _check_constants("eta", eta, len(self.policies))
         check_choice("scale", scale, SCALES[:3])  # "exact" is resolved by `fixed` and `thresholds`
-        self.scale, self.epsilon = "estimated" if scale == "estimated" else "proved", None  # saved as tau
+        self.scale, self.epsilon = scale, None  # epsilon is saved as tau
         self._tau = _proved_or_given_tau(tau, epsilon, scale, len(self.policies))  # None if it is estimated
         self._etas = np.full(len(self.policies), self.eta)
         self._taus = np.empty(0) if self._tau is None else np.full(len(self.policies), self._tau)
@@ -186,13 +187,15 @@ class UCBHybrid(LearnerBase):
             return cls(policies, users, categories=categories, **options)
         if instance is None:
             raise InputError("scale is 'exact', but instance is missing; expected the instance of the users.")
-        if len(options) > 1:
+        if any(value is not None for name, value in options.items() if name != "scale"):
             raise InputError("scale is 'exact', but tau, eta or epsilon is set; expected none of them.")
         check_instance(instance)
         total = max(check_users(users), 2)
         constants = [sub_exponential(instance, policy, total, len(policies)) for policy in policies]
         tau, eta = [each.tau for each in constants], [each.eta for each in constants]
-        return cls(policies, users, tau, eta, categories=categories)
+        learner = cls(policies, users, tau, eta, categories=categories)
+        learner.scale = scale
+        return learner
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
@@ -202,7 +205,7 @@ class UCBHybrid(LearnerBase):
         if scale == "exact":
             arguments["instance"] = instance
         if policies == "thresholds" or (scale in FROM_EPSILON and "tau" not in arguments):
-            arguments.setdefault("epsilon", min_departure(instance))
+            arguments.setdefault("epsilon", min_departure(instance, at_clicks=False))
         if policies == "fixed":
             if "horizon" in arguments:
                 raise InputError("horizon applies to ucb-hybrid with policies = 'thresholds', not 'fixed'.")
@@ -216,6 +219,17 @@ class UCBHybrid(LearnerBase):
 
     def _arguments(self) -> dict[str, Any]:
         return super()._arguments() | {"tau": self._tau}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Create a learner that continues from a `state`."""
+        arguments = dict(state["arguments"])
+        scale = arguments["scale"]
+        if scale != "estimated":
+            arguments["scale"] = "proved"  # τ is given
+        learner = super().from_state(state | {"arguments": arguments})
+        learner.scale = scale
+        return learner
 
     @property
     def tau(self) -> Constants:
@@ -270,10 +284,27 @@ class UCBHybrid(LearnerBase):
 
 
 def proved_tau(epsilon: float, scale: str = "proved") -> float:
-    """Return τ if users depart with probability at least ε at every step, and never at a click.
+    """Return the τ of all policies that follows from ε: their returns are sub-exponential with (τ², b), b = τ.
 
-    It is the paper's 8e / ln(1 / (1 - ε)), or 1.5 / ln(1 / (1 - ε)) with the scale `"sharp"`.
+    Parameters
+    ----------
+    epsilon : float
+        Lower bound of the probability Λ (1 - P) of a no-click and a departure at a step, over all types and
+        categories. Users may also depart at clicks.
+    scale : {"proved", "sharp"}, default "proved"
 
+    Returns
+    -------
+    float
+        The paper's 8e / ln(1 / (1 - ε)), or 1.5 / ln(1 / (1 - ε)) with the scale `"sharp"`, in clicks.
+
+    Raises
+    ------
+    InputError
+        If `epsilon` is not above 0 and below 1.
+
+    Examples
+    --------
     >>> round(proved_tau(0.5), 3), round(proved_tau(0.5, "sharp"), 3)
     (31.373, 2.164)
     """

@@ -114,9 +114,12 @@ def threshold_value(b: Fraction, click: Click, a: int, h: int) -> Fraction:
     return two_phase_value((b, 1 - b), click, a, h)
 
 
-def two_phase_value(prior: Row, click: Click, a: int, h: int) -> Fraction:
-    """Exact value of h steps of one of two categories and then the other, by sums of geometric series."""
-    total = Fraction(0)
+def two_phase_value(prior: Sequence[Number], click: Sequence[Sequence[Number]], a: int, h: Any) -> Number:
+    """Value of h steps of one of two categories and then the other, by sums of geometric series; exact for fractions.
+
+    With floats h may be an array.
+    """
+    total = 0 * prior[0]
     for q, p, then in zip(prior, click[a], click[1 - a], strict=True):
         total += q * ((p - p ** (h + 1)) / (1 - p) + p**h * then / (1 - then))
     return total

@@ -29,6 +29,11 @@ def outcome_probabilities(p: Floats, depart: Floats) -> tuple[Floats, Floats, Fl
     return p, (1 - p) * (1 - depart), (1 - p) * depart
 
 
+def largest_epsilon(click: Sequence[Number]) -> Number:
+    """Largest ε with max P ≤ 1 − ε (section 2, assumption)."""
+    return 1 - max(click)
+
+
 def total_return(rewards: Iterable[int]) -> int:
     """Return of a policy from a user: the sum of the rewards until departure (section 2)."""
     return sum(rewards)
@@ -366,9 +371,9 @@ def repaired_length_constant(leave: float) -> float:
     return -1 / log1p(-leave)
 
 
-def smallest_departure(click: Sequence[float], depart: Sequence[float]) -> float:
+def smallest_departure(click: Sequence[Number], depart: Sequence[Number]) -> Number:
     """Repaired ε of one type: the smallest probability Λ(1 − P) of departing at a step."""
-    return min(leaves * (1 - p) for p, leaves in zip(click, depart, strict=True))
+    return min(each * (1 - p) for p, each in zip(click, depart, strict=True))
 
 
 def repaired_horizon(users: float, epsilon: float) -> int:
