@@ -218,18 +218,16 @@ class UCBHybrid(LearnerBase):
         return cls.thresholds(users=users, **arguments)
 
     def _arguments(self) -> dict[str, Any]:
-        return super()._arguments() | {"tau": self._tau}
+        return super()._arguments() | {"tau": self._tau, "scale": "estimated" if self._tau is None else "proved"}
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Create a learner that continues from a `state`."""
-        arguments = dict(state["arguments"])
-        scale = arguments["scale"]
-        if scale != "estimated":
-            arguments["scale"] = "proved"  # τ is given
-        learner = super().from_state(state | {"arguments": arguments})
-        learner.scale = scale
-        return learner
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to resume: plain values, arrays and policies."""
+        return super().state() | {"scale": self.scale}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state` of a learner with the same arguments."""
+        super().restore(state)
+        self.scale = state.get("scale", self.scale)  # states of earlier versions do not have it
 
     @property
     def tau(self) -> Constants:
