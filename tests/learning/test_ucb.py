@@ -246,12 +246,22 @@ def test_the_scale_is_saved_with_its_tau():
         ),
         (
             lambda: UCBHybrid.thresholds(users=9, tau=1),
-            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon.",
+            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon, and "
+            "tau or scale='estimated'.",
         ),
         (
             lambda: UCBHybrid.thresholds(users=10**6, epsilon=0.001),
             "epsilon is 0.001; with 1000000 users the horizon is 13809, expected at most 1024. "
-            "Set horizon, for example horizon='paper' (14).",
+            "Set a larger epsilon, or a shorter horizon, which adds up to users · (1 - epsilon)^(horizon + 1) / epsilon "
+            "clicks to the regret.",
+        ),
+        (
+            lambda: UCBHybrid.thresholds(users=9, epsilon=0.6, scale="exact", instance=blog()),
+            "epsilon is 0.6; expected at most 0.5, that of the instance.",
+        ),
+        (
+            lambda: UCBHybrid.thresholds(users=9, epsilon=0.5, scale="blunt"),
+            "scale is 'blunt'; expected one of proved, sharp, estimated, exact.",
         ),
         (
             lambda: UCBHybrid.thresholds(users=9, tau=1, horizon="long"),

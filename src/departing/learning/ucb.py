@@ -121,15 +121,16 @@ class UCBHybrid(LearnerBase):
         self._totals = np.zeros(3, np.int64)  # departed users, their clicks, and the sum of squared clicks
 
     @classmethod
-    def fixed(cls, categories: int, users: int | None = None, **options: Any) -> Self:
-        """Create UCB-Hybrid over all fixed categories: the paper's learner for one type.
+    def fixed(cls, categories: int | Sequence[str], users: int | None = None, **options: Any) -> Self:
+        """Create UCB-Hybrid over all fixed categories, a number or names: the paper's learner for one type.
 
         `options` are `tau`, `eta`, `epsilon` and `scale` as above. With `scale="exact"` and `instance=` each policy
         has the exact constants of its returns under this instance (see `sub_exponential`): an oracle, which knows
         more than a learner can know.
         """
-        policies = [Fixed(a) for a in range(check_int("categories", categories, 1, MAX_CATEGORIES))]
-        return cls._create(policies, users, options)
+        named = isinstance(categories, Sequence) and not isinstance(categories, str)
+        n = len(categories) if named else check_int("categories", categories, 1, MAX_CATEGORIES)  # type: ignore[arg-type]
+        return cls._create([Fixed(a) for a in range(n)], users, options, categories)
 
     @classmethod
     def thresholds(
@@ -138,6 +139,7 @@ class UCBHybrid(LearnerBase):
         *,
         horizon: int | str | None = None,
         epsilon: float | None = None,
+        categories: int | Sequence[str] = 2,
         **options: Any,
     ) -> Self:
         """Create UCB-Hybrid over the 2 H + 2 threshold policies of two categories: the paper's learner for two types.
@@ -154,7 +156,9 @@ class UCBHybrid(LearnerBase):
             rounded up, which is too short if a click probability is above 0.607 (theory, UCB-Hybrid).
         epsilon : float, optional
             As above; required for the default horizon. If `tau` is given, or `scale` is `"estimated"` or
-            `"exact"`, it sets the horizon only.
+            `"exact"`, it sets the horizon only. With `"exact"` it is by default that of the instance.
+        categories : int or sequence of str, default 2
+            Names of the two categories.
         **options
             `tau`, `eta`, `scale` and `instance` as in `fixed`.
 
@@ -165,11 +169,18 @@ class UCBHybrid(LearnerBase):
         >>> len(UCBHybrid.thresholds(users=10**6, epsilon=0.5, horizon="paper").policies)
         30
         """
+        if options.get("scale") == "exact" and isinstance(options.get("instance"), Instance):
+            smallest = min_departure(options["instance"], at_clicks=False)
+            epsilon = smallest if epsilon is None else check_fraction("epsilon", epsilon)
+            if epsilon > smallest:
+                raise InputError(
+                    f"epsilon is {epsilon:g}; expected at most {smallest:g}, that of the instance.", "epsilon"
+                )
         steps = _threshold_horizon(check_users(users), horizon, epsilon)
         policies = [Threshold(first=a, steps=h, then=1 - a) for a in (0, 1) for h in range(steps + 1)]
         if options.get("tau") is None and options.get("scale", "proved") in FROM_EPSILON:
             options["epsilon"] = epsilon
-        return cls._create(policies, users, options, categories=2)
+        return cls._create(policies, users, options, categories)
 
     @classmethod
     def _create(
@@ -177,10 +188,10 @@ class UCBHybrid(LearnerBase):
         policies: Sequence[Schedule],
         users: int | None,
         options: dict[str, Any],
-        categories: int | None = None,
+        categories: int | Sequence[str],
     ) -> Self:
         """Create UCB-Hybrid over schedules; resolve the scale "exact"."""
-        instance, scale = options.pop("instance", None), options.get("scale", "proved")
+        instance, scale = options.pop("instance", None), check_choice("scale", options.get("scale", "proved"), SCALES)
         if scale != "exact":
             if instance is not None:
                 raise InputError(f"instance is set, but scale is {scale!r}; expected scale 'exact', or no instance.")
@@ -328,13 +339,15 @@ def _threshold_horizon(users: int, horizon: int | str | None, epsilon: float | N
         return ceil(log(users)) if isinstance(given, str) else given
     if epsilon is None:
         raise InputError(
-            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon."
+            "epsilon is missing; set it to a lower bound of the departure probability per step, or set horizon, and "
+            "tau or scale='estimated'."
         )
     steps = ceil(log(users) / -log1p(-check_fraction("epsilon", epsilon)))
     if steps > MAX_DEFAULT_HORIZON:
         raise InputError(
             f"epsilon is {epsilon:g}; with {users} users the horizon is {steps}, expected at most "
-            f"{MAX_DEFAULT_HORIZON}. Set horizon, for example horizon='paper' ({ceil(log(users))}).",
+            f"{MAX_DEFAULT_HORIZON}. Set a larger epsilon, or a shorter horizon, which adds up to "
+            "users · (1 - epsilon)^(horizon + 1) / epsilon clicks to the regret.",
             "epsilon",
         )
     return steps
