@@ -252,8 +252,8 @@ def test_the_scale_is_saved_with_its_tau():
         (
             lambda: UCBHybrid.thresholds(users=10**6, epsilon=0.001),
             "epsilon is 0.001; with 1000000 users the horizon is 13809, expected at most 1024. "
-            "Set a larger epsilon, or a shorter horizon, which adds up to users · (1 - epsilon)^(horizon + 1) / epsilon "
-            "clicks to the regret.",
+            "Set a larger epsilon, or a shorter horizon, which adds up to "
+            "users · (1 - epsilon)^(horizon + 1) / epsilon clicks to the regret.",
         ),
         (
             lambda: UCBHybrid.thresholds(users=9, epsilon=0.6, scale="exact", instance=blog()),
