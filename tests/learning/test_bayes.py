@@ -20,6 +20,7 @@ from departing.learning.exploration import (
     positive_part,
 )
 from departing.learning.explore_then_commit import ExploreThenCommit
+from departing.learning.files import write_state
 from departing.learning.information_gain import InformationGain, observed_graph
 from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
@@ -251,3 +252,17 @@ def test_invalid_arguments_are_rejected():
             Bayes(**options)
     with pytest.raises(InputError, match="The learner has 3 categories, but the instance has 2"):
         dp.simulate(blog(), Bayes(2, 3), users=10)
+
+
+def test_a_saved_posterior_of_another_shape_is_rejected(tmp_path):
+    learner = RefittedGreedy(2, 3)
+    state = learner.state()
+    state["posterior"] = [dict.fromkeys(("click", "depart", "depart_on_click"), np.full((3, 2), 0.5))]
+    state["posterior"][0]["prior"] = np.full(2, 0.5)
+    RefittedGreedy.from_state(state)
+    for damaged in ({"prior": np.full(3, 1 / 3)}, {"click": np.full((2, 2), 0.5)}):
+        write_state(
+            tmp_path / "a.json", RefittedGreedy.kind, state | {"posterior": [state["posterior"][0] | damaged]}
+        )
+        with pytest.raises(InputError, match=r"is not a valid saved learner \(.* has the shape .* expected"):
+            RefittedGreedy.load(tmp_path / "a.json")

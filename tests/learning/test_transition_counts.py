@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,3 +92,29 @@ def test_it_grows_and_is_restored_from_its_state():
     add(transitions, more, together=True)
     add(again, more, together=True)
     assert as_counter(*again.histogram()) == as_counter(*transitions.histogram())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda state: state | {"outcomes": state["outcomes"][:-1]}, "outcomes has the shape"),
+        (lambda state: state | {"nodes": state["nodes"][:, :-2]}, "nodes has the shape"),
+        (
+            lambda state: {name: value if name == "limit" else value[:2] for name, value in state.items()},
+            "beyond the 2",
+        ),
+        (
+            lambda state: {name: value if name == "limit" else value[:0] for name, value in state.items()},
+            "beyond the 0",
+        ),
+        (lambda state: TransitionCounts(K + 1, 6).state(), "expected \\(1, 4\\)"),
+    ],
+    ids=["one array truncated", "one category missing", "all arrays truncated", "empty", "another K"],
+)
+def test_damaged_states_are_rejected(damage, message):
+    transitions = TransitionCounts(K, 6)
+    add(transitions, [walk(np.random.default_rng(seed)) for seed in range(20)], together=True)
+    state = transitions.state()
+    with pytest.raises(ValueError, match=message):
+        transitions.restore(damage(state))
+    assert np.array_equal(transitions.depth, state["depth"])

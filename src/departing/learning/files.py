@@ -29,6 +29,12 @@ def read_learner(path: str | os.PathLike[str]) -> tuple[str, Any]:
     return str(document.get("kind")), document.get("state")
 
 
+def check_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless an array of a state has this shape."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has the shape {array.shape}; expected {shape}")
+
+
 def encode_state(value: Any) -> Any:
     """Return `value` with arrays, policies and dictionaries as JSON objects."""
     if isinstance(value, np.ndarray):

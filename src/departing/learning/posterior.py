@@ -9,6 +9,7 @@ import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_maximise
+from departing.learning.files import check_shape
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
@@ -111,7 +112,10 @@ class Posterior:
         return [dict(vars(parameters)) for parameters in self.pool]
 
     def restore(self, state: list[dict[str, Floats]]) -> None:
-        """Continue from a `state`."""
+        """Continue from a `state`; raise `ValueError` if an array has another shape."""
+        for arrays in state:
+            for name, array in arrays.items():
+                check_shape(name, array, (self.n_categories, self.n_types)[name == "prior" :])
         self.pool = [Parameters(**arrays) for arrays in state]
 
     def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:

@@ -7,6 +7,7 @@ import numpy as np
 from departing.kernels.hash_table import insert_rows, key_multipliers
 from departing.kernels.learning.transition_counts import add_transitions
 from departing.learning.blocks import BlockLearner
+from departing.learning.files import check_shape
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
@@ -115,7 +116,12 @@ class TransitionCounts:
         return {"limit": self.limit} | {name: array[: self.size].copy() for name, array in self._arrays.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`."""
+        """Continue from a `state`; raise `ValueError` if its arrays do not fit together."""
+        n = len(state["depth"])
+        for name, array in self._arrays.items():
+            check_shape(name, state[name], (n, *array.shape[1:]))
+        if not n or state["child"].max() >= n:
+            raise ValueError(f"child refers to nodes beyond the {n} saved ones")
         self.limit = state["limit"]
         self._load(state, max(1 << len(state["depth"]).bit_length(), 64))
 
