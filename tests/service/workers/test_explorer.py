@@ -192,6 +192,9 @@ def test_requests_are_answered_in_turn_and_a_killed_helper_is_replaced():
     ("code", "timeout", "message"),
     [
         ("import sys; sys.stdin.readline(); sys.exit(1)", 60.0, "Planning failed for this instance"),
+        ("input(); print('a warning')", 60.0, "Planning failed for this instance"),
+        ("input(); print('{}')", 60.0, "Planning failed for this instance"),
+        ("input(); print('!no string')", 60.0, "Planning failed for this instance"),
         ("import time; time.sleep(60)", 0.2, "Planning took too long"),
     ],
 )
@@ -200,7 +203,9 @@ def test_a_helper_that_does_not_answer_is_an_error(monkeypatch, code, timeout, m
     monkeypatch.setattr(exploring, "TIMEOUT", timeout)
 
     async def main():
+        explorer = Explorer()
         with pytest.raises(InputError, match=message):
-            await Explorer().explore(m.ExploreRequest(instance=HARD))
+            await explorer.explore(m.ExploreRequest(instance=HARD))
+        assert explorer.helper.process is None
 
     asyncio.run(main())

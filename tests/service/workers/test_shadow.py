@@ -11,8 +11,9 @@ from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service import messages as m
 from departing.service.clock import Clock
+from departing.service.workers import shadow
 from departing.service.workers.process import Helper
-from departing.service.workers.shadow import GainEstimate, GainRequest, ShadowReporter, estimate_gain
+from departing.service.workers.shadow import FAILED, GainEstimate, GainRequest, ShadowReporter, estimate_gain
 from helpers.services import recommend, run, service
 
 
@@ -44,6 +45,17 @@ def test_a_gain_that_cannot_be_estimated_is_explained(tmp_path, monkeypatch, res
         reporter = ShadowReporter(served)
         run(reporter._update())
         assert reporter._estimate == GainEstimate(note=note)
+
+
+def test_an_invalid_response_is_logged_and_explained(tmp_path, monkeypatch, caplog):
+    helper = Helper(("-c", "input(); print('a warning')"), GainEstimate)
+    monkeypatch.setattr(shadow, "Helper", lambda *arguments: helper)
+    with service(tmp_path / "s.sqlite", instance=magazine(), shadow=True) as served, caplog.at_level("INFO"):
+        reporter = ShadowReporter(served)
+        run(reporter._update())
+        assert reporter._estimate == GainEstimate(note=FAILED)
+    assert "invalid_response" in caplog.text
+    assert helper.process is None
 
 
 @pytest.mark.slow

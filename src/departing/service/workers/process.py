@@ -17,8 +17,8 @@ from departing.service.event_log import log_event
 STOP_SECONDS = 20.0  # that a child gets to stop by itself: twice as long as a server waits for its connections
 MAX_RESTART_DELAY = 60.0  # seconds; the delay doubles from one second and starts again after a minute of work
 INVALID = b"!"  # in front of the message of an `InputError`; no JSON document starts with it
-T = TypeVar("T")
 MAX_LINE = 1 << 22  # bytes of one response, many times the largest plan of the explorer
+T = TypeVar("T")
 
 
 async def launch(
@@ -74,7 +74,7 @@ class Helper(Generic[T]):
         self.process: Process | None = None
 
     async def request(self, request: msgspec.Struct) -> T | None:
-        """Return the result of a request, None if the process ended instead.
+        """Return the result of a request, None if the process ended or its response is invalid.
 
         Raises `InputError` if the request is invalid, and `TimeoutError` if there is no response in time. Whatever
         fails, the next request starts a new process.
@@ -93,9 +93,16 @@ class Helper(Generic[T]):
         finally:
             if not response:
                 await self.close()
-        if response.startswith(INVALID):
-            raise InputError(msgspec.json.decode(response.removeprefix(INVALID), type=str))
-        return msgspec.json.decode(response, type=self._result) if response else None
+        try:
+            if response.startswith(INVALID):
+                message = msgspec.json.decode(response.removeprefix(INVALID), type=str)
+            else:
+                return msgspec.json.decode(response, type=self._result) if response else None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log_event("invalid_response", process=" ".join(self._arguments), error=str(error))
+            await self.close()
+            return None
+        raise InputError(message)
 
     async def close(self) -> None:
         """Kill the process."""
