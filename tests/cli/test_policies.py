@@ -253,9 +253,10 @@ def test_names_with_brackets_are_not_markup(tmp_path):
     )
 
 
-def test_unwritable_output_is_reported():
+@pytest.mark.parametrize("command", [["instance", "blog"], ["fit", "oulad", "--types", "1", "--bootstrap", "0"]])
+def test_unwritable_output_is_reported(command):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, "instance", "blog"], stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([*COMMAND, *command], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr.strip() == "Error: Cannot write the output: No space left on device."
 

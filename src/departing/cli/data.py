@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from departing.cli import options as opt
+from departing.cli.errors import output_errors
 from departing.cli.inputs import (
     check_files,
     check_resamples,
@@ -73,14 +74,16 @@ def fit(
         check = model.check()
     save_files((output, model.instance.save), (plot, partial(model.plot, check=check)))
     if not as_json:
-        tables.print_fit(data, model, check)
+        with output_errors():
+            tables.print_fit(data, model, check)
     gains = None
     if bootstrap:
         with progress("planning", as_json) as bar:
             gains = policy_gains(model, check.log_value, bootstrap, seed, bar.update)
     values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
     if gains is not None and not as_json:
-        print(f"Optimal policy: {gains.plan.describe()}")
+        with output_errors():
+            print(f"Optimal policy: {gains.plan.describe()}")
     contents = [] if gains is None else [tables.gains_table(gains)]
     present(as_json, values, contents, output=output, plot=plot, rejects=log.rejects)
 
@@ -117,7 +120,8 @@ def ope(
     rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
     document = {"policies": rows, "log_clicks": check.log_value, "log": log_values(data.report)}
     if not as_json:
-        print(data.report)
+        with output_errors():
+            print(data.report)
     present(as_json, document, tables.ope_contents(labels, values, check.log_value), rejects=log.rejects)
 
 
