@@ -73,3 +73,13 @@ def test_unwritable_paths_raise_clear_errors(tmp_path):
         with pytest.raises(dp.InputError, match=sentence):
             dp.simulate(blog(), dp.Fixed(1), users=50, log=path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_policy_stays_that_error(tmp_path):
+    class Failing:
+        def recommend(self, counts):
+            raise RuntimeError("query interrupted by me")
+
+    with pytest.raises(RuntimeError, match="by me"):
+        dp.simulate(blog(), Failing(), users=50, log=tmp_path / "a.parquet")
+    assert list(tmp_path.iterdir()) == []

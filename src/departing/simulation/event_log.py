@@ -28,9 +28,9 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
     with (
         tempfile.TemporaryDirectory(prefix=".departing-", dir=Path(path).parent) as folder,
         closing(duckdb.connect(str(Path(folder) / "events.duckdb"))) as database,
-        write_errors(path),
     ):
-        writer = _Writer(database, instance)
+        with write_errors(path):
+            writer = _Writer(database, instance, path)
         yield writer.record
         writer.flush()
         write_table(database, "FROM events", path)
@@ -39,8 +39,8 @@ def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Reco
 class _Writer:
     """Buffer that moves events into the database in chunks."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance) -> None:
-        self.database, self.names, self.waiting = database, list(instance.categories), 0
+    def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance, path: str | os.PathLike[str]) -> None:
+        self.database, self.names, self.path, self.waiting = database, list(instance.categories), path, 0
         self.events: list[tuple[Integers, Integers, Integers, Integers]] = []
         database.execute("SET enable_progress_bar = false")
         database.execute(
@@ -68,5 +68,6 @@ class _Writer:
         }
         self.database.register("chunk", chunk)
         insert = "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk"
-        self.database.execute(insert, [self.names])
+        with write_errors(self.path):
+            self.database.execute(insert, [self.names])
         self.events, self.waiting = [], 0
