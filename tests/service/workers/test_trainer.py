@@ -1,5 +1,6 @@
 """The trainer: learning from a store and publishing to it."""
 
+import json
 import time
 from contextlib import closing
 
@@ -9,6 +10,7 @@ import pytest
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
+from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.workers.trainer import Trainer, histogram
 from helpers.services import NAMES, recommend, run, service
@@ -86,3 +88,14 @@ def test_one_trainer_of_a_store_holds_the_lock(address):
         deadline = time.monotonic() + 10
         while not other.acquire_trainer_lock():
             assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("state", ['{"items": []}', '{"array": 1}', "[]", "{"])
+def test_an_unreadable_learner_is_discarded_and_trained_again(tmp_path, capsys, state):
+    address = tmp_path / "s.sqlite"
+    with service(address), closing(connect(address)) as training:
+        training.execute(queries.SET, queries.LEARNER_KEY, state)
+        trainer = Trainer(training, types=1)
+        assert json.loads(capsys.readouterr().err)["event"] == "learner_discarded"
+        assert trainer.step()
+        assert Trainer(training, types=1).learner is not None

@@ -109,8 +109,12 @@ class Trainer:
         return self._setting(queries.INSTANCE_KEY, lambda document: Instance.from_dict(document, "the instance"))
 
     def _resume(self) -> ServedBayes | None:
-        """Return the learner of an earlier process, if it has as many types."""
-        learner = self._setting(queries.LEARNER_KEY, lambda state: ServedBayes.from_state(decode_state(state)))
+        """Return the learner of an earlier process, if its state is valid and it has as many types."""
+        try:
+            learner = self._setting(queries.LEARNER_KEY, lambda state: ServedBayes.from_state(decode_state(state)))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            print(event_line("learner_discarded", error=repr(error)), file=sys.stderr)  # step learns from the counts
+            return None
         assert learner is None or isinstance(learner, ServedBayes)
         return learner if learner is not None and learner.types == self.types else None
 
