@@ -13,6 +13,6 @@ def event_line(event: str, **fields: Any) -> str:
     return json.dumps({"time": round(time.time(), 3), "event": event, **fields})
 
 
-def log_event(event: str, **fields: Any) -> None:
+def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Write a line to the log."""
-    log.info(event_line(event, **fields))
+    log.log(level, event_line(event, **fields))

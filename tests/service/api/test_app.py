@@ -66,9 +66,9 @@ def test_the_user_limit_has_its_own_code():
 def test_an_unexpected_exception_is_logged_as_one_json_line(caplog):
     with caplog.at_level("INFO", "departing"):
         assert as_problem(ZeroDivisionError("by accident")).code == "internal_error"
-    (line,) = caplog.messages
-    event = json.loads(line)
-    assert event["event"] == "request_failed"
+    (record,) = caplog.records
+    event = json.loads(record.message)
+    assert (event["event"], record.levelname) == ("request_failed", "ERROR")
     assert "by accident" in event["error"]
     assert "ZeroDivisionError" in event["traceback"]
 

@@ -1,5 +1,6 @@
 """Rejected requests as RFC 9457 problem details: codes, statuses, and the exceptions behind them."""
 
+import logging
 import sqlite3
 import traceback
 from enum import StrEnum
@@ -90,5 +91,6 @@ def as_problem(error: Exception) -> ProblemError:
             return ProblemError(code, sentence.format(error))
     if type(error).__module__.startswith("psycopg"):  # an optional dependency
         return ProblemError(ProblemCode.STORE_UNAVAILABLE, f"The store cannot be reached: {error}.")
-    log_event("request_failed", error=repr(error), traceback="".join(traceback.format_exception(error)))
+    details = "".join(traceback.format_exception(error))
+    log_event("request_failed", logging.ERROR, error=repr(error), traceback=details)
     return ProblemError(ProblemCode.INTERNAL_ERROR, "Internal error; see the log of the service.")
