@@ -122,4 +122,6 @@ def json_fields(result: Any, *names: str) -> dict[str, Any]:
 def _json_value(value: Any) -> Any:
     if isinstance(value, float):
         return finite_or_none(value)
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        return _json_value(value.tolist())
+    return [_json_value(each) for each in value] if isinstance(value, list) else value
