@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import closing
 
 import pytest
 
@@ -9,6 +10,7 @@ import departing as dp
 from departing.service import messages as m
 from departing.service.service import Settings
 from departing.service.startup import open_service
+from departing.service.store.connection import SqliteDatabase
 from helpers.services import NAMES, run, service
 
 
@@ -69,3 +71,16 @@ def test_departed_users_are_dropped_from_memory(tmp_path):
 
         run(calls())
         assert not served.store.cache.users
+
+
+def test_locks_with_different_suffixes_are_independent(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with closing(SqliteDatabase(path)) as one, closing(SqliteDatabase(path)) as other:
+        assert one.acquire_lock(".a")
+        assert other.acquire_lock(".b")
+        assert not one.acquire_lock(".b")
+        assert one.acquire_lock(".a")
+        assert not other.acquire_lock(".a")
+    with closing(SqliteDatabase(path)) as third:
+        assert third.acquire_lock(".a")
+        assert third.acquire_lock(".b")

@@ -52,7 +52,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
-        self._lock: IO[bytes] | None = None
+        self._locks: dict[str, IO[bytes]] = {}  # by suffix
         try:
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -94,9 +94,10 @@ class SqliteDatabase:
             import fcntl
         except ImportError as error:
             raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
-        self._lock = self._lock or self._path.with_name(self._path.name + suffix).open("ab")
+        if suffix not in self._locks:
+            self._locks[suffix] = self._path.with_name(self._path.name + suffix).open("ab")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._locks[suffix], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return False
         return True
@@ -129,8 +130,8 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-        if self._lock is not None:
-            self._lock.close()
+        for lock in self._locks.values():
+            lock.close()
 
     def has_tables(self) -> bool:
         """Return whether the tables were created."""
