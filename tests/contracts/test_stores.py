@@ -1,6 +1,7 @@
 """Promises of every store, held to all of them alike."""
 
 import asyncio
+from collections import Counter
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -418,3 +419,16 @@ def test_all_stores_export_the_same_log(request, tmp_path):
             assert set(served.rollout.state.names) == set(NAMES)
     first, *others = logs.values()
     assert all(log == first for log in others)
+
+
+def test_totals_do_not_depend_on_counters_that_are_added_meanwhile(store):
+    class Growing(Counter):
+        """Counters to which another thread adds while they are iterated."""
+
+        def items(self):
+            for item in super().items():
+                self[f"problems_{len(self)}"] += 1
+                yield item
+
+    store.counters = Growing(recommendations=2)
+    assert run(store.transaction(lambda tx: tx.totals()))["recommendations"] == 2

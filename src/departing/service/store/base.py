@@ -145,7 +145,8 @@ class Transaction:
     def totals(self) -> Counter[str]:
         """Return the counters of all processes that ever used the store."""
         others = self.rows(queries.COUNTERS, self.store.worker)
-        return Counter({name: int(value) for name, value in others}) + self.store.counters
+        own = dict(self.store.counters)  # copied at once, because another thread may add counters meanwhile
+        return Counter({name: int(value) for name, value in others}) + Counter(own)
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk, where SQLite writes with a short delay."""
