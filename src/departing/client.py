@@ -12,6 +12,7 @@ from departing.model.errors import InputError
 
 RETRY_PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each retry; 4 s in total bridge a restart of the service
 RETRY_STATUSES = (429, 502, 503, 504)
+FINAL_CODES = ("user_limit",)  # problems that last, whatever their status
 
 
 class ServiceError(InputError):
@@ -195,8 +196,9 @@ class Client:
             else:
                 if response.status == 200:
                     return json.loads(text)
-                if response.status not in RETRY_STATUSES or pause is None:
-                    raise ServiceError.of_response(response.status, text)
+                problem = ServiceError.of_response(response.status, text)
+                if response.status not in RETRY_STATUSES or problem.code in FINAL_CODES or pause is None:
+                    raise problem
             time.sleep(pause)
         raise AssertionError
 
