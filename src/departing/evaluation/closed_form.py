@@ -16,7 +16,7 @@ def schedule_values(instance: Instance, policy: Schedule, after: int = 0) -> tup
     positive and computed without cancellation, so the rounding error of each is bounded relative to itself; the
     bounds add these up.
 
-    Roundings, where functions of the C library have at most 2 (one unit in the last place): the departure probability
+    Roundings, where NumPy's functions have at most 2 (one unit in the last place): the departure probability
     has 3 and that of staying 4. Their logarithms amplify these by at most 1 / ln 2 and add 2; the length of a phase
     and its product add 2: fewer than 10 relative to the logarithm of a phase. Adding up i phases has i more; the
     exponential multiplies the total by the logarithm, `depth`. A term has 2 in the exponential, 4 in the fixed value,
