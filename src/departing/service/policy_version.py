@@ -1,4 +1,4 @@
-"""One published policy: the category it shows after given counts, and its details for people."""
+"""One published policy: the category it shows after given counts, and its details for the dashboard."""
 
 import json
 import random
@@ -22,7 +22,7 @@ TREE_DEPTH = 4  # steps of the policy tree on the dashboard: as many as fit on t
 
 
 class PolicyVersion:
-    """A policy with its version number, details for people, and a cache of its choices."""
+    """A policy with its version number, details for the dashboard, and a cache of its choices."""
 
     def __init__(
         self, number: int, created: float, policy: Policy, n_categories: int, details: dict[str, Any]

@@ -31,9 +31,8 @@ STEPS_PER_NODE, CHEAP_NODES = 20, 2e5
 STEPS_PER_SCHEDULE_NODE, CHEAP_SCHEDULE_NODES = 4000, 5e4
 ENGINES = ("auto", "aggregate", "lanes", "step")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
-DEFAULT_LANES = (
-    64  # hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache
-)
+# Hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache.
+DEFAULT_LANES = 64
 DEFAULT_OPEN_USERS = 4096  # of the reference engine: amortises the fixed cost of a NumPy call
 DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fewer calls of the learner
 

@@ -19,7 +19,7 @@ from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase
 from departing.service.store.schema import prepare
 
 RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
-MAX_CACHED = 100_000  # decisions, keys and feedback in memory; ten seconds of them at 10,000 a second
+MAX_CACHED = 100_000  # decisions, client event IDs and feedback in memory; ten seconds of them at 10,000 a second
 CACHED_CHECK = 100  # transactions between checks of that limit
 COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
 RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
