@@ -68,6 +68,17 @@ def test_random_instances_reach_the_gap_and_agree_with_the_search():
         assert search.lower <= lattice.upper
 
 
+def test_small_gaps_are_reached_rounding_included():
+    rng = np.random.default_rng(5)
+    for i in range(100):
+        types, categories = rng.integers(2, 6, 2)
+        click, last = rng.uniform(0.05, 0.9, (2, categories, types))
+        instance = dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, last * (i % 2))
+        plan = dp.plan(instance, gap=1e-12, method="lattice")
+        assert plan.gap <= max(1e-12, 1.2e-13 * plan.upper + 2 * plan.certificate.rounding_error)
+        assert plan.verify()
+
+
 def exact_frontier(instance, certificate):
     """The largest exact bound of a child that was not created, over all paths through created nodes, in fractions."""
     types, categories = range(instance.n_types), certificate.problem.categories.tolist()

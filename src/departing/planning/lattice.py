@@ -49,8 +49,8 @@ class LatticeSearch:
         passes through at most
 
         - M roundings of the prior: M - 1 additions and a quotient;
-        - 4 d of its weight: a product at each step, with a probability of 2 roundings;
-        - 2 d for the categories that were dropped: probabilities of 2 roundings were compared;
+        - 3 d of its weight: a product at each step, with a probability of 2 roundings;
+        - 4 d for the categories that were dropped: two probabilities of 2 roundings were compared;
         - (d + 1) M + 1 additions, M for the expected clicks of each step and M for the last bound;
         - 8 of the optimistic value (4 in the value of a type), and 1 of its product with the weight.
 
@@ -74,18 +74,25 @@ class LatticeSearch:
         """Upper bound of every sequence of categories."""
         return self._top + self.rounding_error
 
+    def _wanted(self, gap: float) -> float:
+        """Difference of the bounds, without rounding, at which the gap is reached or the digits are used up.
+
+        Of the four rounding errors, one is that of `upper`; the others cover the value of the policy. The search
+        cannot reach a difference below 1e-13 of the value, which a longer walk must gain.
+        """
+        return max(gap - 4 * self.rounding_error, 1.1e-13 * max(self.lower, 0.0))
+
     def run(self, gap: float, deadline: Deadline, max_nodes: int | None = None) -> None:
         """Search until the gap is reached, or until the time, the nodes, the memory or the digits are used up."""
         while True:
-            wanted = max(gap - 4 * self.rounding_error, 0.0)
             chunk = CHUNK + self.n_nodes // CHUNK_FRACTION
             limit = chunk if max_nodes is None else min(chunk, max_nodes)
             state = (self.nodes, self._queue, self.counters, self.lower)
-            self.lower = kernels.expand_lattice(*self._model, *state, wanted, limit)
+            self.lower = kernels.expand_lattice(*self._model, *state, self._wanted(gap), limit)
             if self._progress is not None:
                 self._progress(self.lower, self.upper)
             enough = max_nodes is not None and self.n_nodes >= max_nodes
-            if self._top <= self.lower + wanted or deadline.expired or enough:
+            if self._top <= self.lower + self._wanted(gap) or deadline.expired or enough:
                 return
             if self.counters[FULL]:
                 if nbytes(self.nodes, self._queue) > MAX_BYTES / 2:
