@@ -8,14 +8,14 @@ from departing.plotting.figures import PALETTE, panels
 
 
 def draw_types(data: SemiSynthetic) -> Figure:
-    """By genre and type: the click probability, and the expected clicks of always showing the genre."""
+    """By genre and type: the click probability, and the value of the fixed policy."""
     instance = data.instance
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     positions = np.arange(instance.n_categories)
     for axes, values, label in zip(
         panels(figure, 2),
         (instance.click, instance.fixed_values),
-        ("click probability", "clicks per user if always shown"),
+        ("click probability", "value of the fixed policy"),
         strict=True,
     ):
         for x, name in enumerate(instance.types):
