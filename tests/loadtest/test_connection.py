@@ -29,33 +29,46 @@ def problem(status, detail):
 
 
 @asynccontextmanager
-async def scripted(*responses):
-    """A server that sends these responses in order and records requests; None closes the connection."""
-    requests, remaining, writers = [], iter(responses), []
+async def serving(handle):
+    """A server that handles connections; all of them are closed at the end, also those a client opened last."""
+    writers = []
 
-    async def handle(reader, writer):
+    async def tracked(reader, writer):
         writers.append(writer)
         try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                requests.append(head + await reader.readexactly(int(head.split(b"content-length: ")[1])))
-                following = next(remaining)
-                if following is None:
-                    return
-                writer.write(following)
+            await handle(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    server = await asyncio.start_server(tracked, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        for writer in writers:  # a handler may not have noticed yet that the client left
-            writer.close()
         server.close()
-        await server.wait_closed()
+        await asyncio.sleep(0.01)  # accepts what is pending
+        for writer in writers:
+            writer.close()
+        await asyncio.sleep(0)  # closes the transports
+
+
+@asynccontextmanager
+async def scripted(*responses):
+    """A server that sends these responses in order and records requests; None closes the connection."""
+    requests, remaining = [], iter(responses)
+
+    async def handle(reader, writer):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            requests.append(head + await reader.readexactly(int(head.split(b"content-length: ")[1])))
+            following = next(remaining)
+            if following is None:
+                return
+            writer.write(following)
+
+    async with serving(handle) as url:
+        yield url, requests
 
 
 def run_session(*responses, requests=1):
@@ -103,16 +116,14 @@ def test_responses_may_arrive_in_parts_and_connections_may_close_during_a_pause(
             for part in (b"HTTP/1.1 200 OK\r\nContent-", b"Length: 4\r\n\r\ntr", b"ue"):
                 writer.write(part)
                 await asyncio.sleep(0.02)
-            writer.close()
 
         def session():
             for _ in range(3):
                 assert (yield post_request("/", {})) is True
                 yield 0.4  # longer than the timeout of a response
 
-        async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            await run_sessions(f"http://127.0.0.1:{port}", [session()], latencies)
+        async with serving(handle) as url:
+            await run_sessions(url, [session()], latencies)
 
     latencies = array("d")
     asyncio.run(run())
@@ -166,11 +177,9 @@ def test_a_server_that_is_not_departing_serve_raises_an_error(body):
         async def handle(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n" + body)
-            writer.close()
 
-        async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            await asyncio.to_thread(check_service, magazine(), f"http://127.0.0.1:{port}")
+        async with serving(handle) as url:
+            await asyncio.to_thread(check_service, magazine(), url)
 
     with pytest.raises(dp.InputError, match="is not a departing service"):
         asyncio.run(run())

@@ -111,7 +111,7 @@ def check_movielens_clicks(scale: Scale) -> Finding:
     genres = _choices(ratings, *EXAMPLES)[0]
     replays = {click: ratings.replay(genres, click=click).instance for click in READINGS}
     rows = [
-        ["genre", "mean stars", *(f"{x}, click {y}" for y in READINGS.values() for x in ("mean", "always shown"))]
+        ["genre", "mean stars", *(f"{x}, click {y}" for y in READINGS.values() for x in ("mean", "value of the fixed policy"))]
     ]
     stars = {genre.name: genre.stars for genre in ratings.genres}
     for a, name in enumerate(genres):
