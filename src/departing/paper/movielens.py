@@ -110,9 +110,8 @@ def check_movielens_clicks(scale: Scale) -> Finding:
     ratings = _read(scale)
     genres = _choices(ratings, *EXAMPLES)[0]
     replays = {click: ratings.replay(genres, click=click).instance for click in READINGS}
-    rows = [
-        ["genre", "mean stars", *(f"{x}, click {y}" for y in READINGS.values() for x in ("mean", "value of the fixed policy"))]
-    ]
+    columns = ("mean", "value of the fixed policy")
+    rows = [["genre", "mean stars", *(f"{x}, click {y}" for y in READINGS.values() for x in columns)]]
     stars = {genre.name: genre.stars for genre in ratings.genres}
     for a, name in enumerate(genres):
         cells = [
