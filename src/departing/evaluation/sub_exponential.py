@@ -20,7 +20,7 @@ MIN_TAU = 1e-6  # clicks; for returns that are constant up to rounding
 
 @dataclass(frozen=True)
 class SubExponential:
-    """Constants with E exp(γ (V - E V)) ≤ exp(γ² τ² / 2) for all |γ| < 1 / b, where V is the return of a policy.
+    """Constants with E exp(γ (V - E V)) ≤ exp(γ² τ² / 2) for γ from -1 / b to 1 / b, V the return of a policy.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ def sub_exponential(
 ) -> SubExponential:
     """Compute sub-exponential constants of the return of a schedule that hold exactly and are nearly the smallest.
 
-    For a given b, τ²(b) is the supremum of 2 ψ(γ) / γ² over 0 < |γ| < 1 / b, where ψ(γ) = ln E exp(γ (V - E V)) is
+    For a given b, τ²(b) is the supremum of 2 ψ(γ) / γ² over γ ≠ 0 from -1 / b to 1 / b, where ψ(γ) = ln E exp(γ (V - E V)) is
     known in closed form. It is bounded from above: ψ is convex, so between two points of a grid it is below the
     chord, whose quotient by γ² has a closed maximum; between 0 and the first point 2 ψ / γ² is at most the largest
     variance of the tilted distributions, which is at most M''(γ) / M(0) - (M'(0) / M(0))² because the moment
