@@ -44,11 +44,12 @@ def sub_exponential(
 ) -> SubExponential:
     """Compute sub-exponential constants of the return of a schedule that hold exactly and are nearly the smallest.
 
-    For a given b, τ²(b) is the supremum of 2 ψ(γ) / γ² over γ ≠ 0 from -1 / b to 1 / b, where ψ(γ) = ln E exp(γ (V - E V)) is
-    known in closed form. It is bounded from above: ψ is convex, so between two points of a grid it is below the
-    chord, whose quotient by γ² has a closed maximum; between 0 and the first point 2 ψ / γ² is at most the largest
-    variance of the tilted distributions, which is at most M''(γ) / M(0) - (M'(0) / M(0))² because the moment
-    generating function M of a return, which is not negative, has increasing derivatives. Rounding errors are added.
+    For a given b, τ²(b) is the supremum of 2 ψ(γ) / γ² over γ ≠ 0 from -1 / b to 1 / b, where
+    ψ(γ) = ln E exp(γ (V - E V)) is known in closed form. It is bounded from above: ψ is convex, so between two points
+    of a grid it is below the chord, whose quotient by γ² has a closed maximum; between 0 and the first point 2 ψ / γ²
+    is at most the largest variance of the tilted distributions, which is at most M''(γ) / M(0) - (M'(0) / M(0))²
+    because the moment generating function M of a return, which is not negative, has increasing derivatives. Rounding
+    errors are added.
 
     Parameters
     ----------
