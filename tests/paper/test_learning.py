@@ -14,17 +14,13 @@ from departing.learning.ucb import proved_tau
 from departing.model.instance import Instance
 from departing.paper.exact import two_phase_value
 from departing.paper.formulas import radius, smallest_departure
+from departing.paper.horizon import LONG_CLICK, SHORT_CLICK, late_prior, least_truncation_loss, truncation_loss
 from departing.paper.learning import (
-    LONG_CLICK,
-    SHORT_CLICK,
     SLOW_CLICK,
     SLOW_DEPART,
     executed_bounds,
-    late_prior,
-    least_truncation_loss,
     lower_bound,
     mean_tails,
-    truncation_loss,
 )
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed, Threshold

@@ -48,6 +48,7 @@ def test_code_of_items_exists():
             target = importlib.import_module(module)
             for part in name.split("."):
                 target = getattr(target, part)
+            assert target is not None, place
 
 
 def item(key, check, verdict=HOLDS):

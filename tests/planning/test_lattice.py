@@ -54,12 +54,17 @@ def test_bounds_overlap_with_those_of_brute_force(instance):
     assert plan.verify()
 
 
-def test_random_instances_reach_the_gap_and_agree_with_the_search():
+def sure_departure(n, smallest):
+    """Random instances with `smallest` to 5 types and categories; every second one has departures at clicks."""
     rng = np.random.default_rng(5)
-    for i in range(60):
-        types, categories = rng.integers(1, 6, 2)
+    for i in range(n):
+        types, categories = rng.integers(smallest, 6, 2)
         click, last = rng.uniform(0.05, 0.9, (2, categories, types))
-        instance = dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, last * (i % 2))
+        yield dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, last * (i % 2))
+
+
+def test_random_instances_reach_the_gap_and_agree_with_the_search():
+    for instance in sure_departure(60, 1):
         lattice = dp.plan(instance, gap=1e-8, method="lattice")
         search = dp.plan(instance, gap=1e-6, method="search")
         assert lattice.gap <= 1e-8
@@ -69,11 +74,7 @@ def test_random_instances_reach_the_gap_and_agree_with_the_search():
 
 
 def test_small_gaps_are_reached_rounding_included():
-    rng = np.random.default_rng(5)
-    for i in range(100):
-        types, categories = rng.integers(2, 6, 2)
-        click, last = rng.uniform(0.05, 0.9, (2, categories, types))
-        instance = dp.Instance(rng.dirichlet(np.ones(types)), click, 1.0, last * (i % 2))
+    for instance in sure_departure(100, 2):
         plan = dp.plan(instance, gap=1e-12, method="lattice")
         assert plan.gap <= max(1e-12, 1.2e-13 * plan.upper + 2 * plan.certificate.rounding_error)
         assert plan.verify()

@@ -12,6 +12,7 @@ from departing.paper import (  # noqa: F401 (these register checks)
     appendix_d,
     appendix_e,
     extensions,
+    horizon,
     learning,
     movielens,
     planning,
