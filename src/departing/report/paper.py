@@ -4,9 +4,10 @@ import html
 from collections.abc import Sequence
 
 from departing import __version__
+from departing.html_tables import raw_table, table
 from departing.paper.item import HOLDS, VERDICTS, Finding, Findings, Item
 from departing.paper.items import OWN_KINDS
-from departing.report.page import figure, page, raw_table, table
+from departing.report.page import figure, page
 
 TITLE = "The paper, checked"
 

@@ -10,6 +10,7 @@ from departing.fitting.plot import draw_fit
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_matching import match_types
 from departing.formatting import format_bounds, format_number, format_percent, format_significant
+from departing.html_tables import table
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Floats, Instance
 from departing.planning.plot.plan_plot import draw_plan
@@ -26,7 +27,7 @@ from departing.quickstart_demo import (
     LogDemo,
     QuickstartDemo,
 )
-from departing.report.page import page, table
+from departing.report.page import page
 from departing.studies.plot import draw_regret
 
 GAIN_COLUMNS = ("policy", "clicks per reader", "95% interval", "gain of the optimal policy", "95% interval")
