@@ -11,7 +11,7 @@ from departing.paper.extensions import like_film_ratings
 from departing.paper.item import HOLDS, IMPLEMENTED, NOT_COMPUTABLE, REFUTED, SKIPPED, VERDICTS, Finding, Item, Scale
 from departing.paper.items import ITEMS, OWN_KINDS
 from departing.paper.runner import check_all
-from departing.report.paper import paper_page, summary
+from departing.reporting.paper import paper_page, summary
 from helpers.commands import call, json_output, output
 
 QUICK = Scale(quick=True)

@@ -32,7 +32,7 @@ def paper(
     from departing.paper.item import SKIPPED, Scale
     from departing.paper.items import choose_items
     from departing.paper.runner import check_all
-    from departing.report.paper import count_verdicts, paper_page, summary
+    from departing.reporting.paper import count_verdicts, paper_page, summary
 
     items = choose_items(only)
     if list_items:

@@ -15,7 +15,7 @@ def quickstart(
     """Demonstrate fitting, planning and online learning on a self-contained HTML page."""
     from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
     from departing.quickstart_demo import run_demo
-    from departing.report.quickstart import write_page
+    from departing.reporting.quickstart import write_page
 
     check_files(output, suffixes=(".html", ".htm"))
     with progress("computing", as_json) as bar:

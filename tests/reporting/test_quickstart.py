@@ -8,7 +8,7 @@ import departing as dp
 from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
 from departing.fitting.type_description import describe_types
 from departing.quickstart_demo import run_demo
-from departing.report.quickstart import write_page
+from departing.reporting.quickstart import write_page
 from helpers.commands import json_output, output
 
 pytestmark = pytest.mark.slow  # all tests need the whole demonstration

@@ -3,7 +3,7 @@
 import html
 from importlib import resources
 
-STYLE = resources.files("departing.report").joinpath("page.css").read_text(encoding="utf-8")
+STYLE = resources.files("departing.reporting").joinpath("page.css").read_text(encoding="utf-8")
 
 
 def page(title: str, body: str) -> str:

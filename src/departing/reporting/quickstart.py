@@ -27,7 +27,7 @@ from departing.quickstart_demo import (
     LogDemo,
     QuickstartDemo,
 )
-from departing.report.page import page
+from departing.reporting.page import page
 from departing.studies.plot import draw_regret
 
 GAIN_COLUMNS = ("policy", "clicks per reader", "95% interval", "gain of the optimal policy", "95% interval")
@@ -48,7 +48,7 @@ def _body(demo: QuickstartDemo) -> str:
     gain = values[describe(blog.best, blog.instance)].value - values["always sports"].value
     optimal, log_clicks = log.gains.values[0], log.check.clicks_per_user
     types = describe_types(log.fit.instance)
-    template = resources.files("departing.report").joinpath("quickstart.html").read_text(encoding="utf-8")
+    template = resources.files("departing.reporting").joinpath("quickstart.html").read_text(encoding="utf-8")
     return template.format(
         log=log,
         blog=blog,

@@ -7,7 +7,7 @@ from departing import __version__
 from departing.html_tables import raw_table, table
 from departing.paper.item import HOLDS, VERDICTS, Finding, Findings, Item
 from departing.paper.items import OWN_KINDS
-from departing.report.page import figure, page
+from departing.reporting.page import figure, page
 
 TITLE = "The paper, checked"
 
