@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
+from departing.policy.belief_policy import switch_exponents
 from helpers.exact import schedule_value, total, tree_value
 from helpers.strategies import ORDINARY, Opaque, instances, schedules
 
@@ -60,29 +61,77 @@ def test_switch_bounds_do_not_change_the_value_of_greedy(seed):
     assert told.gap <= 1.001e-7
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_switch_bounds_hold_for_greedy(seed):
-    instance = dp.random_instance("specialists", types=3, categories=3, seed=seed, depart=0.3)
-    policy = dp.Greedy(instance)
+def perturbed(instance, seed):
+    """An instance of other users: every probability and share is moved by up to 0.05, or to 0 or 1."""
     rng = np.random.default_rng(seed)
+    click, depart = (np.clip(p + rng.uniform(-0.05, 0.05, p.shape), 0, 1) for p in (instance.click, instance.depart))
+    prior = instance.prior + rng.uniform(0, 0.05, instance.n_types)
+    return dp.Instance(prior / prior.sum(), click, np.maximum(depart, 0.05))
+
+
+def policies(instance):
+    return dp.Greedy(instance), dp.Alpha(instance, instance.fixed_values, range(instance.n_categories))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_switch_bounds_do_not_change_the_value_under_another_instance(seed):
+    instance = dp.random_instance("uniform", types=3, categories=3, seed=seed, depart=0.4)
+    other = perturbed(instance, seed)
+    for policy in policies(instance):
+        bounded = dp.evaluate(other, policy, gap=1e-6)
+        unbounded = dp.evaluate(other, Opaque(policy), gap=1e-4, max_nodes=10**6)
+        assert unbounded.lower <= bounded.upper
+        assert bounded.lower <= unbounded.upper
+        assert bounded.gap <= 1.001e-6
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_switch_bounds_hold(seed, same):
+    instance = dp.random_instance("specialists", types=3, categories=3, seed=seed, depart=0.3)
+    users = instance if same else perturbed(instance, seed)
+    rng, tested = np.random.default_rng(seed), 0
     start = np.zeros((1, 3, 4), np.int64)
-    start[0, int(policy.recommend(start[0])), 0] = 6
-    bound = policy.switch_probability_bounds(start, instance)[0]
-    for x in np.flatnonzero(bound < 0.5):
-        first, changed, n = int(policy.recommend(start[0])), 0, 3000
-        counts, here = np.repeat(start, n, axis=0), np.ones(n, bool)
-        while here.any():
-            rows = np.flatnonzero(here)
-            shown = policy.recommend(counts[rows])
-            changed += int((shown != first).sum())
-            here[rows[shown != first]] = False
-            rows, shown = rows[shown == first], shown[shown == first]
-            outcome = (rng.random(len(rows))[:, None] >= instance.outcome_probabilities[first, :3, x].cumsum()).sum(
-                axis=1
-            )
-            counts[rows, shown, outcome] += 1
-            here[rows[outcome >= 2]] = False
-        assert changed / n <= bound[x] + 4 * np.sqrt(0.25 / n)
+    for policy in policies(instance):
+        start[:] = 0
+        start[0, int(policy.recommend(start[0])), 0] = 6
+        bound = policy.switch_probability_bounds(start, users)[0]
+        for x in np.flatnonzero(bound < 0.8):
+            assert switching_rate(users, policy, start, x, rng) <= bound[x] + 4 * np.sqrt(0.25 / 3000)
+            tested += 1
+    assert tested
+
+
+def switching_rate(instance, policy, start, x, rng, n=3000):
+    """Share of simulated users of type x with the counts `start` who are ever shown another category."""
+    first, changed = int(policy.recommend(start[0])), 0
+    counts, here = np.repeat(start, n, axis=0), np.ones(n, bool)
+    while here.any():
+        rows = np.flatnonzero(here)
+        shown = policy.recommend(counts[rows])
+        changed += int((shown != first).sum())
+        here[rows[shown != first]] = False
+        rows, shown = rows[shown == first], shown[shown == first]
+        outcome = (rng.random(len(rows))[:, None] >= instance.outcome_probabilities[first, :3, x].cumsum()).sum(
+            axis=1
+        )
+        counts[rows, shown, outcome] += 1
+        here[rows[outcome >= 2]] = False
+    return changed / n
+
+
+def test_switch_exponents_are_one_for_the_same_instance_and_zero_for_impossible_outcomes():
+    instance = dp.random_instance("uniform", types=3, categories=2, seed=1)
+    own = switch_exponents(instance, instance)
+    assert (own[:, range(3), :, range(3)] == 1).all()
+    assert ((own >= 0) & (own <= 1)).all()
+    sure = dp.Instance([0.5, 0.5], [[0.0, 0.2], [0.3, 0.4]], 0.5)
+    other = switch_exponents(sure, dp.Instance([1.0], [[0.9], [0.5]], 0.5))
+    assert (other[0, 0] == 0).all()
+    p, q, s = sure.outcome_probabilities[1], [0.5, 0.25], other[1, 0, 1, 0]
+    mean = [sum(weight * (p[o, 1] / p[o, 0]) ** t for o, weight in enumerate(q)) for t in (s, s + 2**-11)]
+    assert mean[0] <= 1
+    assert s == 1 or mean[1] > 1
 
 
 @pytest.mark.slow

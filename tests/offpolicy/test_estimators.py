@@ -187,15 +187,6 @@ def test_the_interval_of_skewed_returns_is_shifted_towards_the_long_tail():
     assert _mean_estimate(np.ones(5), 0.04, 0.09, 2.0, 1.0).stderr == pytest.approx(0.3)
 
 
-@pytest.mark.slow
-def test_loose_bounds_for_long_stays_cause_a_warning():
-    instance = dp.random_instance("sticky", types=5, categories=5, seed=2)
-    histories = dp.sample_log(instance, users=3000, seed=1, days=300).histories
-    model = dp.fit(histories, types=3)
-    value = dp.off_policy_value(histories, dp.Greedy(model.instance), fit=model, bootstrap=4)
-    assert value.warnings[0].startswith("Users stay too long to evaluate the policy exactly")
-
-
 def test_the_plot_shows_every_estimate_and_the_overlap(log, fit, tmp_path):
     value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
     estimates, overlap = value.plot(tmp_path / "value.svg").axes

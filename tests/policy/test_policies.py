@@ -207,12 +207,6 @@ def test_invalid_alpha_vectors_are_refused(vectors, categories, match):
         dp.Alpha(magazine(), vectors, categories)
 
 
-def test_an_alpha_policy_has_trivial_switch_bounds_under_another_instance():
-    policy = dp.Alpha(magazine(), magazine().fixed_values, [0, 1, 2])
-    other = dp.random_instance("uniform", 3, 3)
-    assert (policy.switch_probability_bounds(np.zeros((2, 3, 4), int), other) == 1).all()
-
-
 def test_masks_of_another_shape_are_refused():
     with pytest.raises(dp.InputError, match="expected one that fits"):
         dp.Greedy(magazine()).recommend(np.zeros((2, 3, 4), int), allowed=np.ones((5, 3), bool))

@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from departing.evaluation.bounds import Bounds
 from departing.evaluation.continuation import first_steps
 from departing.evaluation.evaluate import evaluate
 from departing.model.instance import Floats, Instance
@@ -23,34 +24,30 @@ MAX_GAP = 0.005  # of a value, relative, before a warning: a tenth of a standard
 class BootstrapEnsemble:
     """A fitted instance, first, and its bootstrap replicates, with the values of a policy.
 
-    Several instances are evaluated at once as types of one large instance (`batches`). `priors[n, M]` are the
-    shares of types, `by_type[n, M]` the values of the policy, and `gap` the largest relative width of their bounds.
+    The fitted instance is evaluated alone, several replicates at once as types of one large instance (`batches`).
+    `priors[n, M]` are the shares of types, `by_type[n, M]` the values of the policy. `bounds` are those of the value
+    under the fitted instance, and `gap` is the largest relative width of the bounds of all values.
     """
 
     policy: Policy
     batches: list[Instance]
     priors: Floats
     by_type: Floats
+    bounds: Bounds
     gap: float
 
     @classmethod
     def from_instances(cls, instances: list[Instance], policy: Policy) -> Self:
         """Evaluate a policy under instances of the same shape."""
-        batches, values, gap = [], [], 0.0
-        size = max(BATCH_TYPES // instances[0].n_types, 1)
-        for first in range(0, len(instances), size):
-            members = instances[first : first + size]
-            prior = np.concatenate([each.prior for each in members])
-            fields = [
-                np.concatenate([getattr(each, name) for each in members], axis=1)
-                for name in ("click", "depart", "depart_on_click")
-            ]
-            batches.append(Instance(prior / prior.sum(), fields[0], fields[1], fields[2]))
-            evaluation = evaluate(batches[-1], policy, evaluation_tolerance(batches[-1]), MAX_NODES)
-            values += [each.value for each in evaluation.by_type]
-            gap = max(gap, evaluation.gap / max(evaluation.upper, 1e-300))
+        first, *replicates = instances
+        size = max(BATCH_TYPES // first.n_types, 1)
+        batches = [first, *(_joined(replicates[i : i + size]) for i in range(0, len(replicates), size))]
+        evaluations = [evaluate(batch, policy, evaluation_tolerance(batch), MAX_NODES) for batch in batches]
+        values = [bounds.value for evaluation in evaluations for bounds in evaluation.by_type]
+        gap = max(evaluation.gap / max(evaluation.upper, 1e-300) for evaluation in evaluations)
         priors = np.array([each.normalised_prior for each in instances])
-        return cls(policy, batches, priors, np.array(values).reshape(priors.shape), gap)
+        by_type = np.array(values).reshape(priors.shape)
+        return cls(policy, batches, priors, by_type, Bounds(evaluations[0].lower, evaluations[0].upper), gap)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -79,6 +76,16 @@ class BootstrapEnsemble:
         reach = (self.priors * active).sum(axis=1)
         tail = reach[0] * (self.priors * (self.by_type - clicks)).sum(axis=1) / reach
         return float(np.cov((2 * self.values - tail)[1:], tail[1:])[0, 1])
+
+
+def _joined(instances: list[Instance]) -> Instance:
+    """One instance with the types of several, which are equally likely."""
+    prior = np.concatenate([each.prior for each in instances])
+    fields = [
+        np.concatenate([getattr(each, name) for each in instances], axis=1)
+        for name in ("click", "depart", "depart_on_click")
+    ]
+    return Instance(prior / prior.sum(), fields[0], fields[1], fields[2])
 
 
 def evaluation_tolerance(instance: Instance) -> float:

@@ -285,10 +285,14 @@ def _first_category(log: Histories, policy: Policy) -> int:
 
 
 def _direct_method(ensemble: BootstrapEnsemble, users: int, z: float) -> Estimate:
-    """Value under the fitted instance, with an interval that is normal in the logarithm of the value."""
+    """Value under the fitted instance, with an interval that is normal in the logarithm of the value.
+
+    Where the bounds of the value are loose, the interval contains them.
+    """
     value, replicates = float(ensemble.values[0]), ensemble.values[1:]
     factor = float(np.exp(z * np.log(replicates).std(ddof=1)))
-    return Estimate(value, float(replicates.std(ddof=1)), value / factor, value * factor, float(users))
+    lower, upper = ensemble.bounds.lower / factor, ensemble.bounds.upper * factor
+    return Estimate(value, float(replicates.std(ddof=1)), lower, upper, float(users))
 
 
 def _mean_estimate(returns: Floats, added: float, least: float, z: float, ess: float) -> Estimate:
