@@ -15,6 +15,7 @@ from departing.learning.files import decode_state, read_learner, write_state
 from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
+from departing.model.events import OUTCOME_NAMES, find_outcome
 from departing.model.instance import DEPART, Instance
 from departing.model.names import check_names, default_names, list_names
 from departing.model.validation import MAX_USERS, check_int
@@ -24,7 +25,6 @@ NO_REQUEST = -1  # in `_pending`: the user has no recommendation without an outc
 MAX_CATEGORIES = 2**20  # a sanity limit: counts of one user take 32 bytes per category
 MIN_EPSILON = 1e-6  # of `epsilon`: keeps horizons of the order of ln(users) / epsilon finite
 ONE_HOT = np.eye(4, dtype=np.int64)  # outcome code to one user per outcome
-OUTCOME_NAMES = ("click", "stay", "depart", "click_and_depart")
 # Option of a learner in studies and on the command line: its accepted words, or a check of (field, value).
 Option = tuple[str, ...] | Callable[[str, Any], object]
 
@@ -165,7 +165,7 @@ class LearnerBase(ABC):
         categories : array_like of int or str, shape (n,)
             The recommended categories, as indices or names.
         outcomes : array_like of int or str, shape (n,)
-            0 to 3, or "click", "stay", "depart", "click_and_depart".
+            0 to 3, or "click", "no-click" (or "stay"), "departed" (or "depart"), "click_and_depart".
 
         Raises
         ------
@@ -174,7 +174,7 @@ class LearnerBase(ABC):
         """
         ids = _check_ids(users)
         shown = _check_codes("categories", categories, len(ids), self.n_categories, self._names or ())
-        observed = _check_codes("outcomes", outcomes, len(ids), 4, OUTCOME_NAMES)
+        observed = _check_codes("outcomes", _outcome_codes(outcomes), len(ids), 4, OUTCOME_NAMES)
         rows = self._rows(ids)
         self._check_pending(ids, rows, shown)
         self.learn(self._counts[rows], shown, ONE_HOT[observed])
@@ -358,6 +358,14 @@ def _check_codes(field: str, values: npt.ArrayLike, n: int, size: int, names: Se
         value = np.asarray(values).tolist()[wrong[0]]
         raise InputError(f"{field} contains {value!r:.40}; {_expected(size, names)}.")
     return array.astype(np.int64)
+
+
+def _outcome_codes(outcomes: npt.ArrayLike) -> npt.ArrayLike:
+    """`outcomes` with names replaced by codes; anything else stays as it is."""
+    listed = outcomes.tolist() if isinstance(outcomes, np.ndarray) and outcomes.dtype.kind == "U" else outcomes
+    if isinstance(listed, list | tuple) and any(isinstance(outcome, str) for outcome in listed):
+        return [find_outcome(outcome) for outcome in listed]
+    return outcomes
 
 
 def _expected(size: int, names: Sequence[str]) -> str:

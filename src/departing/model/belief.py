@@ -1,10 +1,13 @@
 """Beliefs: the posterior over types given counts, and predictions of the next outcome."""
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
+from departing.model.events import Events, check_either, count_events
 from departing.model.instance import Floats, Instance
 
 IMPOSSIBLE = -1e290  # sums with `LOG_ZERO` stay below it, real log weights far above
@@ -35,8 +38,8 @@ def row_max(array: Floats) -> Floats:
     return top
 
 
-def belief(instance: Instance, counts: npt.ArrayLike) -> Floats:
-    """Return the posterior over types given counts.
+def belief(instance: Instance, counts: npt.ArrayLike | None = None, *, events: Events | None = None) -> Floats:
+    """Return the posterior over types given counts, or given the events of one user.
 
     Parameters
     ----------
@@ -44,6 +47,8 @@ def belief(instance: Instance, counts: npt.ArrayLike) -> Floats:
         Prior and outcome probabilities.
     counts : array_like of int, shape (..., K, 4)
         Counts of users. Logarithms are used, so millions of steps are no problem.
+    events : sequence of (category, outcome), optional
+        Events of one user in the place of counts, such as `[("news", "click"), ("sport", "no-click")]`.
 
     Returns
     -------
@@ -52,15 +57,20 @@ def belief(instance: Instance, counts: npt.ArrayLike) -> Floats:
     Raises
     ------
     InputError
-        If counts have probability 0 under every type.
+        If counts have probability 0 under every type, or an argument is invalid.
 
     Examples
     --------
     >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]])
     >>> belief(shop, [[1, 0, 0, 0], [0, 0, 0, 0]]).round(4)
     array([0.5435, 0.4565])
+    >>> belief(shop, events=[("category 0", "click")]).round(4)
+    array([0.5435, 0.4565])
     """
-    counts = as_counts(counts, instance.n_categories)
+    check_either(counts, events)
+    if events is not None:
+        counts = count_events(events, instance.categories)
+    counts = as_counts(cast(npt.ArrayLike, counts), instance.n_categories)
     weights = log_weights(instance, counts)
     impossible = np.argwhere(row_max(weights) <= IMPOSSIBLE)
     if len(impossible):
@@ -69,7 +79,7 @@ def belief(instance: Instance, counts: npt.ArrayLike) -> Floats:
     return posterior(weights, instance.prior)
 
 
-def predict(instance: Instance, counts: npt.ArrayLike) -> Floats:
+def predict(instance: Instance, counts: npt.ArrayLike | None = None, *, events: Events | None = None) -> Floats:
     """Return the probability of every outcome of every category at the next step.
 
     Parameters
@@ -78,6 +88,8 @@ def predict(instance: Instance, counts: npt.ArrayLike) -> Floats:
         Prior and outcome probabilities.
     counts : array_like of int, shape (..., K, 4)
         Counts of users.
+    events : sequence of (category, outcome), optional
+        Events of one user in the place of counts.
 
     Returns
     -------
@@ -90,4 +102,6 @@ def predict(instance: Instance, counts: npt.ArrayLike) -> Floats:
     >>> predict(shop, [[0, 0, 0, 0], [0, 0, 0, 0]])[:, 0].round(3)
     array([0.368, 0.394])
     """
-    return np.asarray(np.einsum("...x,aox->...ao", belief(instance, counts), instance.outcome_probabilities))
+    return np.asarray(
+        np.einsum("...x,aox->...ao", belief(instance, counts, events=events), instance.outcome_probabilities)
+    )

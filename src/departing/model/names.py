@@ -35,13 +35,22 @@ def check_names(field: str, names: Any, n: int | None = None) -> tuple[str, ...]
 
 
 def find_category(name: str | int, names: Sequence[str]) -> int:
-    """Index of a category in `names`, given by its name or index; "1" is an index where it is no name."""
+    """Index of a category in `names`, given by its name or index; "1" is an index where it is no name.
+
+    >>> find_category("sprot", ["news", "sport"])
+    Traceback (most recent call last):
+    departing.model.errors.InputError: There is no category 'sprot'; did you mean 'sport'?
+    """
     if isinstance(name, str) and name in names:
         return names.index(name)
     digits = isinstance(name, str) and name.isdecimal() and len(name) <= 18
     index = int(name) if digits or isinstance(name, int | np.integer) else -1
     if not 0 <= index < len(names):
-        raise InputError(f"There is no category {name!r}; expected one of {list_names(names)}, or an index from 0.")
+        similar = isinstance(name, str) and find_similar(name, names)
+        expected = (
+            f"did you mean {similar!r}?" if similar else f"expected one of {list_names(names)}, or an index from 0."
+        )
+        raise InputError(f"There is no category {name!r}; {expected}")
     return index
 
 
@@ -62,6 +71,12 @@ def suggest(name: str, names: Sequence[str]) -> str:
     >>> suggest("x", ["user", "category"])
     "expected one of 'user', 'category'."
     """
+    similar = find_similar(name, names)
+    return f"did you mean {similar!r}?" if similar else f"expected one of {list_names(names)}."
+
+
+def find_similar(name: str, names: Sequence[str]) -> str | None:
+    """The one of `names` that is most similar to `name`, or None if none is."""
     lowered = {each.lower(): each for each in names}
     similar = get_close_matches(name.lower(), list(lowered), 1)
-    return f"did you mean {lowered[similar[0]]!r}?" if similar else f"expected one of {list_names(names)}."
+    return lowered[similar[0]] if similar else None

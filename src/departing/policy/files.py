@@ -3,12 +3,13 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast, overload
 
 import numpy.typing as npt
 
 from departing.model.counts import Integers, as_counts
 from departing.model.errors import InputError
+from departing.model.events import Events, check_either, count_events
 from departing.model.files import write_document
 from departing.policy.protocol import Allowed, Mask, Policy, choose_allowed
 
@@ -19,14 +20,60 @@ class SerializablePolicy(ABC):
     kind: ClassVar[str]
     category_names: tuple[str, ...] = ()  # known after `resolve`; not part of equality
 
-    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
+    @overload
+    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers: ...
+
+    @overload
+    def recommend(self, *, events: Events, allowed: Allowed = None) -> str: ...
+
+    def recommend(
+        self, counts: npt.ArrayLike | None = None, allowed: Allowed = None, *, events: Events | None = None
+    ) -> Integers | str:
         """Recommend a category to each user: the policy's choice, or where that is not allowed its next best.
 
-        Parameters and return value are those of `Policy.recommend`; `allowed` are names or indices of categories, or
-        a Boolean mask `[..., K]`.
+        Parameters
+        ----------
+        counts : array_like of int, shape (..., K, 4)
+            Clicks, stays, departures and clicks with departure of each user, by category. Whether a user departed is
+            not checked.
+        allowed : sequence of str or int, or array_like of bool, shape (..., K), optional
+            Categories that may be recommended: names, indices or a mask [default: all].
+        events : sequence of (category, outcome), optional
+            Events of one user in the place of counts: names of categories, and outcomes "click" and "no-click" (or
+            True and False).
+
+        Returns
+        -------
+        ndarray of int64, shape (...), or str
+            Category indices; for `events` the name of the category.
+
+        Raises
+        ------
+        InputError
+            If an argument is invalid, the events contain a departure, or the policy does not know the names of the
+            categories.
+
+        Examples
+        --------
+        >>> from departing.policy.schedule import Threshold
+        >>> Threshold("music", 2, "news").recommend(events=[("music", "no-click"), ("music", "click")])
+        'news'
         """
-        given = self._check_counts(counts)
+        check_either(counts, events)
+        if events is not None:
+            return self._recommend_after(events, allowed)
+        given = self._check_counts(cast(npt.ArrayLike, counts))
         return choose_allowed(self._choose(given), given, allowed, self._instead, self.category_names)
+
+    def _recommend_after(self, events: Events, allowed: Allowed) -> str:
+        """Name of the category for one user with these events."""
+        names = self.category_names
+        if not names:
+            raise InputError(
+                "This policy does not know the names of the categories; call policy.resolve(names) first, "
+                "or pass counts."
+            )
+        return names[int(self.recommend(count_events(events, names), allowed))]
 
     def _check_counts(self, counts: npt.ArrayLike) -> Integers:
         return as_counts(counts)

@@ -11,10 +11,12 @@ from typing import Any, Self
 import numpy as np
 
 from departing.model.counts import Integers, steps
+from departing.model.events import Events, check_events
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_int
 from departing.policy.files import SerializablePolicy
 from departing.policy.protocol import (
+    Allowed,
     Category,
     Mask,
     check_category,
@@ -72,6 +74,15 @@ class Schedule(SerializablePolicy, ABC):
             resolved = copy(self)
         object.__setattr__(resolved, "category_names", tuple(categories))
         return resolved
+
+    def _recommend_after(self, events: Events, allowed: Allowed) -> str:
+        """Name of the category for one user; for a schedule of names its own and those of the events suffice."""
+        own = [*(category for category, _ in self.given_phases), self.then]
+        if self.category_names or not all(isinstance(category, str) for category in own):
+            return super()._recommend_after(events, allowed)
+        named = [*own, *(category for category, _ in check_events(events))]
+        named += [name for name in allowed if isinstance(name, str)] if isinstance(allowed, Sequence) else []
+        return self.resolve([str(name) for name in dict.fromkeys(named)])._recommend_after(events, allowed)
 
     def _choose(self, counts: Integers) -> Integers:
         return np.asarray(self.phase_categories[self._phase(counts)])
