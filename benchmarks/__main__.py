@@ -15,6 +15,7 @@ from benchmarks import (
     offpolicy,
     planning,
     reading,
+    requirements,
     serve,
     startup,
 )
@@ -31,6 +32,7 @@ ALL = {
     "movielens": movielens,
     "offpolicy": offpolicy,
     "reading": reading,
+    "requirements": requirements,
     "serve": serve,
     "startup": startup,
 }

@@ -50,7 +50,7 @@ def rows():
                     i, p, users=n, engine="lanes", threads=1
                 )
                 totals[name] = runs[name]().steps
-            few = users_for(instance, policy, 3_000_000)
+            few = users_for(instance, policy, 30_000_000)
             counted = numpy_with_compaction(instance, WALK, THEN, few, 1)
             words, walked, tabled, arrays, loop = cpu_seconds(
                 lambda: sum_of_words(state, STEPS),
@@ -76,7 +76,7 @@ def rows():
                     f"lanes / NumPy, {where}",
                     rate / (counted / arrays),
                     "×",
-                    5,
+                    1.5,
                     note=f"{counted / arrays / 1e6:.0f} M",
                 ),
                 Row(f"lanes / Gymnasium, {where}", rate * loop / 30_000, "×", 1000, note=f"{30 / loop:.0f} k"),

@@ -4,23 +4,39 @@ import gymnasium
 import numpy as np
 
 
-def numpy_with_compaction(instance, walk, then, users, seed):
-    """Simulate all users at once, dropping departed users; return the number of steps."""
-    rng = np.random.default_rng(seed)
-    types = rng.choice(instance.n_types, users, p=instance.prior)
-    click, depart = instance.click, instance.depart
-    clicks = np.zeros(users, np.int64)
-    active, step, steps = np.arange(users), 0, 0
-    while len(active):
-        a = walk[step] if step < len(walk) else then
-        x = types[active]
-        steps += len(active)
-        clicked = rng.random(len(active)) < click[a, x]
-        clicks[active[clicked]] += 1
-        missed = active[~clicked]
-        stays = rng.random(len(missed)) >= depart[a, types[missed]]
-        active = np.concatenate([active[clicked], missed[stays]])
-        step += 1
+def numpy_with_compaction(instance, walk, then, users, seed, chunk=1 << 17):
+    """Simulate the users of each type at once, dropping departed users; return the number of steps.
+
+    All users of a chunk are at the same step and have the same type, so probabilities are scalars and nothing is
+    indexed. One uniform number decides a step; numbers are single precision from the fastest generator of NumPy;
+    buffers are reused; departed users are dropped once they are half of the chunk. The only result per user is the
+    number of clicks. Policies that depend on the user's clicks would need more.
+    """
+    rng = np.random.Generator(np.random.SFC64(seed))
+    click = instance.click.astype(np.float32)
+    remain = (1 - (1 - instance.click) * instance.depart).astype(np.float32)  # click, or no-click without departure
+    uniform, hit, kept = np.empty(chunk, np.float32), np.empty(chunk, bool), np.empty(chunk, bool)
+    returns, departed, steps = np.empty(users, np.int32), 0, 0
+    for x, total in enumerate(rng.multinomial(users, instance.prior)):
+        for start in range(0, total, chunk):
+            n = active = min(chunk, total - start)
+            clicks, present, step = np.zeros(n, np.int16), np.ones(n, bool), 0
+            while active:
+                a = walk[step] if step < len(walk) else then
+                draws, clicked, stays = uniform[:n], hit[:n], kept[:n]
+                rng.random(out=draws, dtype=np.float32)
+                np.less(draws, click[a, x], out=clicked)
+                np.logical_and(clicked, present, out=clicked)
+                clicks += clicked
+                np.less(draws, remain[a, x], out=stays)
+                np.logical_and(present, stays, out=present)
+                steps, step, active = steps + active, step + 1, np.count_nonzero(present)
+                if 2 * active < n:
+                    returns[departed : departed + n - active] = clicks[~present]
+                    departed += n - active
+                    clicks, n = clicks[present], active
+                    present = np.ones(n, bool)
+    assert departed == users
     return steps
 
 

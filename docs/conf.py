@@ -12,6 +12,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
 ]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
@@ -20,7 +21,10 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]  # links to repository files outside the site; a test checks them
 html_theme = "furo"
 html_title = "departing"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "  # copy the input of sessions, without prompts and output
+copybutton_prompt_is_regexp = True
 html_show_sphinx = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
