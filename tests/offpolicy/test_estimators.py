@@ -150,7 +150,9 @@ def test_departures_inferred_from_inactivity_do_not_bias_the_estimates():
     ("arguments", "sentence"),
     [
         ({"log": "events.csv"}, "log is 'events.csv'; expected a Log"),
-        ({"policy": "greedy"}, r"policy is 'greedy'; expected an object with a method recommend"),
+        ({"policy": 3}, "policy is 3; expected an object with a method recommend"),
+        ({"policy": "greedi"}, "There is no policy 'greedi'; write fixed:C"),
+        ({"policy": "fixed:8"}, "There is no category '8'"),
         ({"policy": dp.Fixed(2)}, "Fixed recommends category 2, but the instance has 2"),
         ({"policy": dp.Walk([0, 0], then=5)}, "Walk recommends category 5"),
         ({"policy": dp.Greedy(dp.Instance([1.0], [[0.5]]))}, "counts have 2 categories; the policy's instance has 1"),
@@ -200,3 +202,9 @@ def test_the_plot_shows_every_estimate_and_the_overlap(log, fit, tmp_path):
 def test_describe_names_the_best_estimator(log, fit):
     value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
     assert value.describe().startswith(f"{value.dr.value:.4g} expected clicks per user (doubly robust, 95% interval")
+
+
+def test_texts_stand_for_policies(log, fit):
+    for text, policy in (("greedy", dp.Greedy(fit.instance)), ("fixed:1", dp.Fixed(1))):
+        given, expected = (dp.off_policy_value(log, each, fit=fit, bootstrap=3) for each in (text, policy))
+        assert given.estimates == expected.estimates

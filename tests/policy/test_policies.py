@@ -5,7 +5,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import blog, magazine
-from departing.policy.library import describe, parse_policy
+from departing.policy.library import describe, to_policy
 from departing.policy.protocol import recommended
 from helpers.strategies import Opaque
 
@@ -67,7 +67,11 @@ def test_a_table_looks_counts_up_and_uses_the_fallback_for_others():
         (lambda: Opaque(dp.Fixed(0)).policy.save("policy.txt"), "expected one of"),
         (lambda: dp.Table([[[1, 0, 0, 0]]], [0], Opaque(dp.Fixed(0))).save("a.json"), "Opaque cannot be saved"),
         (lambda: dp.evaluate(blog(), dp.Fixed(2)), r"Fixed recommends category 2, but the instance has 2 \(0 to 1\)"),
-        (lambda: dp.evaluate(blog(), "greedy"), r"policy is 'greedy'; expected an object with a method recommend"),
+        (lambda: dp.evaluate(blog(), 3), "policy is 3; expected an object with a method recommend"),
+        (lambda: dp.evaluate(blog(), "gready"), "There is no policy 'gready'; write fixed:C, threshold"),
+        (lambda: dp.evaluate(blog(), "fixed:sprots"), "There is no category 'sprots'; did you mean 'sports'?"),
+        (lambda: dp.simulate(blog(), "fixed:sprots", 10), "There is no category 'sprots'; did you mean 'sports'?"),
+        (lambda: dp.compare(blog(), "greedy", "fixed:sprots", 10), "did you mean 'sports'?"),
         (lambda: dp.evaluate(blog(), dp.Fixed(0), gap=-1), "gap is -1"),
         (lambda: dp.evaluate(blog(), dp.Fixed(0), max_nodes=0), "max_nodes is 0"),
     ],
@@ -99,20 +103,20 @@ def test_invalid_recommendations_of_a_policy_are_refused(answer):
     ],
 )
 def test_short_forms_are_parsed(text, policy):
-    assert parse_policy(text, blog()) == policy
+    assert to_policy(text, blog().categories, blog()) == policy
 
 
 @pytest.mark.parametrize("text", ["", "fixed", "fixed:", "fixed:0,1", "threshold:0,1", "walk:", "greedy:1", "best"])
 def test_an_unknown_short_form_raises_an_error_that_lists_the_known_ones(text):
     with pytest.raises(dp.InputError, match=r"There is no policy .*write fixed:C"):
-        parse_policy(text, blog())
+        to_policy(text, blog().categories, blog())
     with pytest.raises(dp.InputError, match="steps is 'x'"):
-        parse_policy("threshold:0,x,1", blog())
+        to_policy("threshold:0,x,1", blog().categories)
 
 
 def test_the_path_of_a_saved_policy_is_a_short_form(tmp_path):
     dp.Fixed(1).save(tmp_path / "p.toml")
-    assert parse_policy(str(tmp_path / "p.toml"), blog()) == dp.Fixed(1)
+    assert to_policy(str(tmp_path / "p.toml"), blog().categories) == dp.Fixed(1)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_policies_made_for_other_categories_are_refused(tmp_path):
         dp.load_policy(tmp_path / "policy.json", ["news", "weather"])
     for asked in (
         lambda: dp.load_policy(tmp_path / "policy.json", other.categories),
-        lambda: parse_policy(str(tmp_path / "policy.json"), other),
+        lambda: to_policy(str(tmp_path / "policy.json"), other.categories),
         lambda: dp.evaluate(other, dp.Greedy(site)),
         lambda: dp.simulate(other, dp.Greedy(site), users=10),
         lambda: dp.compare(other, dp.Greedy(other), dp.Greedy(site), users=10),
@@ -261,3 +265,16 @@ def test_the_policy_of_a_plan_knows_the_names_of_the_categories(tmp_path):
     assert int(plan.policy.recommend(start, allowed=["economics"])) == 0
     plan.save(tmp_path / "policy.toml")
     assert int(dp.load_policy(tmp_path / "policy.toml").recommend(start, allowed=["economics"])) == 0
+
+
+def test_texts_and_plans_stand_for_policies():
+    site, plan = blog(), dp.plan(blog())
+    for given, policy in (
+        ("greedy", dp.Greedy(site)),
+        ("fixed:sports", dp.Fixed(1)),
+        ("threshold:sports,6,economics", dp.Threshold(1, 6, 0)),
+        (plan, plan.policy),
+    ):
+        assert dp.evaluate(site, given).value == dp.evaluate(site, policy).value
+        assert dp.simulate(site, given, 500, seed=1).clicks == dp.simulate(site, policy, 500, seed=1).clicks
+        assert dp.compare(site, given, "greedy", 500) == dp.compare(site, policy, dp.Greedy(site), 500)

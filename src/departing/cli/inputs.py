@@ -37,7 +37,7 @@ def load_policy(text: str, instance: "Instance") -> "tuple[Policy, str]":
     """Parse a policy; return it with its description, preceded by its file if it was loaded from one."""
     from departing.policy.library import describe, parse_policy
 
-    policy = parse_policy(text, instance)
+    policy = parse_policy(text, instance.categories, instance)
     description = describe(policy, instance)
     return policy, f"{text}: {description}" if Path(text).suffix.lower() in (".toml", ".json") else description
 

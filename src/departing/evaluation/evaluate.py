@@ -13,7 +13,8 @@ from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Departures, departure_distribution, forward_pass
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
-from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Evaluation(Bounds):
         return save(draw_distribution(self), path)
 
 
-def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: int | None = None) -> Evaluation:
+def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_nodes: int | None = None) -> Evaluation:
     """Compute the exact expected clicks per user under a policy, as bounds.
 
     Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the count graph
@@ -143,8 +144,9 @@ def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: i
     ----------
     instance : Instance
         Users and categories.
-    policy : Policy
-        Any object with a method `recommend(counts)`.
+    policy : Policy, Plan or str
+        Any object with a method `recommend(counts)`, or a short form: "greedy", "fixed:CATEGORY",
+        "threshold:FIRST,STEPS,THEN", "walk:C,C,…,THEN", or the path of a saved policy.
     gap : float
         Largest difference of the bounds, in clicks per user.
     max_nodes : int, optional
@@ -172,7 +174,7 @@ def evaluate(instance: Instance, policy: Policy, gap: float = 1e-9, max_nodes: i
     0.6502905844
     """
     check_instance(instance)
-    policy = resolve_policy(policy, instance.categories)
+    policy = to_policy(policy, instance.categories, instance)
     gap = check_float("gap", gap, 0.0, np.inf)
     max_nodes = MAX_NODES // instance.n_categories + 1 if max_nodes is None else check_int("max_nodes", max_nodes)
     if isinstance(policy, Schedule):

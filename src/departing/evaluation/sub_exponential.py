@@ -8,7 +8,8 @@ import numpy as np
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_positive
-from departing.policy.protocol import Policy, check_category_range, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
+from departing.policy.protocol import check_category_range
 from departing.policy.schedule import Schedule
 
 RATIO = 1.02  # of neighbouring γ of the grid
@@ -40,7 +41,7 @@ class SubExponential:
 
 
 def sub_exponential(
-    instance: Instance, policy: Policy, users: int = 10**6, policies: int = 1, *, b: float | None = None
+    instance: Instance, policy: PolicyLike, users: int = 10**6, policies: int = 1, *, b: float | None = None
 ) -> SubExponential:
     """Compute sub-exponential constants of the return of a schedule that hold exactly and are nearly the smallest.
 
@@ -83,7 +84,7 @@ def sub_exponential(
     2.01
     """
     check_instance(instance)
-    schedule = resolve_policy(policy, instance.categories)
+    schedule = to_policy(policy, instance.categories, instance)
     if not isinstance(schedule, Schedule):
         raise InputError(f"policy is a {type(policy).__name__}; expected a schedule: Fixed, Threshold or Walk.")
     check_category_range(type(schedule).__name__, schedule.phase_categories, instance.n_categories)

@@ -14,12 +14,13 @@ from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import Floats
+from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_confidence, check_int, check_seed
 from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
 from departing.offpolicy.importance_sampling import ImportanceReturns, importance_returns, observation_probabilities
-from departing.policy.protocol import Policy, recommended, resolve_policy
+from departing.policy.library import GREEDY, PolicyLike, to_policy
+from departing.policy.protocol import Policy, recommended
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,7 +170,7 @@ class OffPolicyValue:
 
 def off_policy_value(
     log: Histories,
-    policy: Policy,
+    policy: PolicyLike,
     *,
     fit: Fit | None = None,
     types: int | Iterable[int] = range(1, 6),
@@ -188,8 +189,9 @@ def off_policy_value(
     ----------
     log : Log or Histories
         Data; plain histories give the direct method alone.
-    policy : Policy
-        Policy to evaluate, for the categories of the log in the same order.
+    policy : Policy, Plan or str
+        Policy to evaluate, for the categories of the log in the same order; or its short form such as
+        "fixed:CATEGORY" or "greedy", the greedy policy of the fitted model.
     fit : Fit, optional
         Model; by default fitted to `log`.
     types : int or iterable of int
@@ -230,7 +232,8 @@ def off_policy_value(
     """
     if not isinstance(log, Histories):
         raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log returns, or Histories.")
-    policy = _resolve(log, policy)
+    if policy != GREEDY:
+        policy = _resolve(log, policy)
     z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
     bootstrap, seed = check_int("bootstrap", bootstrap, 2), check_seed(seed)
     if fit is None:
@@ -242,6 +245,7 @@ def off_policy_value(
             f"fit has {fit.instance.n_categories} categories, but the log has {log.counts.shape[1]}; "
             "expected a fit of the same categories."
         )
+    policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
     dm = _direct_method(ensemble, log.users, z)
@@ -268,11 +272,12 @@ def off_policy_value(
     return replace(value, warnings=(*value.warnings, *_warnings(log, returns, value)))
 
 
-def _resolve(log: Histories, policy: Policy) -> Policy:
+def _resolve(log: Histories, given: PolicyLike, instance: Instance | None = None) -> Policy:
     """Policy with category indices of the log; raise if it is for other categories."""
-    resolve_policy(policy)
+    if not isinstance(given, str):
+        given = to_policy(given, ())
     try:
-        policy = resolve_policy(policy, log.categories or ())
+        policy = to_policy(given, log.categories or (), instance)
     except InputError as error:
         raise InputError(f"{error} Read the log with `categories` in the order of the policy.") from error
     _first_category(log, policy)

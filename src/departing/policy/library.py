@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from departing.model.errors import InputError
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
@@ -17,6 +17,8 @@ from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
 KINDS: dict[str, type[SerializablePolicy]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
+
+GREEDY = Greedy.kind  # the short form that requires an instance
 
 
 def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None = None) -> Policy:
@@ -79,18 +81,51 @@ def _mapping(value: object, field: str, where: str) -> dict[str, Any]:
     return value
 
 
-def parse_policy(text: str, instance: Instance) -> Policy:
+class HasPolicy(Protocol):
+    """A result that stands for its policy, such as a Plan."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy."""
+
+
+PolicyLike = Policy | HasPolicy | str
+
+
+def to_policy(policy: PolicyLike, categories: Sequence[str], instance: Instance | None = None) -> Policy:
+    """Return the policy that `policy` stands for, with indices into `categories`.
+
+    Parameters
+    ----------
+    policy : Policy, Plan or str
+        A policy; a result with the attribute `policy`; or a text for `parse_policy`.
+    categories : sequence of str
+        Names of the categories.
+    instance : Instance, optional
+        Model of the text "greedy".
+
+    Raises
+    ------
+    InputError
+        If it is none of these, or was made for other categories.
+    """
+    if isinstance(policy, str):
+        return parse_policy(policy, categories, instance)
+    own = policy if hasattr(policy, "recommend") else getattr(policy, "policy", None)
+    return resolve_policy(policy if own is None else own, categories)
+
+
+def parse_policy(text: str, categories: Sequence[str], instance: Instance | None = None) -> Policy:
     """Return the policy that a short form or the path of a saved policy stands for.
 
     Short forms are `fixed:C`, `threshold:FIRST,STEPS,THEN`, `walk:C,C,…,THEN` and `greedy`, with categories by name
-    or index.
+    or index; `greedy` requires an instance.
 
-    >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"])
-    >>> parse_policy("threshold:sports,6,economics", blog)
+    >>> parse_policy("threshold:sports,6,economics", ["economics", "sports"])
     Threshold(first=1, steps=6, then=0)
     """
     if Path(text).suffix.lower() in DOCUMENT_SUFFIXES:
-        return load_policy(text, instance.categories)
+        return load_policy(text, categories)
     kind, _, rest = text.partition(":")
     arguments = [part.strip() for part in rest.split(",")] if rest else []
     policy: Policy | None = None
@@ -103,14 +138,14 @@ def parse_policy(text: str, instance: Instance) -> Policy:
         policy = Threshold(first, int(steps), then)
     elif kind == "walk" and arguments:
         policy = Walk(arguments[:-1], then=arguments[-1])
-    elif text == "greedy":
+    elif text == GREEDY and instance is not None:
         policy = Greedy(instance)
     if policy is None:
         raise InputError(
             f"There is no policy {text!r}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "
             "or the path of a saved policy (.toml or .json)."
         )
-    return resolve_policy(policy, instance.categories)
+    return resolve_policy(policy, categories)
 
 
 def describe(policy: object, instance: Instance) -> str:

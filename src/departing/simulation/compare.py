@@ -10,7 +10,8 @@ from departing.model.counts import Integers, clicks
 from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.protocol import Policy, recommended, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
+from departing.policy.protocol import Policy, recommended
 from departing.simulation.reference import UsersProgress
 from departing.simulation.run import exact_total, merge_values, normal_interval, standard_error
 
@@ -71,8 +72,8 @@ class Comparison:
 
 def compare(
     instance: Instance,
-    first: Policy,
-    second: Policy,
+    first: PolicyLike,
+    second: PolicyLike,
     users: int = 10**6,
     seed: int = 0,
     *,
@@ -85,8 +86,8 @@ def compare(
     ----------
     instance : Instance
         Users and categories.
-    first, second : Policy
-        Policies to compare.
+    first, second : Policy, Plan or str
+        Policies to compare, or their short forms such as "greedy" and "fixed:CATEGORY".
     users : int
         Number of users.
     seed : int
@@ -117,13 +118,13 @@ def compare(
     check_instance(instance)
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     max_steps = check_max_steps(instance, max_steps)
-    first, second = (resolve_policy(policy, instance.categories) for policy in (first, second))
+    policies = to_policy(first, instance.categories, instance), to_policy(second, instance.categories, instance)
     empty = np.empty(0, np.int64)
     # Distinct returns of the first policy, of the second, and differences; with the number of users with each.
     samples = [(empty, empty)] * 3
     for batch, start in enumerate(range(0, users, BATCH_USERS)):
         rng = np.random.default_rng([seed, random_streams.COMPARE, batch])
-        pair = _play_pair(instance, (first, second), min(BATCH_USERS, users - start), rng, max_steps)
+        pair = _play_pair(instance, policies, min(BATCH_USERS, users - start), rng, max_steps)
         for i, new in enumerate((*pair, pair[0] - pair[1])):
             values, multiplicity = samples[i]
             samples[i] = merge_values([values, new], [multiplicity, np.ones_like(new)])

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from departing.model.histories import Histories
 from departing.model.instance import Instance
 from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
-from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 from departing.simulation.reference import FinishedUsers, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
@@ -39,7 +41,7 @@ DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fe
 
 def simulate(
     instance: Instance,
-    policy: Policy | Learner,
+    policy: PolicyLike | Learner,
     users: int = 10**6,
     seed: int = 0,
     engine: str = "auto",
@@ -61,8 +63,9 @@ def simulate(
     ----------
     instance : Instance
         Users and categories.
-    policy : Policy or Learner
-        Policy of all users, or a learner that recommends and observes.
+    policy : Policy, Plan, Learner or str
+        Policy of all users, or its short form such as "greedy" or "fixed:CATEGORY"; or a learner that recommends and
+        observes.
     users : int
         Number of users.
     seed : int
@@ -129,11 +132,11 @@ def simulate(
             raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
         run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS))
     else:
-        policy = resolve_policy(policy, instance.categories)
+        chosen = to_policy(cast(PolicyLike, policy), instance.categories, instance)
         if delay:
             raise InputError(f"delay is {delay!r}; it applies to learners only; omit it.", "delay")
         threads = available_cores() if threads is None else check_int("threads", threads)
-        run = simulation.under_policy(policy, max_steps, threads, log)
+        run = simulation.under_policy(chosen, max_steps, threads, log)
     return replace(run, regret_curve=replace(run.regret_curve, known_optimum=known_optimum))
 
 
