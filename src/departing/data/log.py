@@ -40,6 +40,8 @@ class Episodes:
         Probability with which the category was recommended; NaN where it is unknown.
     pending : bool array [S]
         True if it is unknown whether the user stayed after this step.
+    arrival : float array [S]
+        Time of the user's first event, from 0 at the first event of the log to 1 at the last.
     """
 
     user: Integers
@@ -48,6 +50,7 @@ class Episodes:
     outcome: Integers
     propensity: Floats
     pending: Booleans
+    arrival: Floats
 
     def __len__(self) -> int:
         return len(self.user)
@@ -110,7 +113,15 @@ class Log(Histories):
         with self.source.open() as engine:
             for part in LogReader(engine, self.spec).episodes(self.profile, self.digest, users):
                 category, outcome = part["category"].astype(np.int64), part["outcome"].astype(np.int64)
-                yield Episodes(part["user"], part["step"], category, outcome, part["propensity"], part["pending"])
+                yield Episodes(
+                    part["user"],
+                    part["step"],
+                    category,
+                    outcome,
+                    part["propensity"],
+                    part["pending"],
+                    part["arrival"],
+                )
 
     def summary(self) -> str:
         """Printed overview: one line about the histories, then the data quality report."""
