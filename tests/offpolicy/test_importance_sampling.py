@@ -52,7 +52,8 @@ def as_episodes(users):
     """Lists of (category, outcome, propensity, pending) as the steps of a log."""
     rows = [(i, t, *step, 0.0) for i, steps in enumerate(users) for t, step in enumerate(steps)]
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Episodes(*(c.astype(kind) for c, kind in zip(columns, (int, int, int, int, float, bool, float), strict=True)))
+    kinds = (int, int, int, int, float, bool, float)
+    return Episodes(*(c.astype(kind) for c, kind in zip(columns, kinds, strict=True)))
 
 
 def known(users):
