@@ -3,6 +3,8 @@ from .data.log import Log as Log
 from .data.log import read_log as read_log
 from .data.movielens import movielens as movielens
 from .data.oulad import oulad as oulad
+from .decision.decision import Decision as Decision
+from .decision.plan import plan as plan
 from .evaluation.bounds import Bounds as Bounds
 from .evaluation.evaluate import Distribution as Distribution
 from .evaluation.evaluate import Evaluation as Evaluation
@@ -24,7 +26,6 @@ from .model.instance import Instance as Instance
 from .offpolicy.estimators import OffPolicyValue as OffPolicyValue
 from .offpolicy.estimators import off_policy_value as off_policy_value
 from .planning.plan import Plan as Plan
-from .planning.plan import plan as plan
 from .policy.alpha import Alpha as Alpha
 from .policy.greedy import Greedy as Greedy
 from .policy.library import load_policy as load_policy

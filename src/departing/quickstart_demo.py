@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from departing.data.log import Log, read_log
+from departing.decision.decision import Decision
+from departing.decision.plan import plan
 from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
@@ -18,8 +20,7 @@ from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard, magazine
 from departing.model.instance import Instance
 from departing.model.progress import Progress
-from departing.offpolicy.gains import PolicyGains, policy_gains
-from departing.planning.plan import compile_in_background, plan
+from departing.planning.plan import compile_in_background
 from departing.policy.greedy import Greedy
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
@@ -32,10 +33,10 @@ from departing.studies.results import Curves
 PARTS = 5
 CONFIDENCE = 0.95
 MAX_SWITCH = 40  # steps; the value of the paper's example peaks at 6
-# The sizes keep the whole demonstration under about a minute; 20 resamples are the fewest for a 95% interval.
+# The sizes keep the whole demonstration under about a minute.
 LEARNING_USERS = 10**5
 LOG_USERS, LOG_DAYS, INACTIVE_AFTER = 50_000, 60, "14 days"
-LOG_GAP, RESAMPLES = 1e-3, 20
+LOG_GAP, RESAMPLES = 1e-3, 100
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class LogDemo:
     events: int
     fit: Fit
     check: FitCheck
-    gains: PolicyGains
+    decision: Decision
     policy_value: float
     run: Run
     optimum: float
@@ -60,7 +61,7 @@ class LogDemo:
     def first_category(self) -> str:
         """Name of the category that the policy shows first."""
         no_history = np.zeros((1, self.truth.n_categories, 4), np.int64)
-        return str(self.fit.instance.categories[int(self.gains.plan.policy.recommend(no_history)[0])])
+        return str(self.fit.instance.categories[int(self.decision.policy.recommend(no_history)[0])])
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,17 @@ def _read_and_fit(truth: Instance) -> tuple[Log, Fit, FitCheck]:
 
 
 def _plan_from_log(truth: Instance, log: Log, model: Fit, check: FitCheck) -> LogDemo:
-    gains = policy_gains(model, check.clicks_per_user, RESAMPLES)
+    decision = plan(model, bootstrap=RESAMPLES)
     optimum = plan(truth, LOG_GAP)
     # The fit orders categories by name, the truth does not.
     relabelled = truth.relabel([truth.category_index(name) for name in model.instance.categories])
-    policy = gains.plan.policy
+    policy = decision.policy
     run = simulate(relabelled, policy, users=10**6, seed=1)
     # Few large blocks: each block refits and plans, which takes longer than the simulation.
     learner = Bayes(truth.n_types, truth.n_categories, seed=1, users=LOG_USERS, growth=0.4)
     learner_clicks = simulate(truth, learner, LOG_USERS, seed=1, optimum=optimum).mean
     value = evaluate(relabelled, policy, LOG_GAP).value
-    return LogDemo(truth, log.report.events, model, check, gains, value, run, optimum.value, learner_clicks)
+    return LogDemo(truth, log.report.events, model, check, decision, value, run, optimum.value, learner_clicks)
 
 
 def _learn() -> list[Curves]:

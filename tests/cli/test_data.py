@@ -36,12 +36,15 @@ def test_fit_as_json(log, tmp_path):
     assert result["types"] == 3
     assert [row["types"] for row in result["criteria"]] == [3]
     assert 0 <= result["check"]["p_value"] <= 1
-    best, greedy, *_ = result["values"]
-    for row in result["values"][:3]:  # an interval of a policy that is followed too briefly would not hold its value
+    names = [row["name"] for row in result["values"]]
+    assert names[:2] == ["recommended policy", "policy of the log"]
+    assert names[3] == "greedy"
+    for row in (*result["values"], *result["gains"]):
         assert row["lower"] <= row["value"] <= row["upper"]
-    assert best["value"] > greedy["value"]
-    over = {row["name"]: row for row in result["gains"]}
-    assert over["greedy"]["value"] == pytest.approx(best["value"] - greedy["value"])
+    assert [row["name"] for row in result["gains"]] == names[1:]
+    assert sum(row["probability"] for row in result["first"]) == pytest.approx(1)
+    assert 0 < result["expected_loss"] < 1
+    assert result["recommended_policy"].startswith(f"start with {result['first'][0]['category']}")
     assert dp.Instance(**result["instance"]).n_categories == 3
     low, high = result["intervals"]["click"]
     assert all(a < b for row, other in zip(low, high, strict=True) for a, b in zip(row, other, strict=True))

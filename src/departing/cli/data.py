@@ -22,6 +22,7 @@ from departing.model.errors import InputError
 
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
+POLICY_FILE_HELP = "Recommended policy to write (.toml or .json)."
 RESAMPLES_HELP = "Bootstrap resamples, at least 20"
 
 
@@ -54,18 +55,22 @@ def fit(
     types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: bic or held-out.")] = "bic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
-    bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the gains.")] = 50,
+    bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the decision.")] = 100,
+    policy: Annotated[Path | None, Option(metavar="FILE", help=POLICY_FILE_HELP)] = None,
     plot: opt.Plot = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
-    """Infer the types of users from an event log, and the gains of the optimal policy."""
+    """Infer the types of users from an event log, and recommend a policy."""
     from departing.cli.tables import fit as tables
+    from departing.decision.plan import plan
     from departing.fitting.fit import fit as fit_log
-    from departing.offpolicy.gains import policy_gains
 
     numbers, bootstrap = _parse_types(types), check_resamples(bootstrap, optional=True)
+    if policy is not None and not bootstrap:
+        raise InputError("--policy needs a decision; --bootstrap 0 skips it.")
     check_files(output, plot)
+    check_files(policy)
     data = log.read(as_json)
     with progress("fitting", as_json) as bar:
         options: dict[str, Any] = {"criterion": criterion, "depart": 1.0 if depart else None, "seed": seed}
@@ -76,16 +81,14 @@ def fit(
     if not as_json:
         with output_errors():
             tables.print_fit(data, model, check)
-    gains = None
+    decision = None
     if bootstrap:
         with progress("planning", as_json) as bar:
-            gains = policy_gains(model, check.log_value, bootstrap, seed, bar.update)
-    values = tables.fit_values(model, check, gains) | {"log": tables.log_values(data.report)}
-    if gains is not None and not as_json:
-        with output_errors():
-            print(f"Optimal policy: {gains.plan.describe()}")
-    contents = [] if gains is None else [tables.gains_table(gains)]
-    present(as_json, values, contents, output=output, plot=plot, rejects=log.rejects)
+            decision = plan(model, bootstrap=bootstrap, seed=seed, progress=bar.update)
+        save_files((policy, decision.save))
+    values = tables.fit_values(model, check, decision) | {"log": tables.log_values(data.report)}
+    contents = [] if decision is None else tables.decision_contents(decision)
+    present(as_json, values, contents, output=output, plot=plot, policy=policy, rejects=log.rejects)
 
 
 @opt.with_log_options

@@ -15,6 +15,7 @@ ARMS = 5  # engine arms: root of the generator
 ARMS_EXIT = 6  # engine arms: a user who leaves the policy graph, by user
 SAMPLE_LOG = 7  # sample_log: types, times, categories and outcomes
 FIT_BOOTSTRAP = 5  # Fit.bootstrap: resamples
+DECISION = 8  # decision: resamples of the users
 FIT = 6  # fit: held-out users and random starts
 LEARNER = 3  # learners with a model: posterior samples
 LEARNER_MODE = 4  # learners with a model: starts of the mode, by number of arrived users

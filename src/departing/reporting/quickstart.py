@@ -30,7 +30,7 @@ from departing.quickstart_demo import (
 from departing.reporting.page import page
 from departing.studies.plot import draw_regret
 
-GAIN_COLUMNS = ("policy", "clicks per reader", "95% interval", "gain of the optimal policy", "95% interval")
+GAIN_COLUMNS = ("policy", "clicks per reader", "95% interval", "gain of the recommended policy", "95% interval")
 NUMERALS = {1: "One type", 2: "Two types", 3: "Three types", 4: "Four types"}
 
 
@@ -46,7 +46,7 @@ def _body(demo: QuickstartDemo) -> str:
     log, blog = demo.log, demo.blog
     values = dict(blog.values)
     gain = values[describe(blog.best, blog.instance)].value - values["always sports"].value
-    optimal, log_clicks = log.gains.values[0], log.check.clicks_per_user
+    optimal, log_clicks = log.decision.value, log.check.clicks_per_user
     types = describe_types(log.fit.instance)
     template = resources.files("departing.reporting").joinpath("quickstart.html").read_text(encoding="utf-8")
     return template.format(
@@ -66,11 +66,11 @@ def _body(demo: QuickstartDemo) -> str:
         types_list="".join(f"<li>{html.escape(sentence)}</li>" for sentence in types),
         first_category=html.escape(log.first_category),
         fit=svg(draw_fit(log.fit, log.check)),
-        plan=svg(draw_plan(log.gains.plan)),
+        plan=svg(draw_plan(log.decision.plan)),
         regret=svg(draw_regret("Regret of three learners", demo.regret)),
         beliefs=svg(draw_beliefs(blog.instance, blog.best)),
         thresholds=svg(draw_thresholds(blog.instance, *map(int, blog.best.phase_categories))),
-        gains=table(GAIN_COLUMNS, log.gains.rows()),
+        gains=table(GAIN_COLUMNS, log.decision.rows()),
         truth=_truth_table(log),
         instance=_instance_table(blog.instance),
         values=_policy_table(blog),

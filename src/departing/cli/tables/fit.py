@@ -9,11 +9,11 @@ from departing.cli.output import show
 from departing.cli.tables.layout import new_table
 from departing.data.log import Log
 from departing.data.quality import LogReport
+from departing.decision.decision import Decision
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_description import describe_types
 from departing.formatting import json_fields
-from departing.offpolicy.gains import PolicyGains
 
 MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
 
@@ -66,11 +66,16 @@ def _with_error(value: float, error: float) -> str:
     return f"{value:.3f} ± {error:.3f}" if error > 0 else f"{value:.3f}"
 
 
-def gains_table(gains: PolicyGains) -> RichTable:
-    """Values of policies under the fit, and the gain of the optimal policy over each."""
-    columns = ("policy", "clicks", "95% interval", "gain of the\noptimal policy", "95% interval")
+def decision_contents(decision: Decision) -> list[Any]:
+    """Recommended policy, first categories, expected loss, and values and gains, for the terminal."""
+    return [*decision.sentences, decision_table(decision)]
+
+
+def decision_table(decision: Decision) -> RichTable:
+    """Values of policies, and the gain of the recommended policy over each."""
+    columns = ("policy", "clicks", "95% interval", "gain over it", "95% interval")
     table = new_table("Clicks per user", *columns, min_width=16)
-    for row in gains.rows():
+    for row in decision.rows():
         table.add_row(*map(escape, row))
     return table
 
@@ -83,8 +88,8 @@ def log_values(report: LogReport) -> dict[str, Any]:
     }
 
 
-def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str, Any]:
-    """A fit, its check and the gains of the optimal policy as JSON values."""
+def fit_values(fit: Fit, check: FitCheck, decision: Decision | None) -> dict[str, Any]:
+    """A fit, its check and the decision as JSON values."""
     low, high = map(json_fields, fit.intervals())
     values: dict[str, Any] = {
         "users": fit.histories.users,
@@ -101,7 +106,16 @@ def fit_values(fit: Fit, check: FitCheck, gains: PolicyGains | None) -> dict[str
         "check": json_fields(check, "p_value", "clicks_per_user", "truncated")
         | {"worst": [json_fields(cell) | {"z": cell.z} for cell in check.worst(10)]},
     }
-    if gains is not None:
-        values["optimal_policy"] = gains.plan.describe()
-        values["values"], values["gains"] = ([*map(json_fields, rows)] for rows in (gains.values, gains.gains))
+    if decision is not None:
+        values |= decision_values(decision)
     return values
+
+
+def decision_values(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON values."""
+    lists = {name: [*map(json_fields, getattr(decision, name))] for name in ("first", "values", "gains")}
+    return {
+        "recommended_policy": decision.describe_policy(),
+        **json_fields(decision, "expected_loss", "users_to_halve", "estimated_by"),
+        **lists,
+    }

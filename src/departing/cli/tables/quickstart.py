@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group
 
 from departing.cli.tables.evaluation import EvaluationTable, evaluation_values
-from departing.cli.tables.fit import gains_table
+from departing.cli.tables.fit import decision_table
 from departing.cli.tables.simulation import run_values
 from departing.fitting.type_description import describe_types
 from departing.formatting import json_fields
@@ -15,12 +15,12 @@ from departing.quickstart_demo import CONFIDENCE, LEARNING_USERS, LOG_USERS, Qui
 
 def quickstart_tables(demo: QuickstartDemo) -> Group:
     """Summary of the demonstration."""
-    log, optimal = demo.log, demo.log.gains.values[0]
+    log, optimal = demo.log, demo.log.decision.value
     return Group(
         f"Log of a magazine that recommended at random: {log.events:,} events.",
         *(f"  {sentence}" for sentence in describe_types(log.fit.instance)),
         f"Show {log.first_category} first, then adapt to the reader's clicks:",
-        gains_table(log.gains),
+        decision_table(log.decision),
         f"The log is simulated, so the truth is known: the policy has a value of {log.policy_value:.3f} clicks per "
         f"reader (95% interval from the log: {optimal.lower:.2f} to {optimal.upper:.2f}); the optimum is "
         f"{log.optimum:.3f}. A learner without a log reaches {log.learner_clicks:.3f} over its first {LOG_USERS:,} "

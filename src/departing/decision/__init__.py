@@ -1,0 +1,1 @@
+"""Decisions from a fit: a recommended policy, its expected clicks, and the uncertainty of both."""

@@ -1,0 +1,180 @@
+"""`Decision`: the policy to use, given a fit, and how sure that is."""
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from departing.decision.claims import PolicyValue
+from departing.fitting.fit import Fit
+from departing.formatting import first_few, format_count, format_percent, format_significant
+from departing.model.files import write_document
+from departing.planning.plan import Plan
+from departing.policy.files import policy_to_dict
+from departing.policy.library import describe
+from departing.policy.protocol import Policy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ESTIMATED_BY = "model"
+MAX_CATEGORIES = 5  # first categories in a sentence
+
+
+@dataclass(frozen=True)
+class FirstCategory:
+    """Probability that an optimal policy starts with a category.
+
+    Attributes
+    ----------
+    category : str
+        Name of the category.
+    probability : float
+        Share of the draws whose best policy starts with it.
+    """
+
+    category: str
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Policy that was compared.
+
+    Attributes
+    ----------
+    policy : Policy
+        The policy.
+    first : str
+        Category that it shows first.
+    value : float
+        Mean over the draws, in clicks per user.
+    probability : float
+        Share of the draws under which it is the best candidate.
+    """
+
+    policy: Policy
+    first: str
+    value: float
+    probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """Recommended policy of a fit, with the uncertainty of the fit.
+
+    Attributes
+    ----------
+    fit : Fit
+        Fit that the decision is based on.
+    policy : Policy
+        Recommended policy: the candidate with the best mean over the draws.
+    plan : Plan
+        Optimal policy of the fitted instance, with certified bounds.
+    first : tuple of FirstCategory
+        Probability that each first category is optimal, in decreasing order.
+    candidates : tuple of Candidate
+        Policies that were compared, the recommended one first.
+    expected_loss : float
+        Expected loss of the decision compared with the optimal policy, in clicks per user: the expected value of
+        perfect information.
+    users_to_halve : int or None
+        Further users in the log that would halve the expected loss; None if there is hardly any.
+    values : tuple of PolicyValue
+        Clicks per user of the recommended policy, the policy of the log, the best fixed policy and greedy, with 95%
+        intervals.
+    gains : tuple of PolicyValue
+        Gain of the recommended policy over each of the others, with 95% intervals.
+    warnings : tuple of str
+        Sentences about what the log does not determine.
+    """
+
+    fit: Fit
+    policy: Policy
+    plan: Plan
+    first: tuple[FirstCategory, ...]
+    candidates: tuple[Candidate, ...] = field(repr=False)
+    expected_loss: float
+    users_to_halve: int | None
+    values: tuple[PolicyValue, ...]
+    gains: tuple[PolicyValue, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def value(self) -> PolicyValue:
+        """Clicks per user of the recommended policy, corrected for optimism, with a 95% interval."""
+        return self.values[0]
+
+    @property
+    def allowed(self) -> tuple[int, ...]:
+        """Indices of the categories that may be recommended."""
+        return self.plan.allowed
+
+    @property
+    def estimated_by(self) -> str:
+        """Source of the values: the fitted model. The value of the log's policy is observed."""
+        return ESTIMATED_BY
+
+    @property
+    def one_type(self) -> bool:
+        """True if one type of users suffices, so that planning has nothing to gain."""
+        return self.fit.instance.n_types == 1
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recommended policy to a TOML or JSON file, which `load_policy` reads."""
+        names = list(self.fit.instance.categories)
+        write_document(path, "policy", policy_to_dict(self.policy) | {"names": names})
+
+    def describe_policy(self) -> str:
+        """Describe the recommended policy in one phrase, with the names of the categories."""
+        return describe(self.policy, self.fit.instance)
+
+    def describe(self) -> str:
+        """Describe the decision in one sentence."""
+        value, interval = self.value.cells
+        return f"Recommended policy: {self.describe_policy()}. {value} clicks per user (95% interval {interval})."
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The policy and its value, the probabilities of first categories, and the expected loss, as sentences."""
+        likely = [each for each in self.first if each.probability > 0]
+        shown = [f"{each.category} {format_percent(each.probability)}" for each in likely]
+        first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
+        loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} clicks per user"
+        if self.users_to_halve is None:
+            return self.describe(), first, f"{loss}."
+        return self.describe(), first, f"{loss}; {format_count(self.users_to_halve, 'more user')} would halve it."
+
+    def rows(self) -> list[list[str]]:
+        """Rows of a table: policy, value and interval; gain of the recommended policy over it and interval."""
+        gain_over = {gain.name: gain.cells for gain in self.gains}
+        return [[value.name, *value.cells, *gain_over.get(value.name, ["", ""])] for value in self.values]
+
+    def summary(self) -> str:
+        """Overview in several lines: policy, value, first categories, expected loss, gains, warnings."""
+        lines = [*self.sentences, f"{'policy':24}  {'clicks per user':>28}  {'gain over it':>28}"]
+        for name, value, interval, gain, gain_interval in self.rows():
+            cells = f"{value} ({interval})", f"{gain} ({gain_interval})" if gain else ""
+            lines.append(f"{name:24}  {cells[0]:>28}  {cells[1]:>28}".rstrip())
+        return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
+
+    __str__ = summary
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot the probability that each first category is optimal, and the values of the policies.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.decision.plot import draw_decision
+        from departing.plotting.figures import save
+
+        return save(draw_decision(self), path)
+
+    def __repr__(self) -> str:
+        return f"<Decision: {self.describe()}>"

@@ -1,0 +1,52 @@
+"""Count graph of a policy that is followed once and evaluated under many instances."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from departing.evaluation.forward import Truncation
+from departing.evaluation.traversal import Booleans, first_level, traverse
+from departing.model.counts import Integers
+from departing.model.instance import CLICK, STAY, Floats, Instance
+from departing.policy.protocol import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyGraph:
+    """Counts that users reach under a policy, level by level.
+
+    For every level: the category `[n]` recommended at each of the counts, their rows in the next level after a click
+    and after a stay, `[m, 2]`, of those that are followed, and which ones are not, `[n]`. There the policy is taken
+    to recommend the present category from then on.
+    """
+
+    levels: tuple[tuple[Integers, Integers, Booleans], ...]
+
+    @classmethod
+    def follow(cls, policy: Policy, instance: Instance, gap: float, max_nodes: int) -> Self:
+        """Follow a policy until users of `instance` lose at most `gap` clicks, or `max_nodes` counts are expanded."""
+        prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
+        spread = prior * (instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0))
+        levels = []
+        for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+            errors = (level.weights * level.switch_bounds) @ spread
+            stop = truncation.rows(errors, lost)
+            lost += float(errors[stop].sum())
+            categories = level.categories
+            level.keep(~stop)
+            levels.append((categories, level.child, stop))
+        return cls(tuple(levels))
+
+    def values(self, instance: Instance) -> Floats:
+        """Expected clicks of a user of each type of `instance`, `[M]`; any number of types."""
+        probabilities = instance.outcome_probabilities[:, [CLICK, STAY]]
+        following = np.zeros((0, instance.n_types))
+        for categories, child, stop in reversed(self.levels):
+            values = instance.fixed_values[categories]
+            if not stop.all():
+                shown = categories[~stop]
+                ahead = np.concatenate([following, np.zeros((1, instance.n_types))])[child]  # -1: impossible outcome
+                values[~stop] = instance.click[shown] + (probabilities[shown] * ahead).sum(axis=1)
+            following = values
+        return np.asarray(following[0])
