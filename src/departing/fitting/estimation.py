@@ -1,0 +1,139 @@
+"""Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.optimisation import Optimum, maximise
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.histories import Histories
+from departing.model.instance import CLICK_DEPART, STAY, Floats
+from departing.model.validation import MAX_TYPES, check_int
+
+HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
+LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
+
+
+@dataclass(frozen=True)
+class SelectionCriteria:
+    """Criteria for one number of types.
+
+    Attributes
+    ----------
+    types : int
+        Number of types.
+    parameters : int
+        Number of free parameters.
+    log_likelihood : float
+        Of all users, in nats.
+    bic : float
+        Bayesian information criterion, `parameters * log(users) - 2 * log_likelihood`; smaller is better.
+    held_out : float
+        Mean log-likelihood of a held-out user under a fit to the other users, in nats; larger is better.
+    """
+
+    types: int
+    parameters: int
+    log_likelihood: float
+    bic: float
+    held_out: float
+
+
+def candidate_types(types: int | Iterable[int], histories: Histories) -> list[int]:
+    """Numbers of types to try, in increasing order."""
+    distinct = len(histories.confirmed)
+    if not distinct:
+        if histories.pending.any():
+            raise InputError(
+                "No step has a known outcome, so nothing can be fitted; the log must be longer than `inactive_after`."
+            )
+        raise InputError("histories contain no user with a step; there is nothing to fit.")
+    given = list(types) if isinstance(types, Iterable) else [types]
+    candidates = sorted({check_int("types", m, 1, MAX_TYPES) for m in given})
+    if not candidates:
+        raise InputError("types is empty; expected a number of types, or several to choose from.", "types")
+    if candidates[-1] > distinct:
+        message = f"types is {candidates[-1]}; expected at most {distinct}, the number of distinct histories."
+        raise InputError(message, "types")
+    return candidates
+
+
+def free_departures(
+    histories: Histories, depart: float | None, depart_on_click: float | None
+) -> tuple[tuple[Integers, Integers], list[str]]:
+    """Categories whose departures after a no-click and after a click are estimated, and notes for the user."""
+    counts, users = histories.counts, histories.multiplicity
+    every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
+    stays = int(users @ counts[..., STAY].sum(axis=1))
+    click_departs = int(users @ counts[..., CLICK_DEPART].sum(axis=1))
+    if depart is not None and depart != 1:
+        raise InputError(f"depart is {depart!r}; expected 1 (sure departure) or None (estimated).")
+    if depart_on_click is not None and depart_on_click != 0:
+        raise InputError(f"depart_on_click is {depart_on_click!r}; expected 0 (never) or None (estimated).")
+    if depart == 1 and stays:
+        raise InputError(
+            f"depart is 1, but users stayed after {stays:,} no-clicks; omit it for an estimate.", "depart"
+        )
+    if depart_on_click == 0 and click_departs:
+        raise InputError(
+            f"depart_on_click is 0, but {click_departs} users departed after a click; use None to estimate it."
+        )
+    notes = []
+    if click_departs:
+        departures = int(users[~histories.censored].sum())
+        notes.append(f"{click_departs} of {departures} departures follow a click, so depart_on_click is estimated.")
+    if not stays and depart is None:
+        notes.append("No user is known to have stayed after a no-click, so departure is assumed to be sure.")
+    if histories.censored.all():
+        notes.append("No user departed in these histories; departure probabilities rest on the pseudocount.")
+    return (every if stays else none, every if click_departs else none), notes
+
+
+def initial_points(
+    likelihood: MixtureLikelihood, fewer: Optimum | None, n_init: int, rng: np.random.Generator
+) -> Floats:
+    """Random logits, and the optimum with one type fewer with each of its types split, `[n, d]`."""
+    k, m = likelihood.n_categories, likelihood.n_types
+    points = []
+    for _ in range(1 if m == 1 else n_init):
+        # Spread over (0, 1) but rarely at its ends, where EM is slow; departures after a click are rarer than others.
+        click, depart, depart_on_click = rng.beta(2, 2, (3, k, m))
+        points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * depart_on_click))
+    if fewer is not None:
+        points += [_split_type(fewer.parameters, x, rng) for x in range(m - 1)]
+    return np.array([likelihood.to_logits(point) for point in points])
+
+
+def _split_type(parameters: Parameters, x: int, rng: np.random.Generator) -> Parameters:
+    """Parameters with type x replaced by two of half its share, their logits shifted in opposite directions."""
+    prior = np.append(parameters.prior, parameters.prior[x] / 2)
+    prior[x] /= 2
+    parts = []
+    for part in (parameters.click, parameters.depart, parameters.depart_on_click):
+        shift = rng.normal(0.0, 0.5, len(part))  # large enough to leave the saddle point of two equal types
+        wider = np.concatenate([part, shift_logit(part[:, [x]], shift[:, None])], axis=1)
+        wider[:, x] = shift_logit(part[:, x], -shift)
+        parts.append(wider)
+    return Parameters(prior, *parts)
+
+
+def shift_logit(prob: Floats, shift: Floats) -> Floats:
+    """Probabilities with their logits shifted."""
+    prob = np.clip(prob, *LOGIT_INTERVAL)
+    return np.asarray(1 / (1 + (1 - prob) / prob * np.exp(-shift)))
+
+
+def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float) -> SelectionCriteria:
+    """Criteria at an optimum; `held_out[n]` users of each row are predicted from the others."""
+    likelihood, logits = optimum.likelihood, optimum.logits
+    training, test = likelihood.users - held_out, held_out.astype(np.float64)
+    held_out_mean = np.nan
+    if training.any() and test.any():
+        trained = maximise(replace(likelihood, users=training), logits[None], pseudocount).logits
+        held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
+    value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
+    bic = float(d * np.log(likelihood.users.sum()) - 2 * value)
+    return SelectionCriteria(likelihood.n_types, d, value, bic, held_out_mean)
