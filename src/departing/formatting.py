@@ -94,6 +94,23 @@ def format_percent(share: float | None, smallest: float = 1e-9) -> str:
     return text.rstrip("%").rstrip("0").rstrip(".") + "%" if "." in text else text
 
 
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Table of aligned columns, the first to the left and the others to the right.
+
+    >>> print(text_table(["category", "clicks"], [["news", "12"], ["music", "3"]]))
+    category  clicks
+    news          12
+    music          3
+    """
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    pad = [str.ljust, *[str.rjust] * (len(head) - 1)]
+    return "\n".join(
+        "  ".join(align(cell, width) for align, cell, width in zip(pad, line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
 def first_few(names: Sequence[str], n: int) -> str:
     """List the first n names and the number of the others.
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.model.tables import TABLE_SUFFIXES, write_table
 from departing.model.validation import check_choice, check_int
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,28 @@ class Log(Histories):
     def summary(self) -> str:
         """Printed overview: one line about the histories, then the data quality report."""
         return f"{self!r}\n{self.report.summary()}"
+
+    __str__ = summary
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot retention, and click and departure rates by category.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.data.log_plot import draw_log
+        from departing.plotting.figures import save
+
+        return save(draw_log(self), path)
+
+    def _repr_html_(self) -> str:
+        return self._html(self.report.notes)
 
     def __repr__(self) -> str:
         report, k = self.report, self.counts.shape[1]

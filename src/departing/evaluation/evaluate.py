@@ -4,13 +4,16 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Departures, departure_distribution, forward_pass
+from departing.formatting import format_significant
+from departing.html_tables import html_repr
+from departing.model.frames import to_frame
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
 from departing.policy.library import PolicyLike, to_policy
@@ -115,6 +118,27 @@ class Evaluation(Bounds):
             for name, share, bounds in zip(self.instance.types, self.instance.prior, self.by_type, strict=True):
                 lines.append(f"  type {name} ({share:.3g} of users): {bounds.value:.6g}")
         return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the value by type as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each type: type, share, value, lower, upper.
+        """
+        columns = {"type": self.instance.types, "share": self.instance.prior}
+        bounds = {name: [getattr(each, name) for each in self.by_type] for name in ("value", "lower", "upper")}
+        return to_frame(columns | bounds)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [name, f"{share:.0%}", format_significant(bounds.value)]
+            for name, share, bounds in zip(self.instance.types, self.instance.prior, self.by_type, strict=True)
+        ]
+        return html_repr(self.describe(), ["type", "share of users", "clicks per user"], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw the distribution of clicks and the survival curve by type.

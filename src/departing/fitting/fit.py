@@ -4,14 +4,15 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from itertools import islice
 from math import ceil
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.data.log import Log
+from departing.data.log import Log, read_log
 from departing.fitting.estimation import (
     HELD_OUT_FRACTION,
     SelectionCriteria,
@@ -28,10 +29,13 @@ from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_matching import match_types, sort_types
+from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.errors import InputError
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
+from departing.model.names import suggest
 from departing.model.progress import Progress
 from departing.model.validation import check_choice, check_confidence, check_float, check_int, check_seed
 
@@ -233,6 +237,41 @@ class Fit:
 
         return save(draw_fit(self, check), path)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted instance to a TOML or JSON file, which `Instance.load` and all commands read."""
+        self.instance.save(path)
+
+    def to_frame(self, confidence: float = 0.95) -> Any:
+        """Return the estimates as a data frame of pandas, or of polars if pandas is not installed.
+
+        Parameters
+        ----------
+        confidence : float
+            Coverage of the intervals.
+
+        Returns
+        -------
+        DataFrame
+            One row for each type and category: type, share, category, click, depart and depart_on_click, each
+            probability with the ends of its interval in columns such as click_lower and click_upper.
+        """
+        ends = dict(zip(("lower", "upper"), self.intervals(confidence), strict=True))
+        columns: dict[str, Any] = {}
+        for name, values in self.instance.columns().items():
+            columns[name] = values
+            for end, parameters in ends.items():
+                if name == "share":
+                    columns[f"share_{end}"] = np.repeat(parameters.prior, self.instance.n_categories)
+                elif name in ("click", "depart", "depart_on_click"):
+                    columns[f"{name}_{end}"] = getattr(parameters, name).T.reshape(-1)
+        return to_frame(columns)
+
+    __str__ = summary
+
+    def _repr_html_(self) -> str:
+        head, rows = self.instance.table(max_categories=4)
+        return html_repr(self.describe(), head, rows, [*describe_types(self.instance), *self.warnings])
+
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
         types = f"{self.instance.n_types} types ({shares}), {self.instance.n_categories} categories"
@@ -240,7 +279,7 @@ class Fit:
 
 
 def fit(
-    histories: Histories,
+    source: Any,
     types: int | Iterable[int] = range(1, 6),
     *,
     criterion: str = "bic",
@@ -250,13 +289,14 @@ def fit(
     n_init: int = 12,
     seed: int = 0,
     progress: Progress | None = None,
+    **read_options: Any,
 ) -> Fit:
-    """Estimate an instance from histories by maximum likelihood.
+    """Estimate an instance from an event log by maximum likelihood.
 
     Parameters
     ----------
-    histories : Histories
-        Counts of users, such as a `Log` from `read_log`.
+    source : Histories, data frame or path
+        A `Log` from `read_log` or other histories; or a source that `read_log` reads, such as a frame or a file.
     types : int or iterable of int
         Number of types, or candidates from which `criterion` chooses.
     criterion : {"bic", "held-out"}
@@ -274,6 +314,8 @@ def fit(
         Seed of the random numbers.
     progress : callable, optional
         Called with the number of finished candidates and their total.
+    **read_options
+        Arguments of `read_log` for a source that is not read yet, such as `user`, `time` and `inactive_after`.
 
     Returns
     -------
@@ -283,7 +325,8 @@ def fit(
     Raises
     ------
     InputError
-        If the histories are empty or contradict `depart` or `depart_on_click`, or an argument is invalid.
+        If the source cannot be read, the histories are empty or contradict `depart` or `depart_on_click`, or an
+        argument is invalid.
 
     Examples
     --------
@@ -296,8 +339,7 @@ def fit(
     array([[0.9, 0.2],
            [0.3, 0.8]])
     """
-    if not isinstance(histories, Histories):
-        raise InputError(f"histories are {histories!r:.60}; expected Histories, such as read_log returns.")
+    histories = _read(source, read_options)
     candidates = candidate_types(types, histories)
     check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
@@ -325,3 +367,17 @@ def fit(
     return Fit(
         instance, tuple(criteria), warnings, identified, histories, likelihood, logits, covariance, pseudocount
     )
+
+
+def _read(source: Any, options: dict[str, Any]) -> Histories:
+    """`source` if it is histories, otherwise the log that `read_log` reads from it."""
+    accepted = [name for function in (fit, read_log) for name in signature(function).parameters]
+    for name in options:
+        if name not in accepted:
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}; {suggest(name, accepted)}")
+        if isinstance(source, Histories):
+            raise InputError(
+                f"{name} is given, but the source is read already: {source!r:.80}; pass {name} to read_log instead.",
+                name,
+            )
+    return source if isinstance(source, Histories) else read_log(source, **options)

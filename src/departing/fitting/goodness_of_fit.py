@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from departing.data.log import Episodes
+from departing.html_tables import html_repr
 from departing.model.belief import posterior
 from departing.model.counts import Booleans, Integers
+from departing.model.frames import to_frame
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
 
 RESPONSES = ("click", "depart", "depart_on_click")
@@ -131,6 +134,32 @@ class FitCheck:
         return "\n".join(lines)
 
     __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return all cells as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each cell: response, group, n, observed, expected, z.
+        """
+        names = ("response", "group", "n", "observed", "expected", "z")
+        cells = (*self.by_step, *self.by_counts)
+        return to_frame({name: [getattr(cell, name) for cell in cells] for name in names})
+
+    def _repr_html_(self) -> str:
+        head = ["largest deviations", "response", "observed", "expected", "z"]
+        rows = [
+            [
+                cell.group,
+                cell.response.replace("_", " "),
+                f"{cell.observed:,}",
+                f"{cell.expected:,.1f}",
+                f"{cell.z:+.1f}",
+            ]
+            for cell in self.worst()
+        ]
+        return html_repr(self.describe(), head, rows)
 
 
 def check_forecasts(instance: Instance, episodes: Iterable[Episodes]) -> FitCheck:

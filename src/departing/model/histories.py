@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from departing.formatting import format_percent
+from departing.html_tables import html_repr
 from departing.model.counts import Integers, as_counts, clicks, departed, merge, steps
 from departing.model.errors import InputError
-from departing.model.instance import DEPART
+from departing.model.frames import to_frame
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats
+from departing.model.names import default_names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,6 +124,50 @@ class Histories:
         counts[..., :DEPART] -= self.pending
         left = counts.any(axis=(1, 2))
         return Histories(counts[left], self.multiplicity[left], categories=self.categories).distinct
+
+    @cached_property
+    def survival(self) -> Floats:
+        """Kaplan-Meier estimate of the share of users active after 0, 1, … steps, `[n + 1]`."""
+        known = self.confirmed
+        n = int(known.steps.max(initial=0))
+        ends = np.bincount(known.steps, known.multiplicity, n + 1)  # users by number of steps
+        departures = np.bincount(known.steps, known.multiplicity * ~known.censored, n + 1)
+        at_risk = ends[::-1].cumsum()[::-1]  # users with at least this number of steps
+        return np.append(1.0, np.cumprod(1 - departures[1:] / np.maximum(at_risk[1:], 1.0)))
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of `to_frame`, `[K]` each."""
+        total = np.tensordot(self.multiplicity, self.counts, axes=1)
+        names = self.categories or default_names("category", len(total))
+        return {
+            "category": list(names),
+            "shown": total.sum(axis=1),
+            "clicks": total[:, CLICK] + total[:, CLICK_DEPART],
+            "departures": total[:, DEPART] + total[:, CLICK_DEPART],
+        }
+
+    def to_frame(self) -> Any:
+        """Return totals by category as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each category: category, and the numbers shown, clicks and departures.
+        """
+        return to_frame(self.columns())
+
+    def _repr_html_(self) -> str:
+        return self._html([])
+
+    def _html(self, notes: Sequence[str]) -> str:
+        """HTML of the totals by category, with notes."""
+        columns = self.columns()
+        rows = [
+            [name, f"{shown:,}", format_percent(clicks / max(shown, 1)), format_percent(departures / max(shown, 1))]
+            for name, shown, clicks, departures in zip(*columns.values(), strict=True)
+        ]
+        head = ["category", "shown", "click rate", "departure rate"]
+        return html_repr(repr(self).strip("<>"), head, rows, notes)
 
     def _with_pending(self) -> Integers:
         """Counts with pending steps as additional categories, `[N, 2 K, 4]`; the counts if nothing is pending."""

@@ -9,8 +9,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from departing.formatting import format_count, format_significant, text_table
+from departing.html_tables import html_repr
 from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document, write_document
+from departing.model.frames import to_frame
 from departing.model.names import check_names, default_names, find_category
 
 Floats = npt.NDArray[np.float64]
@@ -248,6 +251,64 @@ class Instance:
         if self.click.size > 100:
             return f"<Instance with {self.n_categories} categories and {self.n_types} types>"
         return f"Instance({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+
+    def __str__(self) -> str:
+        head, rows = self.table(max_categories=20)
+        return f"{self.describe()}\n{text_table(head, rows)}"
+
+    def describe(self) -> str:
+        """Size of the instance in one phrase."""
+        categories = format_count(self.n_categories, "category", "categories")
+        return f"Instance with {categories} and {format_count(self.n_types, 'type')} of users"
+
+    def table(self, max_categories: int) -> tuple[list[str], list[list[str]]]:
+        """Head and rows of a table of the probabilities, three digits each, a column for each type.
+
+        >>> shop = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.391]], categories=["news", "sport"])
+        >>> print(shop)
+        Instance with 2 categories and 2 types of users
+        probability   type 0 (40%)  type 1 (60%)
+        click, news            0.5          0.28
+        click, sport           0.4         0.391
+        depart                   1             1
+        """
+        head = [f"{name} ({share:.0%})" for name, share in zip(self.types, self.prior, strict=True)]
+        rows = []
+        for field in ("click", "depart", "depart_on_click"):
+            values, label = getattr(self, field), field.replace("_", " ")
+            if field == "click" or (values != values.flat[0]).any():
+                named = list(zip((f"{label}, {name}" for name in self.categories), values, strict=True))
+            else:
+                named = [(label, values[0])] if values.any() else []
+            rows += [[name, *map(format_significant, row)] for name, row in named[:max_categories]]
+            if len(named) > max_categories:
+                rows.append([f"{label}, {len(named) - max_categories:,} more", *[""] * self.n_types])
+        return ["probability", *head], rows
+
+    def _repr_html_(self) -> str:
+        return html_repr(self.describe(), *self.table(max_categories=4))
+
+    def to_frame(self) -> Any:
+        """Return the probabilities as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each type and category: type, share, category, click, depart, depart_on_click.
+        """
+        return to_frame(self.columns())
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of `to_frame`, `[M K]` each."""
+        k, m = self.click.shape
+        return {
+            "type": np.repeat(self.types, k),
+            "share": np.repeat(self.prior, k),
+            "category": np.tile(self.categories, m),
+            "click": self.click.T.reshape(-1),
+            "depart": self.depart.T.reshape(-1),
+            "depart_on_click": self.depart_on_click.T.reshape(-1),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, as in a file."""

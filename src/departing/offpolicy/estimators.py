@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from departing.data.log import Log
 from departing.evaluation.continuation import ContinuationValues, continuation_values
 from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
+from departing.html_tables import html_repr
 from departing.model.errors import InputError
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
@@ -153,6 +155,26 @@ class OffPolicyValue:
         return "\n".join([*lines, *self.warnings])
 
     __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the estimates as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each estimator: estimator, value, stderr, lower, upper, ess.
+        """
+        names = ("value", "stderr", "lower", "upper", "ess")
+        columns = {name: [getattr(each, name) for each in self.estimates.values()] for name in names}
+        return to_frame({"estimator": list(self.estimates)} | columns)
+
+    def _repr_html_(self) -> str:
+        head = ["estimator", "clicks per user", f"{self.confidence:.0%} interval", "ESS"]
+        rows = [
+            [name.upper(), f"{each.value:.4g}", f"{each.lower:.4g} to {each.upper:.4g}", f"{each.ess:,.0f}"]
+            for name, each in self.estimates.items()
+        ]
+        return html_repr(self.describe(), head, rows, self.warnings)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot the estimates with their intervals, and the effective sample size by step.

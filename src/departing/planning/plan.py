@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from subprocess import DEVNULL, Popen
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import evaluate
+from departing.html_tables import html_repr
 from departing.model.errors import InputError
 from departing.model.files import write_document
+from departing.model.frames import to_frame
 from departing.model.instance import Instance
 from departing.model.validation import check_choice, check_instance, check_positive
 from departing.planning.certificate import Certificate, Verification
@@ -108,6 +110,32 @@ class Plan(Bounds):
         ]
         lines += [f"  {describe(each.policy, self.instance)}: {each.loss.value:.2g}" for each in self.baselines()]
         return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the plan and its baselines as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each policy: policy, lower, upper (bounds on the value), loss (at most, compared with the
+            optimal policy).
+        """
+        rows = [(self.describe(), self.lower, self.upper, self.gap)]
+        for each in self.baselines():
+            value = each.evaluation
+            rows.append((describe(each.policy, self.instance), value.lower, value.upper, each.loss.upper))
+        return to_frame(dict(zip(("policy", "lower", "upper", "loss"), zip(*rows, strict=True), strict=True)))
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ["expected clicks per user", f"{self.value:.6g}"],
+            ["optimal within", f"{self.gap:.1g}"],
+            ["method", self.method],
+            ["planning time", f"{self.seconds:.2g} s"],
+        ]
+        return html_repr(f"Plan: {self.describe()}", ["", ""], rows, [self.reason])
 
     def baselines(self) -> "tuple[Baseline, ...]":
         """Evaluate the greedy policy and the best fixed policy, and bound their losses against the optimal policy."""

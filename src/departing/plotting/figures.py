@@ -24,6 +24,7 @@ PALE_BLUE = "#a9c9d4"
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#a6a6a6")
 
 FIGURE_SUFFIXES = (".svg", ".png", ".pdf")
+DISPLAY_DPI = 80  # of a figure in a notebook, in CSS pixels per inch: nine inches fit the width of a cell
 _CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
@@ -47,8 +48,17 @@ def svg(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
+class NotebookFigure(Figure):
+    """Figure that a notebook displays, also without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        width, height = (round(DISPLAY_DPI * inches) for inches in self.get_size_inches())
+        return render(self, "png", 2 * DISPLAY_DPI), {"width": width, "height": height}
+
+
 def save(figure: Figure, path: str | os.PathLike[str] | None, dpi: int = 150) -> Figure:
-    """Write the figure to a .svg, .png or .pdf file, if `path` is given, and return it."""
+    """Write the figure to a .svg, .png or .pdf file, if `path` is given, and return it for display."""
+    figure.__class__ = NotebookFigure  # every public plot passes through here
     if path is None:
         return figure
     drawn = render(figure, check_suffix(path, FIGURE_SUFFIXES)[1:], dpi)

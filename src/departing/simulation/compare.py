@@ -1,12 +1,16 @@
 """`compare`: two policies on common random numbers."""
 
 import math
+import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.counts import Integers, clicks
+from departing.model.frames import to_frame
 from departing.model.instance import DEPART, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
@@ -14,6 +18,9 @@ from departing.policy.library import PolicyLike, to_policy
 from departing.policy.protocol import Policy, recommended
 from departing.simulation.reference import UsersProgress
 from departing.simulation.run import exact_total, merge_values, normal_interval, standard_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BATCH_USERS = 2**16  # played together: amortises the cost of NumPy calls; the counts take 64 K bytes a user
 
@@ -68,6 +75,46 @@ class Comparison:
                 f"Standard error on different users: {self.unpaired_stderr:.2g}",
             ]
         )
+
+    __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the comparison as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row: users, first, second, difference, stderr, unpaired_stderr, and the ends lower and upper of the
+            95 % interval of the difference.
+        """
+        lower, upper = self.interval()
+        return to_frame({name: [value] for name, value in (vars(self) | {"lower": lower, "upper": upper}).items()})
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        rows = [
+            ["first policy", f"{self.first:.6g}", ""],
+            ["second policy", f"{self.second:.6g}", ""],
+            ["difference", f"{self.difference:.4g}", f"{low:.4g} to {high:.4g}"],
+        ]
+        return html_repr(self.describe(), [f"{self.users:,} users", "clicks per user", "95 % interval"], rows)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Draw the difference with its 95 % interval, on the same users and as it would be on different users.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from departing.plotting.figures import save
+        from departing.simulation.plot import draw_comparison
+
+        return save(draw_comparison(self), path)
 
 
 def compare(

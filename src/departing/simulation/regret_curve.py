@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import nan
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from departing.evaluation.evaluate import evaluate
 from departing.learning.protocol import AssignedPolicy, LastOutcomeRule
 from departing.model.counts import Integers
 from departing.model.errors import InputError
+from departing.model.frames import to_frame
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_float
 from departing.planning.plan import plan
@@ -103,6 +105,17 @@ class RegretCurve:
     def realised_regret(self) -> Floats:
         """Realised regret up to each checkpoint, `[C]`: value of the optimal policy less the observed clicks."""
         return np.asarray(self.checkpoints * self.optimum.value - self.clicks, np.float64)
+
+    def to_frame(self) -> Any:
+        """Return the curve as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each checkpoint: users, clicks, realised_regret, and the expected regret if it is known.
+        """
+        columns = {"users": self.checkpoints, "clicks": self.clicks, "realised_regret": self.realised_regret}
+        return to_frame(columns if self.policy_segments is None else columns | {"regret": self.regret})
 
 
 def regret_gap(users: int) -> float:

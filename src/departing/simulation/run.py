@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan, sqrt
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from departing.formatting import format_count
+from departing.html_tables import html_repr
 from departing.model.counts import Integers
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats
 from departing.model.validation import check_confidence
@@ -117,6 +119,29 @@ class Run:
         if self.truncated:
             lines.append(f"Truncated users: {self.truncated:,} ({self.truncated / self.users:.3%})")
         return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the distribution of clicks as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each number of clicks that occurred: clicks, users. `regret_curve.to_frame()` has the
+            checkpoints.
+        """
+        return to_frame({"clicks": self.returns, "users": self.returns_users})
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ["users", f"{self.users:,}"],
+            ["clicks per user", f"{self.mean:.6g} ± {self.stderr:.2g}"],
+            ["steps per user", f"{self.steps / self.users:.6g}"],
+            ["truncated users", f"{self.truncated:,}"],
+            ["engine, seed", f"{self.engine}, {self.seed}"],
+        ]
+        return html_repr(self.describe(), ["", ""], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw the distribution of clicks per user, and the regret curve of a learner.

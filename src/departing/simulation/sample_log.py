@@ -4,14 +4,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from departing.html_tables import MAX_ROWS, html_repr
 from departing.model import random_streams
 from departing.model.counts import Integers
 from departing.model.errors import InputError
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
 from departing.model.sampling import sample_outcomes
@@ -23,7 +26,7 @@ MICROSECONDS_PER_DAY = 86_400_000_000
 MAX_LOG_USERS = 2**31  # beyond it the events would not fit into memory
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SampleLog:
     """Synthetic event log, in order of time.
 
@@ -73,6 +76,30 @@ class SampleLog:
             "clicked": self.clicked,
             "propensity": self.propensity,
         }
+
+    def to_frame(self) -> Any:
+        """Return the events as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each event: user, time, category, clicked, propensity. `read_log` and `fit` read it.
+        """
+        return to_frame(self.columns())
+
+    def describe(self) -> str:
+        """Size of the log in one phrase."""
+        return f"Sample log of {len(self.user):,} events of {len(np.unique(self.user)):,} users"
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}, {self.instance.n_categories} categories>"
+
+    def _repr_html_(self) -> str:
+        columns = self.columns()
+        first = [column[: MAX_ROWS // 2].tolist() for column in columns.values()]
+        cells = [[f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in column] for column in first]
+        rows = list(zip(*cells, strict=True))
+        return html_repr(self.describe(), list(columns), rows, ["First events; to_frame() has all of them."])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to a file ending in .parquet or .csv."""
