@@ -24,11 +24,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False
 
 
 def raw_table(head: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> str:
-    """Table whose cells are HTML."""
+    """Table whose cells are HTML; without a head if all its names are empty."""
     body = "".join(_row(row, "td") for row in rows)
     style = " class='wrap'" if wrap else ""
-    heads = _row([html.escape(name) for name in head], "th")
-    return f"<div class='scroll'><table{style}><thead>{heads}</thead><tbody>{body}</tbody></table></div>"
+    heads = f"<thead>{_row([html.escape(name) for name in head], 'th')}</thead>" if any(head) else ""
+    return f"<div class='scroll'><table{style}>{heads}<tbody>{body}</tbody></table></div>"
 
 
 def _row(cells: Sequence[str], tag: str) -> str:

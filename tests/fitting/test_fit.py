@@ -208,9 +208,11 @@ def test_extreme_histories_can_be_fitted(counts, users):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"histories": [1, 2]}, "expected Histories"),
-        ({"histories": dp.Histories(np.zeros((0, 2, 4), int))}, "nothing to fit"),
-        ({"histories": dp.Histories(np.zeros((3, 2, 4), int))}, "nothing to fit"),
+        ({"source": [1, 2]}, "source is .1, 2.; expected a path, or a table"),
+        ({"source": "no.csv"}, "no.csv"),
+        ({"inactive_after": "14 days"}, "the source is read already: .*pass inactive_after to read_log"),
+        ({"source": dp.Histories(np.zeros((0, 2, 4), int))}, "nothing to fit"),
+        ({"source": dp.Histories(np.zeros((3, 2, 4), int))}, "nothing to fit"),
         ({"types": 0}, "types is 0; expected an integer ≥ 1"),
         ({"types": []}, "types is empty"),
         ({"types": 9}, "types is 9; expected at most 3"),
@@ -226,9 +228,30 @@ def test_extreme_histories_can_be_fitted(counts, users):
     ],
 )
 def test_invalid_arguments_raise_input_errors(change, sentence):
-    arguments = {"histories": dp.Histories([[[2, 1, 0, 0]], [[0, 2, 1, 0]], [[1, 0, 0, 1]]]), "types": 1}
+    arguments = {"source": dp.Histories([[[2, 1, 0, 0]], [[0, 2, 1, 0]], [[1, 0, 0, 1]]]), "types": 1}
     with pytest.raises(dp.InputError, match=sentence):
         dp.fit(**(arguments | change))
+
+
+def test_unknown_arguments_suggest_similar_ones():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'inactive'; did you mean 'inactive_after'"):
+        dp.fit("events.csv", inactive="14 days")
+
+
+def test_frames_and_files_are_read_with_the_options_of_read_log(tmp_path):
+    sample = dp.sample_log(SITE, users=400, seed=3)
+    sample.save(tmp_path / "events.csv")
+    options = {"inactive_after": "9 days", "user": "who"}
+    frame = sample.to_frame().rename(columns={"user": "who"})
+    expected = dp.fit(dp.read_log(frame, **options), types=[1, 2], seed=1)
+    given = dp.fit(frame, [1, 2], seed=1, **options)
+    assert given.instance == expected.instance
+    assert isinstance(given.histories, dp.Log)
+    assert dp.fit(tmp_path / "events.csv", [1, 2], seed=1, inactive_after="9 days").instance == expected.instance
+    given.save(tmp_path / "found.toml")
+    assert dp.Instance.load(tmp_path / "found.toml") == given.instance
+    check = given.check()
+    assert np.allclose(given.histories.survival, check.survival)
 
 
 def test_invalid_arguments_of_methods_raise_input_errors():

@@ -339,11 +339,11 @@ def fit(
     array([[0.9, 0.2],
            [0.3, 0.8]])
     """
-    histories = _read(source, read_options)
-    candidates = candidate_types(types, histories)
     check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
+    histories = _read(source, read_options)
+    candidates = candidate_types(types, histories)
     known = histories.confirmed
     free, notes = free_departures(known, depart, depart_on_click)
     held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)

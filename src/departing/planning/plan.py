@@ -135,7 +135,7 @@ class Plan(Bounds):
             ["method", self.method],
             ["planning time", f"{self.seconds:.2g} s"],
         ]
-        return html_repr(f"Plan: {self.describe()}", ["", ""], rows, [self.reason])
+        return html_repr(f"Plan: {self.describe()}", [], rows, [self.reason])
 
     def baselines(self) -> "tuple[Baseline, ...]":
         """Evaluate the greedy policy and the best fixed policy, and bound their losses against the optimal policy."""

@@ -13,7 +13,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
     figure = Figure(figsize=(6, 2.2), layout="constrained")
     (axes,) = panels(figure, 1)
     errors = {"same users": comparison.stderr, "different users": comparison.unpaired_stderr}
-    for y, (label, stderr) in enumerate(errors.items()):
+    for y, stderr in enumerate(errors.values()):
         low, high = normal_interval(comparison.difference, stderr, 0.95)
         axes.plot([low, high], [y, y], color=BLUE if y == 0 else GREY, linewidth=3, solid_capstyle="butt")
         axes.plot(comparison.difference, y, "o", color=INK)

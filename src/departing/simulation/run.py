@@ -141,7 +141,7 @@ class Run:
             ["truncated users", f"{self.truncated:,}"],
             ["engine, seed", f"{self.engine}, {self.seed}"],
         ]
-        return html_repr(self.describe(), ["", ""], rows)
+        return html_repr(self.describe(), [], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw the distribution of clicks per user, and the regret curve of a learner.
