@@ -1,6 +1,7 @@
 # The public names, listed once: `__init__.py` imports each from its module when it is first used.
 from .data.log import Log as Log
 from .data.log import read_log as read_log
+from .data.log import suggest_inactivity as suggest_inactivity
 from .data.movielens import movielens as movielens
 from .data.oulad import oulad as oulad
 from .decision.decision import Decision as Decision

@@ -103,13 +103,13 @@ def test_invalid_input_of_fit_prints_one_message(log, arguments, sentence, tmp_p
 def test_log_without_departures_requires_an_inactivity_period(log):
     done = call("fit", log)
     assert done.exit_code == 2
-    assert "as --departed, or give an inactivity period such as --inactive-after='30 days'" in done.stderr
+    assert "as --departed, or give an inactivity period, such as --inactive-after='5 days'" in done.stderr
 
 
 def test_unselected_categories_still_show_that_users_were_active(log):
-    result = json_output(
-        "fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0", "--categories", "news,sport"
-    )
+    arguments = ["fit", log, "--inactive-after", "14 days", "--types", "1", "--bootstrap", "0"]
+    arguments += ["--categories", "news,sport", "--max-rejected", "0.5"]
+    result = json_output(*arguments)
     kinds = {each["kind"]: each["count"] for each in result["log"]["irregularities"]}
     assert kinds["category is not in `categories`"] == result["log"]["rejected"] > 0
     assert 0 < kinds["rejected row after the user's last event"] < result["log"]["censored"]

@@ -262,7 +262,7 @@ CASES = {
 def outcome(source, reading):
     """All results of a reading in comparable form, or its error without the name of the source."""
     try:
-        log = dp.read_log(source, **reading)
+        log = dp.read_log(source, **{"max_rejected": 1} | reading)
     except dp.InputError as error:
         name = str(source) if isinstance(source, os.PathLike) else "the pyspark DataFrame"
         return str(error).replace(repr(name), "SOURCE").replace(name, "SOURCE")
@@ -290,8 +290,8 @@ def test_mixed_values_of_python_are_read_alike(spark):
     names = ["user", "time", "clicked", "category", "departed"]
     text = [tuple(None if value is None else str(value) for value in row) for row in rows]
     frame = spark.createDataFrame(text, ", ".join(f"{name} string" for name in names))
-    mixed = dp.read_log(pandas.DataFrame(rows, columns=names, dtype=object))
-    log = dp.read_log(frame)
+    mixed = dp.read_log(pandas.DataFrame(rows, columns=names, dtype=object), max_rejected=1)
+    log = dp.read_log(frame, max_rejected=1)
     assert histories_of(log) == histories_of(mixed)
     assert vars(log.report) | {"source": None} == vars(mixed.report) | {"source": None}
 

@@ -90,6 +90,7 @@ def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity,
             "categories": categories,
             "duplicates": "keep" if keep else "drop",
             "rejects": Path(folder) / "bad.csv",
+            "max_rejected": 1,
         }
         unread = kinds["departed is missing"] + kinds["departed cannot be parsed"]
         if not histories or (not by_inactivity and unread == sum(map(len, episodes)) + kinds["duplicate row"]):

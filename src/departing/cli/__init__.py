@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.data import fit, movielens, ope, sample_log
+from departing.cli.data import fit, movielens, ope, return_times, sample_log
 from departing.cli.errors import report_errors
 from departing.cli.learning import learn, study
 from departing.cli.paper import paper
@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(instance, evaluate, simulate, plan, learn, study),
-    *(sample_log, fit, ope, movielens),
+    *(sample_log, return_times, fit, ope, movielens),
     *(serve, backup, loadtest),
     *(paper, quickstart),
 )

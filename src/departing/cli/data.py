@@ -1,4 +1,4 @@
-"""Commands about data: sample-log, fit, ope and movielens."""
+"""Commands about data: sample-log, return-times, fit, ope and movielens."""
 
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,15 @@ def sample_log(
     n_users, n_events = log.histories.users, len(log.user)
     contents = [f"{n_events:,} events of {n_users:,} users"]
     present(as_json, {"users": n_users, "events": n_events}, contents, output=output)
+
+
+@opt.with_log_options
+def return_times(log: opt.LogOptions, plot: opt.Plot = None, as_json: opt.Json = False) -> None:
+    """Suggest an inactivity period from the times after which the users of a log return."""
+    check_files(plot=plot)
+    times = log.return_times(as_json)
+    save_files((plot, times.plot))
+    present(as_json, times.to_dict(), [times.summary()], plot=plot)
 
 
 @opt.with_log_options

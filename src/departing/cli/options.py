@@ -14,12 +14,16 @@ from departing.cli.inputs import split_names
 from departing.cli.output import progress
 
 if TYPE_CHECKING:
+    from departing.data.inactivity import ReturnTimes
     from departing.data.log import Log
 
 POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
 INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard or magazine."
 LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file, or the bundled dataset oulad."
-INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days'."
+INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days', or auto."
+FORMAT_HELP = "Format of times that are ambiguous, such as '%d/%m/%Y %H:%M'."
+REJECTED_HELP = "Accepted share of rejected rows; above it the command fails."
+LISTS = ("categories", "clicked_values", "departed_values")  # options that are lists separated by commas
 TYPES_HELP = "Number of types, or numbers to select from: 3, 1-5 or 2,4."
 
 InstanceArgument = Annotated[str, Argument(metavar="INSTANCE", help=INSTANCE_HELP)]
@@ -54,6 +58,15 @@ class LogOptions:
     categories: Annotated[
         str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")
     ] = None
+    clicked_values: Annotated[
+        str | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
+    ] = None
+    departed_values: Annotated[
+        str | None, Option(metavar="V,V,…", help="Values that mean a departure.", show_default="known words")
+    ] = None
+    time_format: Annotated[str | None, Option(metavar="FORMAT", help=FORMAT_HELP)] = None
+    duplicates: Annotated[str, Option(help="Rows that are equal in all columns: drop or keep.")] = "drop"
+    max_rejected: Annotated[float, Option(metavar="SHARE", help=REJECTED_HELP)] = 0.05
     table: Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")] = None
     memory_limit: Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")] = "1 GB"
     rejects: Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")] = None
@@ -61,14 +74,31 @@ class LogOptions:
     def read(self, quiet: bool, **columns: str) -> "Log":
         """Read the log; a number as `inactive_after` is in the unit of a numeric time column."""
         from departing.data.log import read_log
-        from departing.data.sources import OULAD
 
-        options: dict[str, Any] = vars(self) | columns | {"categories": split_names(self.categories)}
-        source = options.pop("log")
+        source, options = self._arguments()
         with suppress(ValueError):
             options["inactive_after"] = float(self.inactive_after or "")
         with progress("reading", quiet):
-            return read_log(OULAD if source == "oulad" else source, **options)
+            return read_log(source, **options | columns)
+
+    def return_times(self, quiet: bool) -> "ReturnTimes":
+        """Read the times after which users return."""
+        from departing.data.log import suggest_inactivity
+
+        source, options = self._arguments()
+        for name in ("rejects", "inactive_after", "departed"):  # they do not matter here
+            del options[name]
+        with progress("reading", quiet):
+            return suggest_inactivity(source, **options)
+
+    def _arguments(self) -> tuple[Any, dict[str, Any]]:
+        """The source, and the other arguments of `read_log`."""
+        from departing.data.sources import OULAD
+
+        lists = {name: split_names(getattr(self, name)) for name in LISTS}
+        options: dict[str, Any] = vars(self) | lists
+        source = options.pop("log")
+        return OULAD if source == "oulad" else source, options
 
 
 def with_log_options(command: Callable[..., None]) -> Callable[..., None]:

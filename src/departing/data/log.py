@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from departing.data.columns import USUAL_NAMES
+from departing.data.inactivity import ReturnTimes
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader
 from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
-from departing.data.spec import LogSpec, LogSummary, parse_bytes, parse_categories
+from departing.data.spec import MAX_REJECTED, LogSpec, LogSummary, parse_bytes, parse_categories, parse_values
+from departing.data.times import check_format
 from departing.model.counts import Booleans, Integers
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
 from departing.model.histories import Histories
 from departing.model.instance import Floats
+from departing.model.names import suggest
 from departing.model.tables import TABLE_SUFFIXES, write_table
-from departing.model.validation import check_choice, check_int
+from departing.model.validation import check_choice, check_float, check_int
+
+FIELDS = tuple(USUAL_NAMES)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,12 +177,17 @@ def read_log(
     inactive_after: str | float | timedelta | None = None,
     categories: Iterable[object] | None = None,
     duplicates: str = "drop",
+    clicked_values: str | Iterable[object] | None = None,
+    departed_values: str | Iterable[object] | None = None,
+    time_format: str | None = None,
+    max_rejected: float = MAX_REJECTED,
     table: str | None = None,
     rejects: str | os.PathLike[str] | None = None,
     memory_limit: str | int = "1 GB",
 ) -> Log:
     """Read an event log, one row per recommendation, into the histories of its users.
 
+    Columns are found under their usual names if the default ones are missing; `Log.report.guessed` says which.
     Irregular rows are handled by fixed rules and counted in `Log.report`; the rules are the same for every source.
 
     Parameters
@@ -199,12 +210,22 @@ def read_log(
         Column of the probability with which the category was recommended, in (0, 1]. Optional like `departed`.
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
-        unit of the time column if that holds numbers. The period must end before the latest time of the log.
-        Users active later are censored, and their steps in the last such period of the log are pending.
+        unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests. The
+        period must end before the latest time of the log. Users active later are censored, and their steps in the
+        last such period of the log are pending.
     categories : list of str, optional
         Categories in order; rows with others are rejected. Default: all categories of the log, sorted.
     duplicates : {"drop", "keep"}
         Treatment of rows that are equal in all columns of the source: count them once or each.
+    clicked_values, departed_values : str or list, optional
+        Values that mean a click or a departure, such as "click" or [4, 5]; all other values that are not missing mean
+        the opposite. Text is compared without case and surrounding spaces, numbers by value. Default: known words,
+        0 and 1.
+    time_format : str, optional
+        Format of times in a column of text or integers, such as "%d/%m/%Y %H:%M" or "%Y%m%d". Needed where the order
+        of day and month is ambiguous.
+    max_rejected : float
+        Largest accepted share of rejected rows. Above its default, listed categories may also be absent.
     table : str, optional
         Table of a database file; needed if there are several.
     rejects : path, optional
@@ -220,7 +241,8 @@ def read_log(
     Raises
     ------
     InputError
-        If the source cannot be read, a column is missing, departures are unknown, or no row can be used.
+        If the source cannot be read, a column is missing or ambiguous, departures are unknown, a listed category does
+        not occur, or more than `max_rejected` of the rows are rejected.
 
     Examples
     --------
@@ -232,13 +254,20 @@ def read_log(
     >>> log
     <Log of 1,000 users, 0 of them censored, with 1,661 events in 2 categories, 8 distinct counts>
     """
-    columns = {"user": user, "time": time, "category": category, "clicked": clicked}
-    check_choice("duplicates", duplicates, ("drop", "keep"))
-    spec = LogSpec(
-        columns | {"departed": departed, "propensity": propensity},
-        inactive_after,
-        parse_categories(categories),
-        duplicates == "keep",
+    spec = _spec(
+        user=user,
+        time=time,
+        category=category,
+        clicked=clicked,
+        departed=departed,
+        propensity=propensity,
+        inactive_after=inactive_after,
+        categories=categories,
+        duplicates=duplicates,
+        clicked_values=clicked_values,
+        departed_values=departed_values,
+        time_format=time_format,
+        max_rejected=max_rejected,
     )
     if rejects is not None:
         check_suffix(rejects, TABLE_SUFFIXES)
@@ -251,3 +280,80 @@ def read_log(
         if rejects is not None and isinstance(engine, DuckDBEngine):
             write_table(engine.database, reader.rules.rejects(), rejects)
     return Log(summary, profile, origin, spec)
+
+
+def _spec(
+    inactive_after: Any = None,
+    categories: Iterable[object] | None = None,
+    duplicates: str = "drop",
+    clicked_values: str | Iterable[object] | None = None,
+    departed_values: str | Iterable[object] | None = None,
+    time_format: str | None = None,
+    max_rejected: float = MAX_REJECTED,
+    **columns: str | None,
+) -> LogSpec:
+    """Validated arguments of a reading; `columns` that are left out have their default names."""
+    for name in columns:
+        if name not in FIELDS:
+            raise InputError(f"There is no argument {name!r}; {suggest(name, FIELDS)}")
+    check_choice("duplicates", duplicates, ("drop", "keep"))
+    values = {
+        "clicked": parse_values("clicked_values", clicked_values),
+        "departed": parse_values("departed_values", departed_values),
+    }
+    return LogSpec(
+        {field: columns.get(field, field) for field in FIELDS},
+        inactive_after,
+        parse_categories(categories),
+        duplicates == "keep",
+        check_float("max_rejected", max_rejected, 0.0, 1.0),
+        {field: named for field, named in values.items() if named is not None},
+        check_format(time_format),
+    )
+
+
+def suggest_inactivity(
+    source: Any, *, table: str | None = None, memory_limit: str | int = "1 GB", **reading: Any
+) -> ReturnTimes:
+    """Suggest an inactivity period from the times after which the users of a log return.
+
+    The period is the shortest customary one such that at most 5 % of the users who are inactive for it return later;
+    see "Read a log" in the documentation.
+
+    Parameters
+    ----------
+    source : path, table or Log
+        Any source of `read_log`, or a log that was read.
+    table, memory_limit
+        As in `read_log`.
+    **reading
+        Columns and other arguments of `read_log`: `user`, `time`, `category`, `clicked`, `categories`,
+        `clicked_values`, `time_format` and `max_rejected`.
+
+    Returns
+    -------
+    ReturnTimes
+        The suggested `period` and the share of users `returning_later`, with `describe()`, `summary()` and `plot()`.
+
+    Raises
+    ------
+    InputError
+        If the log cannot be read, or has too few events of returning users.
+
+    Examples
+    --------
+    >>> import tempfile, departing as dp
+    >>> shop = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dp.sample_log(shop, users=2000, seed=1).save(f"{folder}/events.parquet")
+    ...     times = suggest_inactivity(f"{folder}/events.parquet")
+    >>> times.period
+    '3 days'
+    """
+    if isinstance(source, Log):
+        origin, spec = source.source, source.spec
+    else:
+        origin = LogSource.of(source, table, parse_bytes(memory_limit))
+        spec = _spec(**{"departed": None} | reading)
+    with origin.open() as engine:
+        return LogReader(engine, spec).return_times()

@@ -1,6 +1,7 @@
 """Data quality of a log: which rows were used, which were irregular, and how each irregularity was handled."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -60,6 +61,10 @@ class LogReport:
         All kinds of irregular rows with counts and examples.
     notes : tuple of str
         Sentences about properties of the log that limit inference.
+    columns : mapping of str to str
+        Column that was used for every field.
+    guessed : tuple of str
+        Sentences on what was inferred instead of named: columns under their usual names, units and orders of times.
     """
 
     source: str
@@ -74,6 +79,8 @@ class LogReport:
     last: str
     irregularities: tuple[Irregularity, ...]
     notes: tuple[str, ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    guessed: tuple[str, ...] = ()
 
     @property
     def rejected(self) -> int:
@@ -91,7 +98,7 @@ class LogReport:
         for each in self.irregularities:
             lines.append(f"  {each.count:,} × {each.kind}: {each.decision}")
             lines += [f"      {example}" for example in each.examples]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *self.guessed, *self.notes])
 
     __str__ = summary
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.data import rules
+from departing.data import checks, rules, times
+from departing.data.flags import FLAG_WORDS
+from departing.data.inactivity import ReturnTimes, gaps_query, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
-from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules, TimeColumn
+from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules
 from departing.data.sources import Arrays, DuckDBEngine
-from departing.data.spec import MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
+from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
+from departing.data.times import EPOCHS, HAS_ZONE, TimeColumn, as_epoch
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
@@ -28,6 +31,11 @@ EXPECTED = {  # accepted values, for the error if no row can be used
     "time cannot be parsed": "; expected timestamps, dates or numbers",
     "clicked cannot be parsed": "; expected true or false, 0 or 1, yes or no, or click or no click",
 }
+DATE_ONLY_DUPLICATES = (
+    "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
+    "events, use duplicates='keep' (--duplicates keep)."
+)
+CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
 
 
@@ -38,10 +46,12 @@ class LogReader:
         self.engine, self.spec = engine, spec
         self.rules = Rules(spec, engine.columns, engine.name)
         self.irregularities: list[Irregularity] = []
+        self.guessed, self.notes, self.is_date_only = self.rules.guessed, list[str](), False
 
     def read(self, max_bytes: int) -> tuple[Profile, LogSummary]:
         """Read all rows into a table of counts of at most `max_bytes`."""
         profile, events = self._profile()
+        profile = replace(profile, inactive=self._inactivity(profile, events))
         self.engine.by_user(self.rules.fields["user"])
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
@@ -67,6 +77,9 @@ class LogReader:
         notes.append((*rules.SEEN_LATER, totals["seen_later"], rules.SEEN_LATER_EXAMPLES))
         ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
         self._note(notes, profile.time)
+        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec)
+        if self.is_date_only and totals["duplicates"]:
+            self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
         report = LogReport(
             source=self.engine.name,
             events=events,
@@ -80,8 +93,10 @@ class LogReader:
             last=profile.time.format(profile.last),
             irregularities=tuple(self.irregularities),
             notes=(),
+            columns=dict(self.rules.fields),
+            guessed=self.guessed,
         )
-        report = replace(report, notes=quality_notes(histories, report))
+        report = replace(report, notes=(*self.notes, *quality_notes(histories, report)))
         return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS)
 
     def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
@@ -96,18 +111,21 @@ class LogReader:
     def _profile(self) -> tuple[Profile, int]:
         """Read all rows once: the profile and the number of rows. Irregularities of single rows are noted."""
         time, without_zone = self._time_column()
-        inactive = self.rules.inactivity(time)
         self.engine.define(*self.rules.checked(time, self.spec.categories))
-        rows, malformed = self.engine.rows(self.rules.profile(), "SELECT count(*) FROM malformed")
+        rows, malformed = self.engine.rows(self.rules.profile(time), "SELECT count(*) FROM malformed")
         if not rows:
             raise InputError(f"There are no events in {self.engine.name}.")
-        total, names = _totals(rows), {row[1] for row in rows if row[0] is None}
+        total, counts = _totals(rows), _merged((row[1], row[2], None) for row in rows if row[0] is None)
         used, events = _totals(row for row in rows if row[0] is None), total["n"] + sum(n for (n,) in malformed)
-        self._check_values(total, names)
         codes = range(1, len(REJECTION_REASONS) + 1)
         rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
+        self._check_flags(total, used, events, rejected[CLICKED_UNKNOWN])
+        time, sentences = as_epoch(
+            time, total["n"] - rejected[2] - rejected[3], [total[unit] for unit in EPOCHS], self.rules.fields["time"]
+        )
+        self.guessed += sentences
         examples = self.rules.examples
-        notes = [(*rules.NO_ZONE, without_zone, examples("raw", rules.WITHOUT_ZONE))]
+        notes = [(*rules.NO_ZONE, without_zone, examples("raw", f"{time.sql} IS NOT NULL AND NOT {HAS_ZONE}"))]
         notes += [
             (REJECTION_REASONS[code - 1], "rejected", n, examples("checked", f"rejection_code = {code}"))
             for code, n in rejected.items()
@@ -123,52 +141,152 @@ class LogReader:
                 notes.append((*missing, n, examples(relation, f"{field}_missing")))
                 notes.append((*unreadable, unknown - n, examples(relation, f"{is_unknown} AND NOT {field}_missing")))
         self._note(notes, time)
-        self._check_used(used, events, inactive)
-        categories = self.spec.categories
-        if categories is None:
-            categories = sort_categories(names)
-            self.engine.define(rules.category_type(categories))
+        categories = self._categories([(name, n) for name, n, _ in counts], used, events)
+        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec)
+        self.notes += checks.similar_names({name: n for name, n, _ in counts})
+        self.is_date_only = time.is_clock and used["midnights"] == used["n"]
         has_rejected = any(n for code, n in rejected.items() if code >= rules.USER_AND_TIME_KNOWN)
-        return Profile(time, total["first"], total["last"], categories, inactive, has_rejected), events
+        return Profile(time, total["first"], total["last"], categories, None, has_rejected), events
 
     def _time_column(self) -> tuple[TimeColumn, int]:
         """The time column, and the number of its timestamps that lack the zone that others have."""
         self.engine.define(self.rules.raw())
-        if self.rules.kinds["time"] != "text":
-            return self.rules.time_column(), 0
-        (rows,) = self.engine.rows(self.rules.time_counts())
-        n, numbers, integers, timestamps, zoned = map(sum, zip((0,) * 5, *rows, strict=True))
-        if not n:
-            raise InputError(f"There are no events in {self.engine.name}.")
-        time = self.rules.time_column(numbers, integers, timestamps)
-        return time, timestamps - zoned if time.is_clock and zoned else 0
-
-    def _check_values(self, total: dict[str, Any], names: set[str]) -> None:
-        fields = self.rules.fields
-        for field in ("clicked", "departed"):
-            if (number := total[f"{field}_number"]) is not None:
+        column, kind = self.rules.fields["time"], self.rules.kinds["time"]
+        if self.spec.time_format is not None:
+            if kind not in ("text", "integer"):
                 raise InputError(
-                    f"Column {fields[field]!r} for {field} holds {number}; expected 0 or 1, true or false, or yes or "
-                    f"no: derive such a column first, for instance {fields[field]} >= {number}."
+                    f"time_format is {self.spec.time_format!r}, but column {column!r} for time is of type "
+                    f"{self.rules.types['time']}, not text; leave it out.",
+                    "time_format",
                 )
-        if self.spec.categories is None and len(names) > MAX_CATEGORIES:
+            return times.formatted_column(self.spec.time_format), 0
+        if kind != "text":
+            return times.typed_column(kind, column, self.rules.types["time"]), 0
+        (rows,) = self.engine.rows(times.time_counts())
+        counts = dict(zip(times.COUNTS, map(sum, zip((0,) * len(times.COUNTS), *rows, strict=True)), strict=True))
+        if not counts["rows"]:
+            raise InputError(f"There are no events in {self.engine.name}.")
+        example = ""
+        if counts["year_last"]:
+            (found,) = self.engine.rows(times.year_last_example())
+            example = min(row[0] for row in found if row[0] is not None)
+        time, sentences = times.text_column(counts, column, example)
+        self.guessed += sentences
+        moments = counts["timestamps"] + counts["others"] + counts["year_last"]
+        return time, moments - counts["zoned"] if time.is_clock and counts["zoned"] else 0
+
+    def _check_flags(self, total: dict[str, Any], used: dict[str, Any], events: int, unknown_clicks: int) -> None:
+        """Raise if clicks or departures are not understood."""
+        fields, spec = self.rules.fields, self.spec
+        unknown = {
+            "clicked": unknown_clicks,
+            "departed": 0 if spec.inactive_after else used["departed_unknown"] - used["departed_missing"],
+        }
+        for field in FLAG_WORDS:
+            if field not in fields:
+                continue
+            if (number := total[f"{field}_number"]) is not None:
+                checks.check_numbers(field, fields[field], number)
+            values = spec.values.get(field)
+            if not unknown[field] and values is None:
+                continue
+            (labels,) = self.engine.rows(self.rules.labels(field))
+            merged = _merged(labels)
+            if values is None:
+                checks.check_labels(field, fields[field], merged, unknown[field], events, spec)
+            else:
+                (named,) = self.engine.rows(self.rules.named_values(field))
+                found = map(sum, zip(*named, strict=True))
+                absent = [value for value, n in zip(values, found, strict=True) if not n]
+                checks.check_values(field, fields[field], merged, absent)
+
+    def return_times(self) -> ReturnTimes:
+        """Read all rows once: the return times of users, and the inactivity period that they suggest."""
+        profile, events = self._profile()
+        self._check_stray_times(profile, events, 0)
+        return self._return_times(profile, events)
+
+    def _inactivity(self, profile: Profile, events: int) -> int | None:
+        """The inactivity period in units of the time column."""
+        value, has_departures = self.spec.inactive_after, "departed" in self.rules.fields
+        if value is None and has_departures:
+            return None
+        if value is not None and value != AUTO:
+            inactive = profile.time.period(value, self.rules.fields["time"])
+            self._check_stray_times(profile, events, inactive)
+            return inactive
+        self._check_stray_times(profile, events, 0)
+        if value is None:
             raise InputError(
-                f"Column {fields['category']!r} holds more than {MAX_CATEGORIES:,} categories, the maximum; list "
-                "those that matter by `categories`, or group them."
+                f"Departures are unknown: {self.engine.name} has no column for departed; name one as `departed`, or "
+                f"give an inactivity period, such as {self._proposal(profile, events)}"
+            )
+        times = self._return_times(profile, events)
+        if not times.is_reliable:
+            raise InputError(
+                f"inactive_after is 'auto', but the log is too short to suggest a period: its users still return "
+                f"after {times.period}; state a period, such as {times.period!r}, or read a longer log.",
+                "inactive_after",
+            )
+        self.guessed += (f"The inactivity period is {times.period}. {times.describe()}",)
+        return profile.time.period(times.value, self.rules.fields["time"])
+
+    def _proposal(self, profile: Profile, events: int) -> str:
+        """An inactivity period to use, as the end of a sentence."""
+        try:
+            times = self._return_times(profile, events)
+        except InputError:
+            return "`inactive_after`='30 days'."
+        return f"`inactive_after`={times.value!r}. {times.describe()}"
+
+    def _return_times(self, profile: Profile, events: int) -> ReturnTimes:
+        self.engine.by_user(self.rules.fields["user"])
+        (rows,) = self.engine.rows(gaps_query(events, profile.last))
+        return return_times(rows, profile.time, profile.first, profile.last, self.engine.name)
+
+    def _check_stray_times(self, profile: Profile, events: int, inactive: int) -> None:
+        """Raise if a few events are so late that all other users count as departed because of them."""
+        bins: dict[int, tuple[int, int, int]] = {}
+        time = profile.time
+        for number, n, least, most in self.engine.rows(self.rules.time_bins(time, profile.first, profile.last))[0]:
+            before = bins.get(number, (0, least, most))
+            bins[number] = (before[0] + n, min(before[1], least), max(before[2], most))
+        stray = checks.stray_times(bins)
+        if stray is not None and stray[1] - stray[2] >= inactive:
+            n, start, end = stray
+            raise InputError(
+                f"{n:,} of {events:,} events in {self.engine.name} are at {time.format(start)} or later, far after "
+                f"all others, which end at {time.format(end)}: all other users would count as departed by "
+                "inactivity. Correct or remove these rows."
             )
 
-    def _check_used(self, used: dict[str, Any], events: int, inactive: int | None) -> None:
+    def _categories(self, counts: list[tuple[str, int]], used: dict[str, Any], events: int) -> tuple[str, ...]:
+        """The categories in order; raise if there are too many, or no event has one that is listed."""
+        categories, column = self.spec.categories, self.rules.fields["category"]
+        if categories is None and len(counts) > MAX_CATEGORIES:
+            raise InputError(
+                f"Column {column!r} holds more than {MAX_CATEGORIES:,} categories, the maximum; list "
+                "those that matter by `categories`, or group them."
+            )
+        if categories is not None and len(counts) < len(categories):
+            (found,) = self.engine.rows(self.rules.category_counts())
+            in_source = [(name, n) for name, n, _ in _merged((*row, None) for row in found)]
+            checks.check_categories(self.engine.name, self.spec, in_source, events)
         if used["n"] == 0:
             worst = max((each for each in self.irregularities if each.rejected), key=lambda each: each.count)
             raise InputError(
                 f"None of the {events:,} events in {self.engine.name} can be used: {worst.kind} in {worst.count:,} "
                 f"of them, such as {worst.examples[0]!r}{EXPECTED.get(worst.kind, '')}."
             )
-        if "departed" in self.rules.fields and used["departed_unknown"] == used["n"] and inactive is None:
+        if "departed" in self.rules.fields and used["departed_unknown"] == used["n"] and not self.spec.inactive_after:
             raise InputError(
                 f"No value of column {self.rules.fields['departed']!r} can be parsed as departed or stayed; name "
                 "another column as `departed`, or give an inactivity period such as `inactive_after`='30 days'."
             )
+        if categories is None:
+            categories = sort_categories(name for name, _ in counts)
+            self.engine.define(rules.category_type(categories))
+        return categories
 
     def _note(self, notes: Iterable[tuple[str, str, int, str]], time: TimeColumn) -> None:
         """Note irregularities, each given as kind, decision, count and query for examples.
@@ -197,6 +315,16 @@ def _totals(rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
         else:
             totals[name] = max(values, default=None) if name == "last" else sum(values)
     return totals
+
+
+def _merged(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, Any]]:
+    """Rows of several partitions with a name, a number and a value: numbers of equal names added, largest first."""
+    numbers: defaultdict[str, int] = defaultdict(int)
+    values: dict[str, Any] = {}
+    for name, n, value in rows:
+        numbers[name] += n
+        values[name] = value if value is not None else values.get(name)
+    return [(name, n, values[name]) for name, n in sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:

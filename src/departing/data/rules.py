@@ -23,10 +23,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-import numpy as np
-
+from departing.data.checks import TIME_BINS
+from departing.data.columns import OPTIONAL, find_columns
+from departing.data.flags import FLAG_WORDS, is_missing_text, is_value, label, parse_flag
 from departing.data.quality import MAX_EXAMPLES
-from departing.data.spec import MAX_CATEGORIES, OPTIONAL, LogSpec, parse_inactivity
+from departing.data.spec import MAX_CATEGORIES, LogSpec
+from departing.data.times import DAY, EPOCHS, TimeColumn, in_epoch
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.model.tables import literal, quoted
@@ -52,28 +54,16 @@ BAD_PROPENSITY = ("propensity is not in (0, 1]", "treated as missing")
 SEEN_LATER = ("rejected row after the user's last event", "the user stayed after that event and is censored there")
 TIES = ("same time as another event of the user", "a departure goes last, the others by category and click")
 
-YES = ("1", "true", "t", "yes", "y")
-NO = ("0", "false", "f", "no", "n")
-FLAG_WORDS = {
-    "clicked": ((*YES, "click", "clicked"), (*NO, "no click", "no_click", "no-click", "not clicked")),
-    "departed": ((*YES, "depart", "departed", "left"), (*NO, "stay", "stayed")),
-}
 INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
-HAS_ZONE = r"regexp_matches(time_, ':[0-9.]+\s*(z|[+-][0-9]{2}(:?[0-9]{2})?|[a-z]+(/[a-z_]+)*)\s*$', 'i')"
-WITHOUT_ZONE = (
-    f"TRY_CAST(time_ AS DECIMAL(26, 6)) IS NULL AND TRY_CAST(time_ AS TIMESTAMPTZ) IS NOT NULL AND NOT {HAS_ZONE}"
-)
-MICRO = 10**6
 MALFORMED_EXAMPLES = f"SELECT unnest(min(line, {MAX_EXAMPLES})) FROM malformed"
 TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n_events || ' events' FROM ties ORDER BY ALL LIMIT {MAX_EXAMPLES}"
 SEEN_LATER_EXAMPLES = f"SELECT u::VARCHAR, until, 'rejected row' FROM seen_later ORDER BY ALL LIMIT {MAX_EXAMPLES}"
 PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
-    *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown"),
+    *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights", *EPOCHS),
 )
-WHITESPACE = literal("".join(filter(str.isspace, map(chr, range(0x3001)))))  # U+3000 is the last one of Unicode
 DIGEST_MODULUS = 2**61 - 1
 DIGEST = (
     "SELECT coalesce(sum((hash(counts_hash, n_events, history_end, last_step) >> 32)::HUGEINT * users) "
@@ -88,23 +78,6 @@ class HistoryEnd(IntEnum):
     CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
     DEPARTED_LOGGED = 2
     DEPARTED_INACTIVE = 3
-
-
-@dataclass(frozen=True)
-class TimeColumn:
-    """The time column as an integer: its SQL, units per second or per 1, and true if it holds timestamps."""
-
-    sql: str
-    units: int
-    is_clock: bool
-
-    def format(self, t: int | None) -> str:
-        """One time as text."""
-        if t is None:
-            return "?"
-        if self.is_clock:
-            return str(np.datetime64(int(t), "us")).replace("T", " ").removesuffix(".000000")
-        return f"{t / self.units:.15g}" if self.units > 1 else str(t)
 
 
 @dataclass(frozen=True)
@@ -128,11 +101,13 @@ class Rules:
 
     def __init__(self, spec: LogSpec, columns: dict[str, str], source: str) -> None:
         self.spec, self.columns = spec, columns
-        self.fields = spec.resolve(list(columns), source)
+        is_given = spec.inactive_after is not None
+        self.fields, self.guessed = find_columns(spec.columns, list(columns), source, is_given)
         self.types = dict.fromkeys(OPTIONAL, "BOOLEAN") | {
             field: columns[name] for field, name in self.fields.items()
         }
         self.kinds = {field: _kind(column_type) for field, column_type in self.types.items()}
+        self._check_types()
 
     def raw(self) -> str:
         """The view `raw`: the columns of the source under the names of their fields."""
@@ -149,42 +124,6 @@ class Rules:
         while name in {column.lower() for column in self.columns}:
             name += "_"
         return name
-
-    def time_counts(self) -> str:
-        """Query for a time column of text: rows, numbers, integers, timestamps, and timestamps with a zone."""
-        return (
-            "SELECT count(*), count(number), count(*) FILTER (number = TRY_CAST(time_ AS BIGINT)), count(moment), "
-            f"count(*) FILTER (moment IS NOT NULL AND {HAS_ZONE}) FROM ("
-            "SELECT *, CASE WHEN number IS NULL THEN TRY_CAST(time_ AS TIMESTAMPTZ) END AS moment FROM ("
-            "SELECT time_, TRY_CAST(time_ AS DECIMAL(26, 6)) AS number FROM raw))"
-        )
-
-    def time_column(self, numbers: int = 0, integers: int = 0, timestamps: int = 0) -> TimeColumn:
-        """SQL and units of the time column; the counts matter only if it is text."""
-        kind = self.kinds["time"]
-        is_number = kind == "text" and numbers >= timestamps
-        if kind == "integer" or (is_number and integers == numbers):
-            return TimeColumn("TRY_CAST(time_ AS BIGINT)" if is_number else "time_::BIGINT", 1, False)
-        if kind == "number" or is_number:
-            return TimeColumn(f"(TRY_CAST(time_ AS DECIMAL(26, 6)) * {MICRO})::HUGEINT", MICRO, False)
-        instants = {
-            "timestamp": ("time_", "time_::TIMESTAMP"),
-            "timestamptz": ("time_", "time_"),
-            "text": ("TRY_CAST(time_ AS TIMESTAMPTZ)",) * 2,
-        }
-        if kind not in instants:
-            raise InputError(
-                f"Column {self.fields['time']!r} for time is of type {self.types['time']}; expected timestamps, "
-                "dates or numbers."
-            )
-        value, instant = instants[kind]
-        return TimeColumn(f"CASE WHEN isfinite({value}) THEN epoch_us({instant}) END", MICRO, True)
-
-    def inactivity(self, time: TimeColumn) -> int | None:
-        """The inactivity period in units of the time column."""
-        if self.spec.inactive_after is None:
-            return None
-        return round(parse_inactivity(self.spec.inactive_after, time.is_clock, self.fields["time"]) * time.units)
 
     def checked(self, time: TimeColumn, categories: tuple[str, ...] | None) -> list[str]:
         """The view `checked`: every row in the columns of the rules, with a rejection code if it is rejected.
@@ -207,12 +146,12 @@ class Rules:
                 )
                 joins += f" LEFT JOIN {field}_values USING ({field}_)"
         tests = (
-            self._missing("user"),
-            self._missing("time"),
+            self.missing("user"),
+            self.missing("time"),
             "t IS NULL",
-            self._missing("category"),
+            self.missing("category"),
             "false" if categories is None else "TRY_CAST(c AS category) IS NULL",
-            self._missing("clicked"),
+            self.missing("clicked"),
             "y IS NULL",
         )
         cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
@@ -221,52 +160,83 @@ class Rules:
             f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
-            f"{self._missing('departed')} AS departed_missing, {self._missing('propensity')} AS propensity_missing "
+            f"{self.missing('departed')} AS departed_missing, {self.missing('propensity')} AS propensity_missing "
             f"FROM raw{joins})"
         )
         return statements
 
-    def _missing(self, field: str) -> str:
-        if self.kinds[field] == "text":  # CASE spares most values the trim, AND would not
-            blank = f"trim({field}_, {WHITESPACE}) = ''"
-            return f"CASE WHEN {field}_ BETWEEN '!' AND '~' THEN false ELSE {field}_ IS NULL OR {blank} END"
+    def _check_types(self) -> None:
+        for field, name in self.fields.items():
+            kind, column_type = self.kinds[field], self.types[field]
+            is_nested = column_type.endswith("]") or column_type.startswith(("STRUCT", "MAP", "UNION"))
+            if is_nested and field != "time":
+                raise InputError(
+                    f"Column {name!r} for {field} is of type {column_type}; expected one value per row: expand lists "
+                    "to one row per recommendation first."
+                )
+            if field in FLAG_WORDS and kind not in ("boolean", "text", "integer", "number"):
+                raise InputError(
+                    f"Column {name!r} for {field} is of type {column_type}; expected true or false, 0 or 1, or yes "
+                    "or no."
+                )
+
+    def missing(self, field: str) -> str:
+        """Condition for a missing value; a category that the caller lists is never missing."""
+        if self.kinds[field] == "text":
+            return is_missing_text(f"{field}_", self.spec.categories or () if field == "category" else ())
         if self.types[field] in FLOATING:
             return f"({field}_ IS NULL OR isnan({field}_))"
         return f"{field}_ IS NULL"
 
     def _flag(self, field: str) -> tuple[str, str]:
         """SQL of a flag as true, false or NULL, and of a number in its place that is neither 0 nor 1."""
-        kind = self.kinds[field]
-        if kind == "boolean":
-            return f"{field}_", "NULL"
-        if kind == "text":
+        if self.kinds[field] == "text":
             return f"{field}_values.value", f"{field}_values.other"
-        if kind not in ("integer", "number"):
-            raise InputError(
-                f"Column {self.fields[field]!r} for {field} is of type {self.types[field]}; expected true or false, "
-                "0 or 1, or yes or no."
-            )
         return self._parse_flag(field)
 
     def _parse_flag(self, field: str) -> tuple[str, str]:
-        number, cases = f"{field}_", ""
-        if self.kinds[field] == "text":
-            number = f"TRY_CAST({field}_ AS DOUBLE)"
-            for value, words in zip(("true", "false"), FLAG_WORDS[field], strict=True):
-                listed = ", ".join(map(literal, words))
-                cases += f"WHEN lower(trim({field}_, {WHITESPACE})) IN ({listed}) THEN {value} "
-        flag = f"CASE {cases}WHEN {number} = 1 THEN true WHEN {number} = 0 THEN false END"
-        return flag, f"CASE WHEN {flag} IS NULL AND isfinite({number}::DOUBLE) THEN {field}_::VARCHAR END"
+        return parse_flag(field, self.kinds[field], self.spec.values.get(field), self.missing(field))
 
-    def profile(self) -> str:
+    def labels(self, field: str) -> str:
+        """Query for the most frequent labels of a flag, with the number of rows and the flag of each."""
+        flag, _ = self._parse_flag(field)
+        return (
+            f"SELECT {label(f'{field}_')}, count(*), any_value({flag}) FROM raw WHERE NOT {self.missing(field)} "
+            "GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 100"
+        )
+
+    def named_values(self, field: str) -> str:
+        """Query for the number of rows with each value of a flag that the caller names."""
+        number = f"TRY_CAST({field}_ AS DOUBLE)"
+        values = (is_value(f"{field}_", number, value) for value in self.spec.values[field])
+        return f"SELECT {', '.join(f'count(*) FILTER ({condition})' for condition in values)} FROM raw"
+
+    def time_bins(self, time: TimeColumn, first: int, last: int) -> str:
+        """Query for the number of rows in each of `TIME_BINS` intervals, with their first and last time."""
+        return (
+            f"SELECT ((t - ({first}))::HUGEINT * {TIME_BINS} // {last - first + 1})::INTEGER, count(*), min(t), "
+            f"max(t) FROM (SELECT {time.sql} AS t FROM raw) WHERE t IS NOT NULL GROUP BY 1"
+        )
+
+    def category_counts(self) -> str:
+        """Query for the most frequent categories of the source, with the number of rows of each."""
+        return (
+            f"SELECT category_::VARCHAR, count(*) FROM raw WHERE NOT {self.missing('category')} GROUP BY 1 "
+            f"ORDER BY 2 DESC, 1 LIMIT {MAX_CATEGORIES}"
+        )
+
+    def profile(self, time: TimeColumn) -> str:
         """Query with one row per rejection code and per used category, codes first, cut after too many categories.
 
         The columns are the code, the category and `PROFILE_COLUMNS`.
         """
+        is_midnight = f"t % {DAY} = 0" if time.is_clock else "false"
+        epochs = (in_epoch(unit, time) if not time.is_clock else "false" for unit in EPOCHS)
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in (is_midnight, *epochs))
         return (
             "SELECT rejection_code, CASE WHEN rejection_code IS NULL THEN c END AS c, count(*), min(t), max(t), "
             "min(clicked_number), min(departed_number), count(*) FILTER (departed_missing), count(*) FILTER (d = 1), "
-            "count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL) FROM checked GROUP BY ALL "
+            f"count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL), {counts} FROM checked GROUP BY ALL "
             f"ORDER BY rejection_code NULLS LAST, c LIMIT {len(REJECTION_REASONS) + MAX_CATEGORIES + 1}"
         )
 

@@ -1,21 +1,23 @@
 """Arguments of `read_log` after validation, and the outcome of a reading before it becomes a `Log`."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
+from departing.data.columns import OPTIONAL
 from departing.data.quality import LogReport
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.names import check_names, list_names, suggest
+from departing.model.names import check_names
 
 MAX_CATEGORIES = 1000  # bounds `counts[N, K, 4]`: one distinct row takes 32 kB at K = 1,000
-OPTIONAL = ("departed", "propensity")
+MAX_REJECTED = 0.05  # default largest share of rejected rows: a few bad rows pass, a misread column does not
+AUTO = "auto"  # `inactive_after` that is suggested from the log
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 SECONDS |= {unit[0]: seconds for unit, seconds in SECONDS.items() if unit != "minute"}  # "m" may mean months
 DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks)"
@@ -23,45 +25,30 @@ DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hour
 
 @dataclass(frozen=True)
 class LogSpec:
-    """Validated arguments of `read_log`: the column of every field, and how to read them."""
+    """Validated arguments of `read_log`: the column of every field, and how to read them.
+
+    `values` are the values of clicked and departed that mean a click and a departure, where the caller names them.
+    """
 
     columns: Mapping[str, str | None]
-    inactive_after: Any
-    categories: tuple[str, ...] | None
-    keep_duplicates: bool
+    inactive_after: Any = None
+    categories: tuple[str, ...] | None = None
+    keep_duplicates: bool = False
+    max_rejected: float = MAX_REJECTED
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    time_format: str | None = None
 
     def __post_init__(self) -> None:
-        for field, name in self.columns.items():
-            optional = field in OPTIONAL
+        for field_name, name in self.columns.items():
+            optional = field_name in OPTIONAL
             if not (isinstance(name, str) and name) and not (optional and name is None):
                 raise InputError(
-                    f"{field} is {name!r:.80}; expected the name of a column{' or None' if optional else ''}."
+                    f"{field_name} is {name!r:.80}; expected the name of a column{' or None' if optional else ''}."
                 )
-        distinct = [self.columns[field] for field in ("user", "time", "category")]
+        distinct = [self.columns[each] for each in ("user", "time", "category")]
         if len(set(distinct)) < 3:
             name = next(name for i, name in enumerate(distinct) if name in distinct[:i])
             raise InputError(f"Column {name!r} is named for two of user, time and category; expected three columns.")
-
-    def resolve(self, available: Sequence[str], source: str) -> dict[str, str]:
-        """Map every field to its column, without optional fields whose default column is absent."""
-        missing = {
-            field: name
-            for field, name in self.columns.items()
-            if name is not None and name not in available and not (field in OPTIONAL and name == field)
-        }
-        if len(missing) == 1:
-            ((field, name),) = missing.items()
-            raise InputError(f"There is no column {name!r} in {source} for {field}; {suggest(name, available)}")
-        if missing:
-            pairs = ", ".join(f"{name!r} for {field}" for field, name in missing.items())
-            raise InputError(f"There are no columns {pairs} in {source}; expected some of {list_names(available)}.")
-        fields = {field: name for field, name in self.columns.items() if name is not None and name in available}
-        if "departed" not in fields and self.inactive_after is None:
-            raise InputError(
-                f"Departures are unknown: {source} has no column for departed; name one as `departed`, or give an "
-                "inactivity period such as `inactive_after`='30 days'."
-            )
-        return fields
 
 
 @dataclass(frozen=True)
@@ -83,6 +70,19 @@ def parse_categories(categories: Iterable[object] | None) -> tuple[str, ...] | N
     if len(names) > MAX_CATEGORIES:
         raise InputError(f"categories has {len(names):,} names; expected at most {MAX_CATEGORIES:,}.", "categories")
     return names
+
+
+def parse_values(parameter: str, values: str | Iterable[object] | None) -> tuple[str, ...] | None:
+    """Values that mean a click or a departure as text, or None where the known words apply.
+
+    >>> parse_values("clicked_values", ["click", 4]), parse_values("clicked_values", "click")
+    (('click', '4'), ('click',))
+    """
+    if values is None:
+        return None
+    if not isinstance(values, Iterable):
+        raise InputError(f"{parameter} is {values!r:.80}; expected a list of values such as 'click'.", parameter)
+    return check_names(parameter, [values] if isinstance(values, str) else list(map(str, values)))
 
 
 def sort_categories(names: Iterable[str]) -> tuple[str, ...]:

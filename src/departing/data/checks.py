@@ -1,0 +1,162 @@
+"""Checks of a log: input that is not understood raises an error, or is noted, instead of being fitted silently."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise
+
+from departing.data.quality import Irregularity
+from departing.data.spec import MAX_REJECTED, LogSpec
+from departing.formatting import first_few
+from departing.model.errors import InputError
+from departing.model.names import list_names, suggest
+
+MAX_LABELS = 12  # labels of a flag in a message
+TIME_BINS = 64  # of equal length, from the first to the last time of a log
+STRAY_SHARE = 0.01  # of events beyond an empty half of a log's time that count as stray
+RARE = 0.02  # a category with fewer events than this share of a similar one may be a misspelling of it
+NEXT_STEPS = {
+    "time cannot be parsed": "state the format of the times by `time_format`='%d/%m/%Y %H:%M'",
+    "category is not in `categories`": "list all categories by `categories`",
+    "clicked cannot be parsed": "name the values that mean a click by `clicked_values`",
+    "duplicate row": "if equal rows are separate events, use `duplicates`='keep'",
+    "event after the user's departure": "make departed true at the last event of a user only",
+}
+
+Label = tuple[str, int, bool | None]
+
+
+def check_rejected(name: str, events: int, irregularities: Sequence[Irregularity], spec: LogSpec) -> None:
+    """Raise if a larger share of rows is rejected than accepted, with counts, reasons, examples and the next step."""
+    rejected = sorted((each for each in irregularities if each.rejected), key=lambda each: -each.count)
+    n = sum(each.count for each in rejected)
+    if n <= spec.max_rejected * events:
+        return
+    lines = [
+        f"{n:,} of {events:,} events in {name} ({n / events:.1%}) are rejected; the accepted share is "
+        f"{spec.max_rejected:.3g} (`max_rejected`)."
+    ]
+    for each in rejected:
+        lines.append(f"  {each.count:,} × {each.kind}")
+        lines += [f"      {example}" for example in each.examples]
+    step = NEXT_STEPS.get(rejected[0].kind, "correct the rows")
+    share = min(1.0, -(-n * 100 // events) / 100)
+    lines.append(f"Next step: {step}; or accept the loss of these rows by `max_rejected`={share:.3g}.")
+    raise InputError("\n".join(lines))
+
+
+def check_categories(source: str, spec: LogSpec, found: Sequence[tuple[str, int]], events: int) -> None:
+    """Raise if the caller lists categories that are not among those `found` in the source, each with its events."""
+    names = [name for name, _ in found]
+    absent = [name for name in spec.categories or () if name not in names]
+    if not absent or spec.max_rejected > MAX_REJECTED:
+        return
+    listed = first_few([f"{name!r} ({n:,} events)" for name, n in found], 10)
+    lost = sum(n for name, n in found if name not in (spec.categories or ()))
+    others = [name for name in names if name not in (spec.categories or ())]
+    hints = "".join(
+        f" For {name!r}: {hint}" for name in absent[:3] if "did you mean" in (hint := suggest(name, others))
+    )
+    noun = "categories" if len(absent) > 1 else "category"
+    raise InputError(
+        f"`categories` lists the {noun} {list_names(absent)}, which no event in {source} has; its categories are "
+        f"{listed}, and {lost:,} of {events:,} events have a category that is not listed.{hints} "
+        "Correct `categories`, or accept this by `max_rejected`=1."
+    )
+
+
+def check_labels(field: str, column: str, labels: Sequence[Label], unknown: int, events: int, spec: LogSpec) -> None:
+    """Raise if a flag has only one or two labels of which one is unknown, or too many rows with `unknown` labels.
+
+    A label is a text in lower case with its number of rows and its flag, which is None if the label is unknown.
+    """
+    few = len(labels) <= 2 and spec.max_rejected <= MAX_REJECTED
+    if not unknown or not (few or unknown > spec.max_rejected * events):
+        return
+    undefined = list_names([label for label, _, flag in labels if flag is None])
+    example = next((label for label, _, flag in labels if flag), labels[0][0])
+    meaning = {"clicked": "a click", "departed": "a departure"}[field]
+    raise InputError(
+        f"Column {column!r} for {field} holds {_listed(labels)}, and {undefined} is not a known word; name the "
+        f"values that mean {meaning}, such as `{field}_values`={example!r}: all other values are then the opposite."
+    )
+
+
+def check_values(field: str, column: str, labels: Sequence[Label], absent: Sequence[str]) -> None:
+    """Raise if values that the caller names are `absent`."""
+    if absent:
+        raise InputError(
+            f"{field}_values lists {list_names(absent)}, which does not occur in column {column!r}; its values are "
+            f"{_listed(labels)}.",
+            f"{field}_values",
+        )
+
+
+def check_numbers(field: str, column: str, number: str) -> None:
+    """Raise the error for a number in a flag that is neither 0 nor 1."""
+    raise InputError(
+        f"Column {column!r} for {field} holds {number}; expected 0 or 1, true or false, or yes or no: name the "
+        f"values that are true by `{field}_values`={number!r}, or derive such a column first, for instance "
+        f"{column} >= {number}."
+    )
+
+
+def _listed(labels: Sequence[Label]) -> str:
+    return first_few([f"{label!r} ({n:,} rows)" for label, n, _ in labels], MAX_LABELS)
+
+
+def stray_times(bins: Mapping[int, tuple[int, int, int]]) -> tuple[int, int, int] | None:
+    """Number of events after the last half of the log that is empty, their first time, and the time before them.
+
+    `bins` maps the number of a bin to the number of its events, their first and their last time. None if no half is
+    empty or more than a small share of the events follows it.
+    """
+    used = sorted(bins)
+    total = sum(n for n, _, _ in bins.values())
+    for before, after in pairwise(used):
+        late = sum(bins[b][0] for b in used if b >= after)
+        if after - before > TIME_BINS // 2 and late <= STRAY_SHARE * total:
+            return late, bins[after][1], bins[before][2]
+    return None
+
+
+def similar_names(counts: Mapping[str, int]) -> list[str]:
+    """Sentences about categories that are spelled almost alike.
+
+    >>> similar_names({"sport": 3000, "sprot": 3, "News": 50, "news ": 60})
+    ["Categories 'News' (50 events) and 'news ' (60 events) differ in case or spaces only; they are separate \
+categories.", "Category 'sprot' (3 events) may be a misspelling of 'sport' (3,000 events)."]
+    """
+    folded: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        folded.setdefault("".join(name.split()).casefold(), []).append(name)
+    sentences = []
+    for same in folded.values():
+        if len(same) > 1:
+            listed = " and ".join(f"{name!r} ({counts[name]:,} events)" for name in same[:5])
+            sentences.append(f"Categories {listed} differ in case or spaces only; they are separate categories.")
+    for one, two in combinations(sorted(folded, key=lambda key: max(counts[name] for name in folded[key])), 2):
+        rare, common = folded[one][0], max(folded[two], key=lambda name: counts[name])
+        if sum(counts[name] for name in folded[one]) < RARE * counts[common] and _one_edit(one, two):
+            sentences.append(
+                f"Category {rare!r} ({counts[rare]:,} events) may be a misspelling of {common!r} "
+                f"({counts[common]:,} events)."
+            )
+    return sentences
+
+
+def _one_edit(one: str, two: str) -> bool:
+    """Whether two words differ by one letter or by two exchanged neighbours; numbers may differ.
+
+    >>> _one_edit("sprot", "sport"), _one_edit("news", "new"), _one_edit("page1", "page2"), _one_edit("art", "act")
+    (True, True, False, False)
+    """
+    if abs(len(one) - len(two)) > 1 or max(len(one), len(two)) < 4:
+        return False
+    start = 0
+    while start < min(len(one), len(two)) and one[start] == two[start]:
+        start += 1
+    one, two = one[start:], two[start:]
+    while one and two and one[-1] == two[-1]:
+        one, two = one[:-1], two[:-1]
+    if any(character.isdigit() for character in one + two):
+        return False
+    return max(len(one), len(two)) <= 1 or (len(one) == 2 and one == two[::-1])
