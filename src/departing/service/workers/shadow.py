@@ -109,10 +109,8 @@ def estimate_gain(request: GainRequest) -> GainEstimate:
     """Estimate the gain of a policy over the caller, from the users for whom the caller decided."""
     target = Path(request.folder) / "log.parquet"
     write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", target, shadow=True)
-    log, policy = (
-        read_log(target, categories=request.categories, max_rejected=1),
-        policy_from_dict(request.policy, "the policy"),
-    )
+    log = read_log(target, categories=request.categories, max_rejected=1)  # a category may not have been shown yet
+    policy = policy_from_dict(request.policy, "the policy")
     value = off_policy_value(log, policy, types=TYPES, bootstrap=RESAMPLES)
     check = value.fit.check()
     if check.truncated:
