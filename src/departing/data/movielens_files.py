@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from departing.data.sources import input_errors
 from departing.model.errors import InputError
+from departing.model.tables import disable_progress_bar
 
 NO_GENRE = "(no genres listed)"
 MAX_ID = 10**8  # of a user or a film; bounds the index arrays, published IDs are below 300,000
@@ -137,7 +138,7 @@ def read_ratings(layout: Layout, folder: Path, path: AnyPath) -> tuple[Indices, 
     )
     query = f"SELECT coalesce(user_id, 0) AS user_id, coalesce(film, 0) AS film, {half_stars} FROM {source}"
     with duckdb.connect() as connection, input_errors(where):
-        connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout
+        disable_progress_bar(connection)
         name = glob.escape(str(folder / file))  # DuckDB reads a file name as a glob pattern
         columns = connection.execute(query, [name, layout.delimiter, bool(layout.header)]).fetchnumpy()
     ratings: HalfStars = columns["half_stars"]

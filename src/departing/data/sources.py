@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from departing.model.errors import InputError, interruptible_query
 from departing.model.names import list_names, suggest
-from departing.model.tables import literal, quoted
+from departing.model.tables import disable_progress_bar, literal, quoted
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -140,7 +140,8 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
             "preserve_insertion_order": False,
         }
         with closing(duckdb.connect(config=settings)) as database, input_errors(name):
-            database.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+            database.execute("SET TimeZone = 'UTC'")
+            disable_progress_bar(database)
             _create_source(database, source, table, Path(folder))
             columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
             _keep_malformed(database)

@@ -24,6 +24,15 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def disable_progress_bar(database: duckdb.DuckDBPyConnection) -> None:
+    """Keep queries from printing a progress bar.
+
+    In a notebook without ipywidgets there is none, and DuckDB refuses to change the setting.
+    """
+    if database.execute("SELECT current_setting('enable_progress_bar')").fetchall()[0][0]:
+        database.execute("SET enable_progress_bar = false")
+
+
 def write_table(database: duckdb.DuckDBPyConnection, query: str, path: str | os.PathLike[str]) -> None:
     """Write the rows of `query` to a .parquet or .csv file, which appears only when it is complete."""
     options = _COPY_OPTIONS[check_suffix(path, TABLE_SUFFIXES)]

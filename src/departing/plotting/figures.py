@@ -14,6 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
+from PIL import Image
 
 from departing.model.files import atomic_write, check_suffix
 
@@ -25,6 +26,7 @@ PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f
 
 FIGURE_SUFFIXES = (".svg", ".png", ".pdf")
 DISPLAY_DPI = 80  # of a figure in a notebook, in CSS pixels per inch: nine inches fit the width of a cell
+DISPLAY_COLOURS = 128  # of that figure: a third of the size of one in all colours, and no visible difference
 _CANVASES = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg, "pdf": FigureCanvasPdf}
 _METADATA = {
     "svg": {"Date": None, "Creator": None},
@@ -53,7 +55,10 @@ class NotebookFigure(Figure):
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         width, height = (round(DISPLAY_DPI * inches) for inches in self.get_size_inches())
-        return render(self, "png", 2 * DISPLAY_DPI), {"width": width, "height": height}
+        image = Image.open(BytesIO(render(self, "png", 2 * DISPLAY_DPI))).convert("RGB")
+        buffer = BytesIO()
+        image.quantize(DISPLAY_COLOURS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+        return buffer.getvalue(), {"width": width, "height": height}
 
 
 def save(figure: Figure, path: str | os.PathLike[str] | None, dpi: int = 150) -> Figure:

@@ -10,6 +10,7 @@ import duckdb
 import msgspec
 
 from departing.model.errors import InputError
+from departing.model.tables import disable_progress_bar
 from departing.service import messages as m
 from departing.service.store import queries
 from departing.service.store.base import StoreError
@@ -50,7 +51,7 @@ def write_log(
                 raise StoreError("The service is stopping; retry after its restart.")
     if log_format == "parquet":
         with duckdb.connect() as connection:
-            connection.execute("SET enable_progress_bar = false")
+            disable_progress_bar(connection)
             connection.execute(
                 f"COPY (FROM read_json(?, columns = {COLUMNS}, format = 'newline_delimited')) TO '{target}'",
                 [str(lines)],
