@@ -19,16 +19,30 @@ class Opaque:
         return self.policy.recommend(counts)
 
 
-def test_a_schedule_has_the_same_distribution_in_closed_form_and_by_the_count_graph():
-    instance, policy = dp.random_instance("uniform", 2, 2, seed=4, depart=0.6), dp.Walk([0, 1, 1], then=0)
+@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("make", [lambda _: dp.Walk([0, 1, 1], then=0), dp.Greedy], ids=["walk", "greedy"])
+def test_committed_users_have_the_same_distribution_in_closed_form_and_by_the_count_graph(seed, make):
+    instance = dp.random_instance("uniform", 2, 2, seed=seed, depart=0.6)
+    instance = instance.replace(depart_on_click=0.1 * (seed - 4))
+    policy = make(instance)
     closed = dp.evaluate(instance, policy, gap=1e-7).distribution
     graph = dp.evaluate(instance, Opaque(policy), gap=1e-7).distribution
     n = min(len(closed.returns), len(graph.returns))
     assert closed.returns[:n] == pytest.approx(graph.returns[:n], abs=1e-6)
     n = min(len(closed.survival), len(graph.survival))
     assert closed.survival_by_type[:n] == pytest.approx(graph.survival_by_type[:n], abs=1e-6)
+    n = min(len(closed.steps), len(graph.steps))
+    assert closed.steps_by_type[:n] == pytest.approx(graph.steps_by_type[:n], abs=1e-6)
     assert closed.remaining <= 1e-7
     assert graph.remaining <= 1e-7
+
+
+def test_the_distribution_of_long_visits_is_complete():
+    instance = dp.Instance([0.6, 0.4], [[0.7, 0.3], [0.3, 0.8]], 0.03)
+    value = dp.evaluate(instance, dp.Greedy(instance), gap=1e-6)
+    returns = value.distribution.returns
+    assert value.distribution.remaining <= 1e-6
+    assert np.arange(len(returns)) @ returns == pytest.approx(value.value, rel=1e-4)
 
 
 def test_the_distribution_has_the_value_as_its_mean():

@@ -10,11 +10,12 @@ import numpy as np
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW, Bounds
 from departing.evaluation.closed_form import schedule_values
-from departing.evaluation.forward import Departures, departure_distribution, forward_pass
+from departing.evaluation.departures import Departures
+from departing.evaluation.forward import departure_distribution, forward_pass
 from departing.formatting import format_significant
 from departing.html_tables import html_repr
 from departing.model.frames import to_frame
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
+from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
 from departing.policy.library import PolicyLike, to_policy
 from departing.policy.protocol import Policy
@@ -95,8 +96,7 @@ class Evaluation(Bounds):
         departures, remaining = follow(self.instance, self.policy, self.target_gap, self.max_nodes)  # type: ignore[arg-type]
         prior = self.instance.normalised_prior
         returns = departures.returns[: int(np.argwhere(departures.returns)[:, 0].max(initial=0)) + 1]
-        steps, survival = np.array(departures.steps), np.array(departures.survival)
-        return Distribution(returns * prior, steps * prior, survival * prior, remaining)
+        return Distribution(returns * prior, departures.steps * prior, departures.survival * prior, remaining)
 
     def describe(self) -> str:
         """Value of the policy in one sentence.
@@ -218,20 +218,23 @@ def _schedule_distribution(
     instance: Instance, policy: Schedule, gap: float, max_nodes: int
 ) -> tuple[Departures, float]:
     """`departure_distribution` of a schedule, which ignores the counts: users differ by type and clicks only."""
-    departures = Departures(instance.n_types)
+    departures = Departures(instance)
     active = np.ones((1, instance.n_types))  # [clicks so far, M]
     expanded, ends = 0, np.append(np.cumsum([n for _, n in policy.phases]), np.inf)
     for step in count():
-        departures.survival.append(active.sum(axis=0))
-        remaining = float(instance.prior @ departures.survival[-1])
-        if remaining <= gap or expanded >= max_nodes:
-            break
-        category = policy.phase_categories[np.searchsorted(ends, step, side="right")]
-        probabilities = instance.outcome_probabilities[category]
-        departures.add(np.arange(len(active)), active * probabilities[DEPART], active * probabilities[CLICK_DEPART])
+        remaining = float(instance.prior @ active.sum(axis=0))
+        category = int(policy.phase_categories[np.searchsorted(ends, step, side="right")])
+        categories, clicks = np.full(len(active), category), np.arange(len(active))
+        if step >= ends[:-1].max(initial=0):
+            departures.commit(clicks, categories, active)
+            return departures, departures.finish(gap)
+        if remaining <= gap / 2 or expanded >= max_nodes:
+            return departures, departures.finish(gap / 2) + remaining
+        departures.add_level(clicks, categories, active)
         expanded += len(active)
+        probabilities = instance.outcome_probabilities[category]
         moved = np.zeros((len(active) + 1, instance.n_types))
         moved[1:] = active * probabilities[CLICK]
         moved[:-1] += active * probabilities[STAY]
         active = moved
-    return departures, remaining
+    raise AssertionError("A schedule has a last phase.")

@@ -3,32 +3,15 @@
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW
+from departing.evaluation.departures import Departures
 from departing.evaluation.traversal import Booleans, first_level, traverse
-from departing.model.counts import Integers, clicks
-from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.counts import clicks
+from departing.model.instance import Floats, Instance
 from departing.policy.protocol import Policy
 
 # Counts of one level that are followed; the lightest beyond it are truncated. Bounds the memory at
 # 2^20 * 8 * (4 K + M) bytes, at the price of a wider gap.
 MAX_LEVEL_ROWS = 2**20
-
-
-class Departures:
-    """Probabilities, for every type, of departing after each number of clicks and of steps: rows of `[M]`."""
-
-    def __init__(self, n_types: int) -> None:
-        self.returns = np.zeros((64, n_types))
-        self.steps: list[Floats] = [np.zeros(n_types)]
-        self.survival: list[Floats] = []
-
-    def add(self, clicks_so_far: Integers, departing: Floats, clicking: Floats) -> None:
-        """Add users with `clicks_so_far[n]` who depart without (`departing[n, M]`) or with a click (`clicking`)."""
-        most = int(clicks_so_far.max(initial=0)) + 1
-        while most >= len(self.returns):
-            self.returns = np.vstack([self.returns, np.zeros_like(self.returns)])
-        np.add.at(self.returns, clicks_so_far, departing)
-        np.add.at(self.returns, clicks_so_far + 1, clicking)
-        self.steps.append((departing + clicking).sum(axis=0))
 
 
 class Truncation:
@@ -89,22 +72,23 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
 def departure_distribution(
     instance: Instance, policy: Policy, gap: float, max_nodes: int
 ) -> tuple[Departures, float]:
-    """Distribution of departures, followed until at most `gap` of the users remain, and the share that remains."""
-    departures, lost = Departures(instance.n_types), np.zeros(instance.n_types)
-    truncation = Truncation(gap, max_nodes)
+    """Distribution of departures, followed until at most `gap` of the users remain, and the share that remains.
+
+    A user who is recommended another category than the present one with probability at most δ counts as committed to
+    it with weight 1 - δ; the rest remains.
+    """
+    departures, lost = Departures(instance), np.zeros(instance.n_types)
+    truncation = Truncation(gap / 2, max_nodes)
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
-        departures.survival.append(level.weights.sum(axis=0) + lost)
-        share, remaining = level.weights @ instance.prior, float(lost @ instance.prior)
-        stop = truncation.rows(share, remaining)
-        if stop.all():
-            return departures, float(share.sum()) + remaining
+        switching = level.weights * level.switch_bounds
+        stop = truncation.rows(switching @ instance.prior, float(lost @ instance.prior))
         if stop.any():
-            lost += level.weights[stop].sum(axis=0)
+            committed = (level.weights - switching)[stop]
+            departures.commit(clicks(level.counts[stop]), level.categories[stop], committed)
+            lost += switching[stop].sum(axis=0)
             level.keep(~stop)
-        departing = level.weights * instance.outcome_probabilities[level.categories, DEPART]
-        clicking = level.weights * instance.outcome_probabilities[level.categories, CLICK_DEPART]
-        departures.add(clicks(level.counts), departing, clicking)
-    return departures, float(lost @ instance.prior)
+        departures.add_level(clicks(level.counts), level.categories, level.weights, lost)
+    return departures, departures.finish(gap / 2) + float(lost @ instance.prior)
 
 
 def _negligible(errors: Floats, total: float, previous: float, budget: float, lost: float) -> Booleans:
