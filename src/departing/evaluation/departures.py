@@ -49,8 +49,11 @@ class Departures:
         self._levels.append(weights.sum(axis=0) + lost)
         self._departing.append((departing + clicking).sum(axis=0))
 
-    def finish(self, gap: float) -> float:
-        """Add all committed users until at most `gap` of the users remain, and return the share that remains."""
+    def finish(self, gap: float, lost: Floats) -> float:
+        """Add all committed users until at most `gap` of them remain; return the share of users not followed.
+
+        Users `lost[M]` are active and not followed.
+        """
         self.survival = np.array(self._levels).reshape(-1, self.instance.n_types)
         self.steps = np.array(self._departing)
         probabilities, departure = self.instance.outcome_probabilities, self.instance.departure_probabilities
@@ -66,7 +69,8 @@ class Departures:
             self.returns = _add_rows(self.returns, active * (probabilities[a, DEPART] / moving))
             self.returns = _add_rows(self.returns, active * (probabilities[a, CLICK_DEPART] / moving), 1)
             remaining[1] += left
-        return float(remaining.max())
+        self.survival[len(self._levels) :] += lost
+        return float(remaining.max() + prior @ lost)
 
 
 def _chain(entering: Floats, ratio: Floats, prior: Floats, budget: float) -> tuple[Floats, float]:

@@ -222,14 +222,15 @@ def _schedule_distribution(
     active = np.ones((1, instance.n_types))  # [clicks so far, M]
     expanded, ends = 0, np.append(np.cumsum([n for _, n in policy.phases]), np.inf)
     for step in count():
-        remaining = float(instance.prior @ active.sum(axis=0))
+        survival = active.sum(axis=0)
         category = int(policy.phase_categories[np.searchsorted(ends, step, side="right")])
         categories, clicks = np.full(len(active), category), np.arange(len(active))
         if step >= ends[:-1].max(initial=0):
             departures.commit(clicks, categories, active)
-            return departures, departures.finish(gap)
-        if remaining <= gap / 2 or expanded >= max_nodes:
-            return departures, departures.finish(gap / 2) + remaining
+            return departures, departures.finish(gap, np.zeros(instance.n_types))
+        if instance.prior @ survival <= gap or expanded >= max_nodes:
+            departures.add_level(clicks[:0], categories[:0], active[:0], survival)
+            return departures, departures.finish(gap, survival)
         departures.add_level(clicks, categories, active)
         expanded += len(active)
         probabilities = instance.outcome_probabilities[category]

@@ -88,7 +88,7 @@ def departure_distribution(
             lost += switching[stop].sum(axis=0)
             level.keep(~stop)
         departures.add_level(clicks(level.counts), level.categories, level.weights, lost)
-    return departures, departures.finish(gap / 2) + float(lost @ instance.prior)
+    return departures, departures.finish(gap / 2, lost)
 
 
 def _negligible(errors: Floats, total: float, previous: float, budget: float, lost: float) -> Booleans:
