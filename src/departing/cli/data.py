@@ -86,7 +86,7 @@ def fit(
         model = fit_log(data, numbers, **options, progress=bar.update)
     with progress("checking", as_json):
         check = model.check()
-    save_files((output, model.instance.save), (plot, partial(model.plot, check=check)))
+    save_files((output, model.save), (plot, partial(model.plot, check=check)))
     if not as_json:
         with output_errors():
             tables.print_fit(data, model, check)

@@ -92,11 +92,7 @@ class Evaluation(Bounds):
     @cached_property
     def distribution(self) -> Distribution:
         """Distribution of clicks and steps, followed until at most `gap` of the users remain."""
-        follow = _schedule_distribution if isinstance(self.policy, Schedule) else departure_distribution
-        departures, remaining = follow(self.instance, self.policy, self.target_gap, self.max_nodes)  # type: ignore[arg-type]
-        prior = self.instance.normalised_prior
-        returns = departures.returns[: int(np.argwhere(departures.returns)[:, 0].max(initial=0)) + 1]
-        return Distribution(returns * prior, departures.steps * prior, departures.survival * prior, remaining)
+        return distribution(self.instance, self.policy, self.target_gap, self.max_nodes)
 
     def describe(self) -> str:
         """Value of the policy in one sentence.
@@ -212,6 +208,18 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     rounding, underflow = (2 * instance.n_types + 4) * ROUNDING, UNDERFLOW * 2 * instance.n_types
     low, high = max(low * (1 - rounding) - underflow, 0.0), high * (1 + rounding) + underflow
     return Evaluation(low, high, by_type, instance, policy, gap, max_nodes)
+
+
+def distribution(instance: Instance, policy: Policy, gap: float, max_nodes: int | None = None) -> Distribution:
+    """Distribution of clicks and steps under a resolved policy, followed until at most `gap` of the users remain."""
+    max_nodes = MAX_NODES // instance.n_categories + 1 if max_nodes is None else max_nodes
+    if isinstance(policy, Schedule):
+        departures, remaining = _schedule_distribution(instance, policy, gap, max_nodes)
+    else:
+        departures, remaining = departure_distribution(instance, policy, gap, max_nodes)
+    prior = instance.normalised_prior
+    returns = departures.returns[: int(np.argwhere(departures.returns)[:, 0].max(initial=0)) + 1]
+    return Distribution(returns * prior, departures.steps * prior, departures.survival * prior, remaining)
 
 
 def _schedule_distribution(

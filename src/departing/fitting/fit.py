@@ -32,9 +32,11 @@ from departing.fitting.type_matching import match_types, sort_types
 from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.errors import InputError
+from departing.model.files import write_document
 from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
+from departing.model.logged_policy import LoggedPolicy
 from departing.model.names import suggest
 from departing.model.progress import Progress
 from departing.model.validation import check_choice, check_confidence, check_float, check_int, check_seed
@@ -238,8 +240,12 @@ class Fit:
         return save(draw_fit(self, check), path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted instance to a TOML or JSON file, which `Instance.load` and all commands read."""
-        self.instance.save(path)
+        """Write the instance, and how often the log showed each category, to a TOML or JSON file.
+
+        `Instance.load` reads the file; `departing power` uses both parts.
+        """
+        log = LoggedPolicy.from_histories(self.histories)
+        write_document(path, "instance", self.instance.to_dict() | {"log": log.to_dict()})
 
     def to_frame(self, confidence: float = 0.95) -> Any:
         """Return the estimates as a data frame of pandas, or of polars if pandas is not installed.

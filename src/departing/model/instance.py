@@ -324,10 +324,10 @@ class Instance:
     @classmethod
     def from_dict(cls, document: dict[str, Any], where: str = "The instance") -> Self:
         """Return an instance from the fields of `document`; error messages start with `where`."""
-        optional = {"depart", "depart_on_click", "categories", "types"}
+        optional = {"depart", "depart_on_click", "categories", "types", "log"}  # a fit adds a table about its log
         check_fields(document, {"prior", "click"}, optional, where)
         with errors_in(where):
-            return cls(**document)
+            return cls(**{field: value for field, value in document.items() if field != "log"})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
