@@ -32,7 +32,7 @@ def draw_sample_size(size: SampleSize) -> Figure:
     curve.axvline(size.users, color=GREY, linestyle="--", linewidth=1)
     curve.plot([size.users], [size.power], color=BLUE, marker="o")
     text = f"{size.users:,} users, power {size.power:.0%}"
-    curve.annotate(text, (size.users, size.power), (6, -14), textcoords="offset points", fontsize=8)
+    curve.annotate(text, (size.users, size.power), (-6, 5), textcoords="offset points", fontsize=8, ha="right")
     curve.set_xscale("log")
     curve.xaxis.set_major_formatter(THOUSANDS)
     curve.set_ylim(0, 1)

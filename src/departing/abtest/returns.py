@@ -77,13 +77,13 @@ def mixture_returns(name: str, instance: Instance, shown: Floats) -> Returns:
 
     >>> site = Instance([0.5, 0.5], [[0.8, 0.2], [0.1, 0.6]], depart=0.5)
     >>> mixed = mixture_returns("log", site, np.array([0.0, 1.0]))
-    >>> abs(mixed.mean - site.fixed_values[1].mean()) < 1e-5
-    True
+    >>> round(mixed.mean, 3), round(float(site.fixed_values[1].mean()), 3)
+    (1.611, 1.611)
     """
     click = shown @ instance.click
     no_click = shown @ (1 - instance.click)
     departing, clicking = (shown @ instance.outcome_probabilities[:, outcome] for outcome in (2, 3))
     depart = np.divide(departing, no_click, out=np.ones_like(click), where=no_click > 0)
     on_click = np.divide(clicking, click, out=np.zeros_like(click), where=click > 0)
-    arrays = (np.clip(each, 0.0, 1.0)[None] for each in (click, depart, on_click))
-    return policy_returns(name, Instance(instance.prior, *arrays), Fixed(0), None)
+    click, depart, on_click = (np.clip(each, 0.0, 1.0)[None] for each in (click, depart, on_click))
+    return policy_returns(name, Instance(instance.prior, click, depart, on_click), Fixed(0), None)

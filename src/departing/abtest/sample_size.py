@@ -95,7 +95,9 @@ class SampleSize:
     @cached_property
     def detectable(self) -> float:
         """Minimum detectable effect: the difference that these users find with the requested power."""
-        return _detectable(self.treatment, self.control, self.users, self.share, self.significance, self.requested_power)
+        return _detectable(
+            self.treatment, self.control, self.users, self.share, self.significance, self.requested_power
+        )
 
     @cached_property
     def sequential_users(self) -> int:
@@ -152,7 +154,7 @@ class SampleSize:
         """Describe the sample size in one sentence."""
         size = f"{self.users_per_arm:,} users per arm"
         if self.treatment_users != self.control_users:
-            size = f"{self.treatment_users:,} users in the treatment arm and {self.control_users:,} in the control arm"
+            size = f"{self.treatment_users:,} users in the treatment arm and {self.control_users:,} in the control"
         gain = f"{format_clicks_per_user(abs(self.difference))} clicks per user ({format_percent(abs(self.lift))})"
         return f"{size} detect a difference of {gain} with power {format_percent(self.power)}."
 
@@ -176,7 +178,7 @@ class SampleSize:
     def rows(self) -> list[list[str]]:
         """Rows of a table, one per arm, in the order of `COLUMNS`."""
         return [
-            [name, arm.name, f"{n:,}", format_clicks_per_user(arm.mean), f"{sqrt(arm.variance):.3f}", f"{arm.skewness:.2f}"]
+            [name, arm.name, f"{n:,}", *(f"{value:.3f}" for value in (arm.mean, sqrt(arm.variance), arm.skewness))]
             for name, arm, n in self._arms()
         ]
 
@@ -269,9 +271,9 @@ def power(
     >>> blog = Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"])
     >>> size = power(blog, "fixed:sports", against="fixed:economics")
     >>> size.users_per_arm
-    59213
+    62605
     >>> print(size.describe())
-    59,213 users per arm detect a difference of 0.017 clicks per user (2.7%) with power 80%.
+    62,605 users per arm detect a difference of 0.017 clicks per user (2.7%) with power 80%.
     """
     requested, significance = check_fraction("power", power), check_fraction("significance", significance)
     share = check_fraction("share", share)
@@ -290,8 +292,8 @@ def power(
         control = _arm(instance, against, max_nodes)
     if abs(treatment.mean - control.mean) <= NO_DIFFERENCE * max(treatment.mean, control.mean):
         raise InputError(
-            f"{treatment.name} and {control.name} both have {format_clicks_per_user(control.mean)} expected clicks per "
-            "user. There is no difference to detect, so no number of users suffices; compare other policies."
+            f"{treatment.name} and {control.name} both have {format_clicks_per_user(control.mean)} expected clicks "
+            "per user. There is no difference, so no number of users suffices; compare other policies."
         )
     if users is None:
         each = 2 if share == 0.5 else 1  # equal arms grow by one user each
@@ -299,8 +301,8 @@ def power(
         users = each * _least(lambda n: _power(treatment, control, each * n, share, significance) >= requested, first)
         if users > MAX_USERS:
             raise InputError(
-                f"The difference of {treatment.mean - control.mean:.3g} clicks per user needs more than {MAX_USERS:g} "
-                "users; compare other policies."
+                f"The difference of {treatment.mean - control.mean:.3g} clicks per user needs more than "
+                f"{MAX_USERS:g} users; compare other policies."
             )
     reached = _power(treatment, control, users, share, significance)
     if min(_split(users, share)) < MIN_USERS:
@@ -321,7 +323,9 @@ def _model(source: Any) -> tuple[Instance, LoggedPolicy | None]:
     if isinstance(source, str | os.PathLike):
         instance = Instance.load(source)
         return instance, LoggedPolicy.load(source, instance.n_categories)
-    raise InputError(f"source is {source!r:.80}; expected a Fit, a Decision, an Instance, or the path of a saved fit.")
+    raise InputError(
+        f"source is {source!r:.80}; expected a Fit, a Decision, an Instance, or the path of a saved fit."
+    )
 
 
 def _missing_log(source: Any) -> str:

@@ -81,7 +81,7 @@ def lift_interval(treatment: ArmMoments, control: ArmMoments, significance: floa
 
     >>> one, other = ArmMoments(1.2, 1.0, 0.0, 4000), ArmMoments(1.0, 1.0, 0.0, 4000)
     >>> [round(end, 3) for end in lift_interval(one, other, 0.05)]
-    [0.152, 0.251]
+    [0.153, 0.25]
     """
     critical = float(stats.t.isf(significance / 2, degrees_of_freedom(treatment, control))) ** 2
     # The interval holds all ratios r with (m1 - r m0)² ≤ critical (v1 + r² v0).

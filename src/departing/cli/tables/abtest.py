@@ -26,7 +26,9 @@ def power_contents(size: SampleSize) -> Iterator[RichTable | str]:
 def power_values(size: SampleSize) -> dict[str, Any]:
     """The same as JSON values."""
     names = ("users", "users_per_arm", "treatment_users", "control_users", "share", "power", "requested_power")
-    values = json_fields(size, *names, "significance", "difference", "lift", "detectable", "sequential_users", "notes")
+    values = json_fields(
+        size, *names, "significance", "difference", "lift", "detectable", "sequential_users", "notes"
+    )
     return values | {"treatment": _arm_values(size.treatment), "control": _arm_values(size.control)}
 
 
