@@ -157,8 +157,8 @@ def test_departures_inferred_from_inactivity_do_not_bias_the_estimates():
         ({"policy": dp.Walk([0, 0], then=5)}, "Walk recommends category 5"),
         ({"policy": dp.Greedy(dp.Instance([1.0], [[0.5]]))}, "counts have 2 categories; the policy's instance has 1"),
         (
-            {"policy": dp.Greedy(SITE.relabel(categories=[1, 0]))},
-            "made for the categories sport, news, not for news, sport; use the categories.*Read the log",
+            {"policy": dp.Greedy(SITE.replace(categories=["news", "film"]))},
+            "made for the categories news, film, not for news, sport; use a policy for these categories",
         ),
         ({"fit": SITE}, "fit is Instance.*; expected a Fit"),
         ({"confidence": 1.5}, "confidence is 1.5; expected a number above 0 and below 1"),
@@ -176,6 +176,20 @@ def test_a_fit_of_other_categories_is_rejected(log):
     other = dp.fit(dp.sample_log(dp.Instance([1.0], [[0.5], [0.4], [0.3]]), 500).histories, types=1)
     with pytest.raises(dp.InputError, match="fit has 3 categories, but the log has 2"):
         dp.off_policy_value(log, dp.Fixed(0), fit=other)
+
+
+def test_a_fit_of_the_categories_in_another_order_is_rejected(log, fit):
+    other = dp.fit(dp.sample_log(SITE.relabel(categories=[1, 0]), 500).histories, types=1)
+    with pytest.raises(dp.InputError, match="expected a fit of the same categories in the same order"):
+        dp.off_policy_value(log, dp.Fixed(0), fit=other)
+
+
+def test_a_policy_for_the_categories_in_another_order_is_reordered(log, fit):
+    for policy in (dp.Greedy(SITE), dp.plan(SITE).policy, dp.Walk([0], then=1).resolve(SITE.categories)):
+        other = policy.reorder([1, 0])
+        one, two = (dp.off_policy_value(log, each, fit=fit, bootstrap=3) for each in (policy, other))
+        assert one.dr == two.dr
+        assert one.dm == two.dm
 
 
 def test_the_interval_of_skewed_returns_is_shifted_towards_the_long_tail():

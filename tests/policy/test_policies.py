@@ -5,8 +5,10 @@ import pytest
 
 import departing as dp
 from departing.model.examples import blog, magazine
+from departing.model.files import write_document
+from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, to_policy
-from departing.policy.protocol import recommended
+from departing.policy.protocol import recommended, resolve_policy
 from helpers.strategies import Opaque
 
 
@@ -218,28 +220,83 @@ def test_masks_of_another_shape_are_refused():
 
 def test_policies_made_for_other_categories_are_refused(tmp_path):
     site = dp.Instance([0.5, 0.5], [[0.5, 0.2], [0.3, 0.6]], 0.5, categories=["news", "sport"])
-    other = site.relabel(categories=[1, 0])
+    other = site.replace(categories=["news", "weather"])
     plan = dp.plan(site)
     plan.save(tmp_path / "policy.json")
-    sentence = "made for the categories news, sport, not for sport, news"
     assert dp.load_policy(tmp_path / "policy.json", site.categories) == plan.policy
     unnamed = dp.Instance(site.prior, site.click, site.depart)
     assert abs(dp.evaluate(unnamed, dp.Greedy(site)).value - dp.evaluate(site, dp.Greedy(site)).value) < 1e-8
-    with pytest.raises(dp.InputError, match="not for news, weather"):
-        dp.load_policy(tmp_path / "policy.json", ["news", "weather"])
+    fixed = dp.Fixed(0).resolve(site.categories)
     for asked in (
         lambda: dp.load_policy(tmp_path / "policy.json", other.categories),
         lambda: to_policy(str(tmp_path / "policy.json"), other.categories),
         lambda: dp.evaluate(other, dp.Greedy(site)),
+        lambda: dp.evaluate(other, fixed),
         lambda: dp.simulate(other, dp.Greedy(site), users=10),
         lambda: dp.compare(other, dp.Greedy(other), dp.Greedy(site), users=10),
     ):
-        with pytest.raises(dp.InputError, match=sentence):
+        with pytest.raises(dp.InputError, match="made for the categories news, sport, not for news, weather"):
             asked()
-    walk = dp.plan(dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.4, 0.39]], categories=["economics", "sports"]))
-    walk.save(tmp_path / "walk.toml")  # a schedule knows no names of its own
-    with pytest.raises(dp.InputError, match="made for the categories economics, sports"):
-        dp.load_policy(tmp_path / "walk.toml", ["sports", "economics"])
+
+
+class Custom:
+    """A policy of another package, which knows its instance."""
+
+    def __init__(self, instance):
+        self.instance = instance
+
+    def recommend(self, counts, allowed=None):
+        return dp.Alpha(self.instance, self.instance.fixed_values, range(3)).recommend(counts, allowed)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        dp.Fixed(1).resolve(magazine().categories),
+        dp.Walk([0, 2, 1, 1], then=2).resolve(magazine().categories),
+        dp.Threshold("sport", 2, "music").resolve(magazine().categories),
+        dp.Greedy(magazine()),
+        dp.plan(magazine(), gap=1e-2).policy,
+        dp.Table(np.zeros((1, 3, 4), int), [2], dp.Greedy(magazine())),
+        dp.Table([[[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]], [1], dp.Fixed(0)).resolve(magazine().categories),
+        Custom(magazine()),
+    ],
+    ids=lambda policy: type(policy).__name__,
+)
+@pytest.mark.parametrize("order", [[2, 0, 1], [1, 2, 0], [0, 2, 1]])
+def test_a_policy_for_the_same_categories_in_another_order_is_permuted_by_name(policy, order, tmp_path):
+    site, other = magazine(), magazine().relabel(order)
+    rng = np.random.default_rng(3)
+    seen = np.zeros((300, 3, 4), int)
+    seen[..., :2] = rng.integers(0, 3, (300, 3, 2))
+    mask = rng.random((300, 3)) < 0.6
+    mask[~mask.any(axis=1)] = True
+    moved = resolve_policy(policy, other.categories)
+    shown = moved.recommend(seen[:, order])
+    assert [site.categories[a] for a in policy.recommend(seen)] == [other.categories[a] for a in shown]
+    if hasattr(policy, "instance"):  # a schedule falls back to the first category that is allowed
+        one, two = policy.recommend(seen, allowed=mask), moved.recommend(seen[:, order], allowed=mask[:, order])
+        assert [site.categories[a] for a in one] == [other.categories[a] for a in two]
+    one, two = dp.evaluate(site, policy), dp.evaluate(other, policy)
+    assert one.lower <= two.upper
+    assert two.lower <= one.upper
+    back = resolve_policy(moved, site.categories)
+    assert (back.recommend(seen) == policy.recommend(seen)).all()
+    if not isinstance(policy, Custom):
+        write_document(tmp_path / "policy.json", "policy", policy_to_dict(policy) | {"names": list(site.categories)})
+        loaded = dp.load_policy(tmp_path / "policy.json", other.categories)
+        assert (loaded.recommend(seen) == moved.recommend(seen)).all()
+
+
+def test_a_plan_is_chained_with_categories_in_another_order(tmp_path):
+    site = magazine()
+    other = site.relabel([1, 2, 0])
+    plan = dp.plan(site, gap=1e-3)
+    plan.save(tmp_path / "policy.json")
+    for policy in (plan, str(tmp_path / "policy.json")):
+        assert abs(dp.evaluate(other, policy).value - plan.value) < 1e-2
+        run = dp.simulate(other, policy, users=2000, seed=1)
+        assert abs(run.clicks / 2000 - plan.value) < 1.0
 
 
 def test_names_work_wherever_a_policy_is_evaluated():

@@ -267,6 +267,11 @@ def off_policy_value(
             f"fit has {fit.instance.n_categories} categories, but the log has {log.counts.shape[1]}; "
             "expected a fit of the same categories."
         )
+    elif log.categories is not None and fit.instance.categories != log.categories:
+        raise InputError(
+            f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
+            f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
+        )
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
@@ -298,10 +303,7 @@ def _resolve(log: Histories, given: PolicyLike, instance: Instance | None = None
     """Policy with category indices of the log; raise if it is for other categories."""
     if not isinstance(given, str):
         given = to_policy(given, ())
-    try:
-        policy = to_policy(given, log.categories or (), instance)
-    except InputError as error:
-        raise InputError(f"{error} Read the log with `categories` in the order of the policy.") from error
+    policy = to_policy(given, log.categories or (), instance)
     _first_category(log, policy)
     return policy
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,10 @@ class Alpha(BeliefPolicy):
         self.instance, self.vectors, self.categories = instance, rows, chosen
         for array in (rows, chosen):
             array.setflags(write=False)
+
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return this policy for its categories in another order, given as old indices."""
+        return type(self)(self.instance.relabel(order), self.vectors, np.argsort(order)[self.categories])
 
     def _choose(self, counts: Integers, beliefs: Floats | None = None) -> Integers:
         from departing.kernels.policy.alpha import best_by_counts

@@ -97,6 +97,10 @@ class SerializablePolicy(ABC):
         """
         return self
 
+    @abstractmethod
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return this policy for its categories in another order, given as old indices."""
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a TOML or JSON file, chosen by the suffix of `path`."""
         write_document(path, "policy", policy_to_dict(self))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,6 +40,10 @@ class Greedy(BeliefPolicy):
 
     def __post_init__(self) -> None:
         check_instance(self.instance)
+
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return this policy for its categories in another order, given as old indices."""
+        return type(self)(self.instance.relabel(order))
 
     def _choose(self, counts: Integers, beliefs: Floats | None = None) -> Integers:
         return self._most_likely(self._beliefs(counts) if beliefs is None else beliefs)

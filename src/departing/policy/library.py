@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from departing.model.errors import InputError
+from departing.model.errors import InputError, errors_in
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
 from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
 from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Policy, check_same_categories, resolve_policy
+from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
@@ -29,8 +29,8 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
     path : path-like
         TOML or JSON file.
     categories : sequence of str, optional
-        Names of your categories. A policy made for other names or another order is refused, and category names in the
-        policy become indices.
+        Names of your categories. A policy made for these names in another order is reordered, one made for other
+        names refused, and category names in the policy become indices.
 
     Returns
     -------
@@ -47,11 +47,8 @@ def load_policy(path: str | os.PathLike[str], categories: Sequence[str] | None =
     if names is None:
         names = getattr(getattr(policy, "instance", None), "categories", None)
     own = [str(name) for name in names] if isinstance(names, Sequence) else []
-    try:
-        check_same_categories(own, list(categories or ()))
-    except InputError as error:
-        raise InputError(f"{str(path)!r}: {error}") from error
-    return resolve_policy(policy, list(categories or own))
+    with errors_in(repr(str(path))):
+        return resolve_policy(resolve_policy(policy, own), list(categories or ()))
 
 
 def policy_from_dict(document: dict[str, Any], where: str) -> Policy:

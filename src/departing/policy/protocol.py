@@ -42,12 +42,52 @@ class Policy(Protocol):
 
 
 def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
-    """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices."""
+    """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices.
+
+    A policy that was made for the same categories in another order is reordered by name.
+    """
     if not callable(getattr(policy, "recommend", None)):  # several times faster than isinstance with a protocol
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
-    check_same_categories(getattr(getattr(policy, "instance", None), "categories", ()), names)
+    if (order := category_order(own_categories(policy), names)) is not None:
+        policy = reorder_policy(cast(Policy, policy), order)
     resolve = getattr(policy, "resolve", None)
     return cast(Policy, resolve(names) if names and resolve is not None else policy)
+
+
+def reorder_policy(policy: Policy, order: Sequence[int]) -> Policy:
+    """The policy for its categories in another order, given as old indices."""
+    reorder = getattr(policy, "reorder", None)
+    return Reordered(policy, order) if reorder is None else cast(Policy, reorder(order))
+
+
+def own_categories(policy: object) -> Sequence[str]:
+    """Names of the categories that a policy was made for, or of its instance or fallback; () if it knows none."""
+    own: Sequence[str] = getattr(policy, "category_names", ()) or getattr(
+        getattr(policy, "instance", None), "categories", ()
+    )
+    fallback = getattr(policy, "fallback", None)
+    return own if own or fallback is None else own_categories(fallback)
+
+
+class Reordered:
+    """Policy of any kind for its categories in another order: `order[i]` is its index of category i."""
+
+    def __init__(self, policy: Policy, order: Sequence[int]) -> None:
+        self.policy, self.order = policy, np.array(order, np.int64)
+        self.place = np.argsort(self.order)  # index of the policy's category in the new order
+        own = own_categories(policy)
+        self.category_names = tuple(own[i] for i in order) if own else ()
+
+    def recommend(self, counts: npt.ArrayLike, allowed: Allowed = None) -> Integers:
+        """Recommend a category to each user; see `Policy.recommend`."""
+        given = np.asarray(counts)
+        rows = given[..., self.place, :].reshape(-1, *given.shape[-2:])
+        mask = None
+        if allowed is not None:
+            mask = allowed_mask(allowed, given.shape[:-1], self.category_names)[..., self.place].reshape(
+                len(rows), -1
+            )
+        return np.asarray(self.place[recommended(self.policy, rows, mask)].reshape(given.shape[:-2]))
 
 
 def recommended(policy: Policy, counts: Integers, mask: Mask | None = None) -> Integers:
@@ -137,20 +177,25 @@ def check_category_range(name: str, categories: Integers, n_categories: int) -> 
         )
 
 
-def check_same_categories(own: Sequence[str], names: Sequence[str]) -> None:
-    """Raise if a policy made for the categories `own` is used with `names`; default names match any.
+def category_order(own: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """Indices into `own` of the categories `names`, or None if the order is the same; default names match any.
 
-    >>> check_same_categories(["news", "sport"], ["sport", "news"])
+    >>> category_order(["news", "sport"], ["sport", "news"])
+    [1, 0]
+    >>> category_order(["news", "sport"], ["sport", "music"])
     Traceback (most recent call last):
-    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, news; \
-use the categories of the policy in its order.
+    departing.model.errors.InputError: The policy was made for the categories news, sport, not for sport, music; \
+use a policy for these categories.
     """
     unnamed = any(list(each) == default_names("category", len(each)) for each in (own, names))
-    if own and names and not unnamed and list(own) != list(names):
+    if not own or not names or unnamed or list(own) == list(names):
+        return None
+    if sorted(own) != sorted(names):
         raise InputError(
             f"The policy was made for the categories {', '.join(own)}, not for {', '.join(names)}; "
-            "use the categories of the policy in its order."
+            "use a policy for these categories."
         )
+    return [list(own).index(name) for name in names]
 
 
 def switch_probability_bounds(policy: Policy, counts: Integers, instance: Instance) -> Floats:

@@ -75,6 +75,20 @@ class Schedule(SerializablePolicy, ABC):
         object.__setattr__(resolved, "category_names", tuple(categories))
         return resolved
 
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return this policy for its categories in another order, given as old indices."""
+        place = np.argsort(order)
+
+        def moved(name: str, value: Any) -> Any:
+            if isinstance(value, list):
+                return [moved(name, each) for each in value]
+            return value if name == "steps" or isinstance(value, str) else int(place[value])
+
+        reordered = type(self)(**{name: moved(name, value) for name, value in self.to_dict().items()})
+        if self.category_names:
+            object.__setattr__(reordered, "category_names", tuple(self.category_names[i] for i in order))
+        return reordered
+
     def _recommend_after(self, events: Events, allowed: Allowed) -> str:
         """Name of the category for one user; for a schedule of names its own and those of the events suffice."""
         own = [*(category for category, _ in self.given_phases), self.then]

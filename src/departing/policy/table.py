@@ -20,6 +20,7 @@ from departing.policy.protocol import (
     Policy,
     check_category_refs,
     recommended,
+    reorder_policy,
     resolve_category,
     resolve_policy,
     resolved_indices,
@@ -103,6 +104,15 @@ class Table(SerializablePolicy):
         resolved.fallback = resolve_policy(self.fallback, categories)
         resolved.category_names = tuple(categories)
         return resolved
+
+    def reorder(self, order: Sequence[int]) -> Self:
+        """Return this policy, and its fallback, for its categories in another order, given as old indices."""
+        place = np.argsort(order)
+        counts = self.counts[:, list(order)] if len(self.counts) else self.counts
+        given = [category if isinstance(category, str) else int(place[category]) for category in self._given]
+        reordered = type(self)(counts, given, reorder_policy(self.fallback, order))
+        reordered.category_names = tuple(self.category_names[i] for i in order) if self.category_names else ()
+        return reordered
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
         return recommended(self.fallback, counts, mask)

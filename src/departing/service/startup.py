@@ -40,10 +40,13 @@ def open_service(
 ) -> Service:
     """Open the service of a store; a new one starts with these categories, or with the plan of `instance`."""
     store = open_store(address, settings.missing_feedback)
-    names = names if instance is None else instance.categories
 
     async def start() -> Service:
-        await store.transaction(lambda tx: _add_categories(tx, store.name, names))
+        nonlocal instance
+        listed = names if instance is None else instance.categories
+        known = await store.transaction(lambda tx: _add_categories(tx, store.name, listed))
+        if instance is not None and known != list(instance.categories):
+            instance = instance.relabel([instance.categories.index(name) for name in known])
         service = Service(store, settings, seed=seed)
         await service.refresh()
         state = service.rollout.state
@@ -63,11 +66,12 @@ def open_service(
         raise
 
 
-def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
+def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[str]:
+    """Add the categories to a new store; return them in the order of the store."""
     known = [name for name, _ in tx.rows(queries.CATEGORIES)]
     if not known and not names:
         raise InputError(f"The store {store} is new; name its categories (--categories) or give an instance.")
-    if known and names and list(names) != known[: len(names)]:
+    if known and names and sorted(names) != sorted(known[: len(names)]):
         raise InputError(
             f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; omit --categories, "
             "give an instance with these categories, or use another store."
@@ -75,6 +79,7 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> None:
     if not known:
         for category, name in enumerate(names):
             tx.write(queries.ADD_CATEGORY, category, name, time.time())
+    return known[: len(names)] if known else list(names)
 
 
 def _is_planned(state: RolloutState, instance: Instance, available: list[int]) -> bool:
