@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from departing.data.columns import USUAL_NAMES
 from departing.data.inactivity import ReturnTimes
 from departing.data.quality import LogReport
-from departing.data.reader import LogReader
+from departing.data.reader import LogReader, UserHistories
 from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import MAX_REJECTED, LogSpec, LogSummary, parse_bytes, parse_categories, parse_values
@@ -131,6 +132,26 @@ class Log(Histories):
                     part["pending"],
                     part["arrival"],
                 )
+
+    @contextmanager
+    def user_histories(self) -> Iterator[UserHistories]:
+        """Read the source again and open the history of every user.
+
+        Yields
+        ------
+        UserHistories
+            Numbered histories, and a query for the number of every user's history, valid within the context.
+
+        Raises
+        ------
+        InputError
+            If the source changed since the log was read, when the context is entered or left.
+        """
+        with (
+            self.source.open() as engine,
+            LogReader(engine, self.spec).user_histories(self.profile, self.digest) as users,
+        ):
+            yield users
 
     def summary(self) -> str:
         """Printed overview: one line about the histories, then the data quality report."""

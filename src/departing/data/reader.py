@@ -5,8 +5,9 @@ partitions; a single machine has one partition.
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from departing.data.flags import FLAG_WORDS
 from departing.data.inactivity import ReturnTimes, gaps_query, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules
-from departing.data.sources import Arrays, DuckDBEngine
+from departing.data.sources import Arrays, Database, DuckDBEngine
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import EPOCHS, HAS_ZONE, TimeColumn, as_epoch
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
@@ -37,6 +39,30 @@ DATE_ONLY_DUPLICATES = (
 )
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
+
+
+@dataclass(frozen=True)
+class UserHistories:
+    """Numbered histories, and a query for the number of every user's history.
+
+    Attributes
+    ----------
+    counts : int array [N, K, 4]
+        Counts of each history.
+    unknown : int array [N]
+        2 × category + click of the last step if it is unknown whether the user stayed after it, else -1. The counts
+        contain that step as a click or stay.
+    users : int array [N]
+        Number of users with this history.
+    database, query : duckdb.DuckDBPyConnection, str
+        Query for the columns `u`, the user ID, and `history`, an index into the arrays.
+    """
+
+    counts: Integers
+    unknown: Integers
+    users: Integers
+    database: Database
+    query: str
 
 
 class LogReader:
@@ -104,7 +130,22 @@ class LogReader:
         self.engine.by_user(self.rules.fields["user"], in_order=True)
         self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
         self.engine.define(*self.rules.users(profile), self.rules.episodes(profile))
-        total = yield from self.engine.steps("episodes", users, rules.DIGEST)
+        self._check_digest((yield from self.engine.steps("episodes", users, rules.DIGEST)), digest)
+
+    @contextmanager
+    def user_histories(self, profile: Profile, digest: int) -> Iterator[UserHistories]:
+        """Open the histories of all users; raise if the log has changed."""
+        self.engine.by_user(self.rules.fields["user"])
+        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
+        self.engine.define(*self.rules.users(profile))
+        queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
+        with self.engine.users(self.rules.user_histories(profile), *queries) as (parts, database, query):
+            self._check_digest(sum(int(totals["digest"][0]) for totals, _, _ in parts), digest)
+            found = [_numbered(len(profile.categories), rows, cells) for _, rows, cells in parts]
+            counts, unknown, users = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            yield UserHistories(counts, unknown, users, database, query)
+
+    def _check_digest(self, total: int, digest: int) -> None:
         if total % rules.DIGEST_MODULUS != digest:
             raise InputError(f"Rows of {self.engine.name} changed since they were read; call read_log again.")
 
@@ -328,11 +369,29 @@ def _merged(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, Any]]:
 
 
 def _histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
-    """Distinct histories `[N]` from their last steps and ends, and the cells of their counts.
+    """Distinct histories `[N]` from their last steps and ends, and the cells of their counts."""
+    steps, counts = _counts(len(categories), rows, cells)
+    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
+    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
+    pending = np.zeros((len(counts), len(categories), 2), np.int64)
+    pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
+    last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
+    pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
+    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
+
+
+def _numbered(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers, Integers]:
+    """`counts`, `unknown` and `users` of `UserHistories`, in the order of the histories of one partition."""
+    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
+    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1), rows["users"].astype(np.int64)
+
+
+def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
+    """Steps `[N, 2, K, 2]` by recency, category and click, and counts `[N, K, 4]` of histories.
 
     A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click.
     """
-    n, k = len(rows["history_end"]), len(categories)
+    n = len(rows["history_end"])
     flat = np.zeros((n, 4 * k), np.int64)
     flat[cells["history"], cells["code"]] = cells["n"]
     steps = flat.reshape(n, 2, k, 2)
@@ -342,12 +401,7 @@ def _histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Hist
     gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
     counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
     counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
-    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    pending = np.zeros((n, k, 2), np.int64)
-    pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
-    last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
-    pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
-    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
+    return steps, counts
 
 
 def _merge(one: Histories | None, two: Histories) -> Histories:

@@ -307,6 +307,17 @@ class Rules:
             f"WHERE {if_small} GROUP BY ALL",
         )
 
+    def user_histories(self, profile: Profile) -> str:
+        """Query for the number of every user's history, as in the table `histories`: columns `u` and `history`."""
+        key = ("is_irregular", "counts_hash", "n_events", "history_end", "last_step")
+        equal = " AND ".join(f"one.{name} IS NOT DISTINCT FROM histories.{name}" for name in key)
+        return (
+            "SELECT u, history FROM ("
+            f"FROM ({_user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
+            f"SELECT * REPLACE (true AS is_irregular) FROM ({_user_keys(profile, 'irregular_used')})) AS one "
+            f"JOIN histories ON {equal}"
+        )
+
     def rejects(self) -> str:
         """Query for all rejected rows as they are in the source, each with its rejection reason."""
         cases = " ".join(f"WHEN {i} THEN {literal(reason)}" for i, reason in enumerate(REJECTION_REASONS, 1))
@@ -375,7 +386,16 @@ def _history_end(profile: Profile, d: str) -> str:
 
 
 def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
-    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart.
+    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
+    return f"""
+        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
+            min(u) AS sample_user
+        FROM ({_user_keys(profile, relation)})
+        GROUP BY ALL"""
+
+
+def _user_keys(profile: Profile, relation: str) -> str:
+    """SQL of the users of `relation`: the key of each user's history, and true if the user is irregular.
 
     `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
     departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
@@ -387,9 +407,8 @@ def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
     is_small = (profile.last - profile.first + 1) * base < 2**63
     since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
     return f"""
-        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end,
-            CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step, count(*) AS users,
-            min(u) AS sample_user
+        SELECT u, counts_hash, n_events, history_end, is_irregular,
+            CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
         FROM (
             SELECT u, counts_hash, n_events, code, {_history_end(profile, f"(code // {codes})")} AS history_end,
                 (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
@@ -405,8 +424,7 @@ def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
                     FROM {relation} GROUP BY u
                 ) LEFT JOIN rejected_users USING (u)
             )
-        )
-        GROUP BY ALL"""
+        )"""
 
 
 def _kind(column_type: str) -> str:

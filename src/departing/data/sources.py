@@ -116,6 +116,14 @@ class DuckDBEngine:
         """The columns of every query as arrays, partition by partition."""
         yield [self._columns(query) for query in queries]
 
+    @contextmanager
+    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database, str]]:
+        """The `arrays` of `queries`, and a database and a query in it for all rows of `query`.
+
+        The columns of `query` are `u` and `history`, the number of a row of the second of `queries`.
+        """
+        yield list(self.arrays(*queries)), self.database, query
+
     def steps(self, table: str, users: int, digest: str) -> Generator[Arrays, None, int]:
         """Yield the rows of `table` for `users` users at a time, and return the sum of the query `digest`."""
         (total,), (checksum,) = (rows[0] for rows in self.rows(f"SELECT max(user) + 1 FROM {table}", digest))
@@ -132,6 +140,16 @@ class DuckDBEngine:
 def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDBEngine]:
     """Open `source` in a database that spills to a temporary folder above `memory` bytes."""
     name = describe_source(source)
+    with open_database(memory) as (database, folder), input_errors(name):
+        _create_source(database, source, table, folder)
+        columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
+        _keep_malformed(database)
+        yield DuckDBEngine(database, name, columns)
+
+
+@contextmanager
+def open_database(memory: int) -> Iterator[tuple[Database, Path]]:
+    """Open an empty database and a temporary folder, to which it spills above `memory` bytes."""
     with tempfile.TemporaryDirectory(prefix="departing-") as folder:
         settings: dict[str, Any] = {
             "memory_limit": f"{memory * 9 // 10_000} kB",  # a tenth is left for Python
@@ -139,13 +157,10 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
             "threads": max(min(os.cpu_count() or 1, memory // THREAD_BYTES), 1),
             "preserve_insertion_order": False,
         }
-        with closing(duckdb.connect(config=settings)) as database, input_errors(name):
+        with closing(duckdb.connect(config=settings)) as database:
             database.execute("SET TimeZone = 'UTC'")
             disable_progress_bar(database)
-            _create_source(database, source, table, Path(folder))
-            columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
-            _keep_malformed(database)
-            yield DuckDBEngine(database, name, columns)
+            yield database, Path(folder)
 
 
 def describe_source(source: Any) -> str:

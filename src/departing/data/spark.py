@@ -13,9 +13,10 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from departing.data.sources import Arrays, describe_source, first_line
+from departing.data.sources import Arrays, Database, describe_source, first_line, input_errors, open_database
 from departing.model.errors import InputError
 from departing.model.tables import quoted
 
@@ -28,7 +29,7 @@ class SparkEngine:
     """
 
     def __init__(self, frame: Any, memory: int) -> None:
-        self.name = describe_source(frame)
+        self.name, self.memory = describe_source(frame), memory
         self.settings = {
             "memory_limit": f"{memory * 9 // 10_000} kB",
             "threads": 1,
@@ -85,18 +86,43 @@ class SparkEngine:
             yield rest
         return checksum
 
-    def _parts(self, queries: tuple[str, ...], as_arrays: bool, stream: bool = False) -> Iterator[list[Any]]:
-        """Results of every partition that has rows, in order; `stream` computes one partition at a time."""
-        task = _task(self.settings, self.script, queries, as_arrays)
+    @contextmanager
+    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database, str]]:
+        """The `arrays` of `queries`, and a database and a query in it for all rows of `query`.
+
+        The columns of `query` are `u` and `history`, the number of a row of the second of `queries`. The rows pass
+        through the driver one partition at a time; the numbers of a partition continue those of the one before.
+        """
+        parts: list[list[Arrays]] = []
+        n = 0
+        with open_database(self.memory) as (database, _), input_errors(self.name):
+            for *part, table in self._parts(queries, as_arrays=True, stream=True, table=query):
+                database.register("part", pyarrow.ipc.open_stream(table).read_all())
+                insert = "INSERT INTO users" if parts else "CREATE TABLE users AS"
+                database.execute(f"{insert} SELECT u, history + {n} AS history FROM part")
+                database.unregister("part")
+                parts.append(part)
+                n += len(part[1]["history_end"])
+            yield parts, database, "FROM users"
+
+    def _parts(
+        self, queries: tuple[str, ...], as_arrays: bool, stream: bool = False, table: str | None = None
+    ) -> Iterator[list[Any]]:
+        """Results of every partition that has rows, in order; `stream` computes one partition at a time.
+
+        The last result is the Arrow stream of the query `table`, if that is given.
+        """
+        task = _task(self.settings, self.script, queries, as_arrays, table)
         with _input_errors(self.name):
             parts = self.frame.mapInArrow(task, "part binary")
             for (part,) in parts.toLocalIterator(prefetchPartitions=True) if stream else parts.collect():
                 results = pickle.loads(part)
-                yield [_arrays(result) for result in results] if as_arrays else results
+                n = len(queries)
+                yield [*map(_arrays, results[:n]), *results[n:]] if as_arrays else results
 
 
 def _task(
-    settings: dict[str, Any], script: list[str], queries: tuple[str, ...], as_arrays: bool
+    settings: dict[str, Any], script: list[str], queries: tuple[str, ...], as_arrays: bool, table: str | None
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function that a Spark worker runs on one partition; it must not refer to names of this module.
 
@@ -131,6 +157,13 @@ def _task(
                     results.append({name: (column.dtype.str, column.tobytes()) for name, column in columns.items()})
                 else:
                     results.append(result.fetchall())
+            if table is not None:
+                rows = database.execute(table).arrow()
+                rows = rows if isinstance(rows, pyarrow.Table) else rows.read_all()  # a reader from DuckDB 1.4 on
+                sink = pyarrow.BufferOutputStream()
+                with pyarrow.ipc.new_stream(sink, rows.schema) as stream:
+                    stream.write_table(rows)
+                results.append(sink.getvalue().to_pybytes())
             database.close()
         yield pyarrow.RecordBatch.from_arrays([pyarrow.array([pickle.dumps(results)], pyarrow.binary())], ["part"])
 

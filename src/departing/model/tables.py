@@ -35,9 +35,15 @@ def disable_progress_bar(database: duckdb.DuckDBPyConnection) -> None:
 
 def write_table(database: duckdb.DuckDBPyConnection, query: str, path: str | os.PathLike[str]) -> None:
     """Write the rows of `query` to a .parquet or .csv file, which appears only when it is complete."""
-    options = _COPY_OPTIONS[check_suffix(path, TABLE_SUFFIXES)]
+    check_suffix(path, TABLE_SUFFIXES)
     with atomic_write(path) as part, write_errors(path):
-        database.execute(f"COPY ({query}) TO {literal(str(part))} ({options}, USE_TMP_FILE false)")
+        copy_rows(database, query, part)
+
+
+def copy_rows(database: duckdb.DuckDBPyConnection, query: str, part: os.PathLike[str]) -> None:
+    """Write the rows of `query` to `part`, the temporary path of a .parquet or .csv file."""
+    options = _COPY_OPTIONS[check_suffix(part, TABLE_SUFFIXES)]
+    database.execute(f"COPY ({query}) TO {literal(str(part))} ({options}, USE_TMP_FILE false)")
 
 
 @contextmanager
