@@ -1,6 +1,8 @@
 # The public names, listed once: `__init__.py` imports each from its module when it is first used.
 from .abtest.sample_size import SampleSize as SampleSize
 from .abtest.sample_size import power as power
+from .assignment.assign import assign as assign
+from .assignment.assignments import Assignments as Assignments
 from .data.log import Log as Log
 from .data.log import read_log as read_log
 from .data.log import suggest_inactivity as suggest_inactivity

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from departing.cli.abtest import power
+from departing.cli.assign import assign
 from departing.cli.data import fit, movielens, ope, return_times, sample_log
 from departing.cli.errors import report_errors
 from departing.cli.learning import learn, study
@@ -26,7 +27,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(instance, evaluate, simulate, plan, learn, study),
-    *(sample_log, return_times, fit, ope, movielens),
+    *(sample_log, return_times, fit, assign, ope, movielens),
     *(power,),
     *(serve, backup, loadtest),
     *(paper, quickstart),

@@ -7,7 +7,7 @@ partitions; a single machine has one partition.
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,14 @@ import numpy as np
 
 from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS
+from departing.data.history_rows import UserHistories, distinct_histories, merge_histories, numbered_histories
 from departing.data.inactivity import ReturnTimes, gaps_query, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules
-from departing.data.sources import Arrays, Database, DuckDBEngine
+from departing.data.sources import Arrays, DuckDBEngine
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import EPOCHS, HAS_ZONE, TimeColumn, as_epoch
-from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.histories import Histories
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -38,31 +36,6 @@ DATE_ONLY_DUPLICATES = (
     "events, use duplicates='keep' (--duplicates keep)."
 )
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
-OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
-
-
-@dataclass(frozen=True)
-class UserHistories:
-    """Numbered histories, and a query for the number of every user's history.
-
-    Attributes
-    ----------
-    counts : int array [N, K, 4]
-        Counts of each history.
-    unknown : int array [N]
-        2 × category + click of the last step if it is unknown whether the user stayed after it, else -1. The counts
-        contain that step as a click or stay.
-    users : int array [N]
-        Number of users with this history.
-    database, query : duckdb.DuckDBPyConnection, str
-        Query for the columns `u`, the user ID, and `history`, an index into the arrays.
-    """
-
-    counts: Integers
-    unknown: Integers
-    users: Integers
-    database: Database
-    query: str
 
 
 class LogReader:
@@ -87,7 +60,7 @@ class LogReader:
             for name, values in counts.items():
                 totals[name] += int(values[0])
             if 0 < counts["rows"][0] <= max_rows:
-                histories = _merge(histories, _histories(profile.categories, rows, cells))
+                histories = merge_histories(histories, distinct_histories(profile.categories, rows, cells))
                 users += np.bincount(rows["history_end"], rows["users"], len(HistoryEnd)).astype(np.int64)
         if histories is None or len(histories) > max_rows:
             raise InputError(
@@ -141,7 +114,7 @@ class LogReader:
         queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
         with self.engine.users(self.rules.user_histories(profile), *queries) as (parts, database, query):
             self._check_digest(sum(int(totals["digest"][0]) for totals, _, _ in parts), digest)
-            found = [_numbered(len(profile.categories), rows, cells) for _, rows, cells in parts]
+            found = [numbered_histories(len(profile.categories), rows, cells) for _, rows, cells in parts]
             counts, unknown, users = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
             yield UserHistories(counts, unknown, users, database, query)
 
@@ -366,48 +339,3 @@ def _merged(rows: Iterable[tuple[str, int, Any]]) -> list[tuple[str, int, Any]]:
         numbers[name] += n
         values[name] = value if value is not None else values.get(name)
     return [(name, n, values[name]) for name, n in sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))]
-
-
-def _histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
-    """Distinct histories `[N]` from their last steps and ends, and the cells of their counts."""
-    steps, counts = _counts(len(categories), rows, cells)
-    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
-    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    pending = np.zeros((len(counts), len(categories), 2), np.int64)
-    pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
-    last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
-    pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
-    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
-
-
-def _numbered(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers, Integers]:
-    """`counts`, `unknown` and `users` of `UserHistories`, in the order of the histories of one partition."""
-    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1), rows["users"].astype(np.int64)
-
-
-def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
-    """Steps `[N, 2, K, 2]` by recency, category and click, and counts `[N, K, 4]` of histories.
-
-    A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click.
-    """
-    n = len(rows["history_end"])
-    flat = np.zeros((n, 4 * k), np.int64)
-    flat[cells["history"], cells["code"]] = cells["n"]
-    steps = flat.reshape(n, 2, k, 2)
-    counts = np.zeros((n, k, 4), np.int64)
-    counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1)
-    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
-    gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
-    counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
-    counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
-    return steps, counts
-
-
-def _merge(one: Histories | None, two: Histories) -> Histories:
-    """The distinct histories of both."""
-    if one is None:
-        return two
-    names = ("counts", "multiplicity", "pending")
-    counts, multiplicity, pending = (np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)
-    return Histories(counts, multiplicity, pending=pending, categories=two.categories).distinct

@@ -158,8 +158,7 @@ def _task(
                 else:
                     results.append(result.fetchall())
             if table is not None:
-                rows = database.execute(table).arrow()
-                rows = rows if isinstance(rows, pyarrow.Table) else rows.read_all()  # a reader from DuckDB 1.4 on
+                rows = database.sql(table).to_arrow_table()
                 sink = pyarrow.BufferOutputStream()
                 with pyarrow.ipc.new_stream(sink, rows.schema) as stream:
                     stream.write_table(rows)

@@ -14,8 +14,8 @@ from departing.policy.schedule import Schedule
 
 # Nodes expanded at most, times the number of categories: some seconds of work, and well below 1 GB.
 MAX_NODES = 10**7
-# The tolerance of single nodes starts coarse, so that few nodes give first bounds, and decreases by a factor until the
-# gap is reached. The number of nodes about doubles each time, so that the last pass is half of the work.
+# The tolerance of single nodes starts coarse, so that few nodes give first bounds, and decreases by a factor until
+# the gap is reached. The number of nodes about doubles each time, so that the last pass is half of the work.
 FIRST_TOLERANCE, TOLERANCE_STEP = 100.0, 10.0
 
 
@@ -168,7 +168,7 @@ class _Graph:
 
 
 def _join(arrived: Integers, reach: Floats, roots: Integers) -> tuple[Integers, Floats, Integers]:
-    """Append roots that did not arrive to the distinct counts that did; with their reach, and the rows of the roots."""
+    """Append the roots to the distinct counts that arrived; return all, their reach, and the rows of the roots."""
     if not len(roots):
         return arrived, reach, np.empty(0, np.int64)
     n, both = len(arrived), np.concatenate([arrived, roots])

@@ -1,0 +1,1 @@
+"""Users and their types as data."""

@@ -1,0 +1,131 @@
+"""`assign`: the most likely type of every user of a log, with the next recommendation."""
+
+import os
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from departing.assignment.assignments import Assignments
+from departing.assignment.histories import RELATIVE_GAP, assign_histories
+from departing.data.log import Log
+from departing.formatting import format_count
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.files import atomic_write, check_writable
+from departing.model.instance import Instance
+from departing.model.names import default_names, list_names
+from departing.model.tables import TABLE_SUFFIXES
+from departing.planning.plan import plan
+from departing.policy.library import PolicyLike, to_policy
+
+PLANNING_SECONDS = 60.0
+
+
+def assign(
+    log: Log,
+    fit: Any,
+    policy: PolicyLike | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Assignments:
+    """Assign every user of a log to a type, and compute the next recommendation.
+
+    The posterior, the recommendation and the expected remaining clicks depend on the user's counts only. They are
+    computed once for users with equal histories and joined to the users by the engine that reads the log.
+
+    Parameters
+    ----------
+    log : Log
+        Log of the users, which need not be the log of the fit. Categories are matched by name.
+    fit : Fit, Decision, Plan or Instance
+        Model of the users.
+    policy : Policy, Plan or str, optional
+        Policy that gives the next recommendation: an object, "greedy", "fixed:CATEGORY", or the path of a saved
+        policy. [default: the policy of the Decision or Plan; otherwise the optimal policy of the instance, within a
+        thousandth of its value]
+    output : path, optional
+        Write the table of users to this .parquet or .csv file.
+
+    Returns
+    -------
+    Assignments
+        Users by type; `to_frame()` and `save(path)` give the table of users.
+
+    Raises
+    ------
+    InputError
+        If the log has categories that the model does not know, the source of the log changed since it was read, or
+        the file cannot be written.
+
+    Notes
+    -----
+    A user whose last step is *pending* may have departed after it. The posterior then uses the click or no-click of
+    that step only, and the expected remaining clicks include the probability that the user stayed. The
+    recommendation is that for a user who returns.
+
+    Examples
+    --------
+    >>> import tempfile, departing as dp
+    >>> site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], 0.5, categories=["news", "film"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dp.sample_log(site, users=1000, seed=1).save(f"{folder}/log.parquet")
+    ...     log = dp.read_log(f"{folder}/log.parquet", inactive_after="14 days")
+    ...     users = assign(log, site)
+    ...     table = users.to_frame()
+    >>> users
+    <Assignments of 1,000 users to 2 types>
+    >>> list(table.columns[-3:])
+    ['expected_remaining_clicks', 'posterior_type 0', 'posterior_type 1']
+    """
+    if not isinstance(log, Log):
+        raise InputError(f"log is {log!r:.80}; expected a log that read_log returned.", "log")
+    instance = _instance(fit)
+    order = _category_order(log, instance)
+    if output is not None:
+        check_writable(output, TABLE_SUFFIXES)
+    if policy is None and hasattr(fit, "policy"):
+        policy = fit.policy
+    if policy is None:
+        policy = plan(instance, RELATIVE_GAP * instance.best_fixed[1], PLANNING_SECONDS).policy
+    chosen = to_policy(policy, instance.categories, instance)
+    with ExitStack() as stack:
+        part = None if output is None else stack.enter_context(atomic_write(output))
+        users = stack.enter_context(log.user_histories())
+        counts = np.zeros((len(users.counts), instance.n_categories, 4), np.int64)
+        counts[:, order] = users.counts
+        unknown = np.where(users.unknown >= 0, 2 * order[users.unknown // 2] + users.unknown % 2, -1)
+        rows = assign_histories(instance, chosen, counts, unknown, users.users)
+        assignments = Assignments(log, instance, chosen, rows)
+        if output is not None and part is not None:
+            assignments.write(users, output, part)
+    return assignments
+
+
+def _instance(fit: Any) -> Instance:
+    """Instance of a fit, a decision or a plan."""
+    for source in (fit, getattr(fit, "instance", None), getattr(getattr(fit, "fit", None), "instance", None)):
+        if isinstance(source, Instance):
+            return source
+    raise InputError(f"fit is {fit!r:.80}; expected a fit, a decision, a plan or an instance.", "fit")
+
+
+def _category_order(log: Log, instance: Instance) -> Integers:
+    """Index into the instance's categories for every category of the log; default names match any."""
+    own, known = list(log.categories or ()), list(instance.categories)
+    if len(own) == len(known) and any(names == default_names("category", len(names)) for names in (own, known)):
+        return np.arange(len(own))
+    events = log.multiplicity @ log.counts.sum(axis=2)
+    missing = [
+        f"{name!r} ({format_count(int(n), 'event')})"
+        for name, n in zip(own, events, strict=True)
+        if name not in known
+    ]
+    if missing:
+        shared = [name for name in own if name in known]
+        listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5:,} more" if len(missing) > 5 else "")
+        action = f"read the log with `categories` {','.join(shared)}" if shared else "choose a fit of this log"
+        raise InputError(
+            f"The log has categories that the fit does not know: {listed}. Expected some of {list_names(known)}; "
+            f"{action}, or fit again."
+        )
+    return np.array([known.index(name) for name in own], np.int64)

@@ -1,0 +1,127 @@
+"""Type, recommendation and expected remaining clicks of histories: computed once for users with equal histories."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from departing.evaluation.remaining import remaining_clicks
+from departing.model.belief import IMPOSSIBLE, log_weights, posterior, row_max
+from departing.model.counts import Booleans, Integers, clicks, departed, hash_rows, steps
+from departing.model.instance import CLICK, LOG_ZERO, STAY, Floats, Instance
+from departing.policy.protocol import Policy, recommended
+
+CHUNK = 2**16  # histories whose log weights are computed at once: tens of MB
+RELATIVE_GAP = 1e-3  # of expected remaining clicks, relative to the value of the best fixed policy
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryAssignments:
+    """Assignments of N histories, shared by all users with these histories.
+
+    Attributes
+    ----------
+    users, events, clicks : int array [N]
+        Users with this history; recommendations and clicks of each of them.
+    departed : bool array [N]
+        True if the user departed; the others are censored.
+    posterior : float array [N, M]
+        Posterior over types; NaN where the history has probability 0 under every type.
+    recommendation : int array [N]
+        Index of the next category; -1 for departed users.
+    remaining : float array [N]
+        Expected remaining clicks; 0 for departed users, NaN where there is no posterior.
+    remaining_error : float array [N]
+        Certified upper bounds on the errors of `remaining`.
+    """
+
+    users: Integers
+    events: Integers
+    clicks: Integers
+    departed: Booleans
+    posterior: Floats
+    recommendation: Integers
+    remaining: Floats
+    remaining_error: Floats
+
+    @property
+    def type(self) -> Integers:
+        """Index of the most likely type of each history; -1 where there is no posterior."""
+        known = ~np.isnan(self.posterior[:, 0])
+        return np.where(known, np.nan_to_num(self.posterior).argmax(axis=1), -1)
+
+
+def assign_histories(
+    instance: Instance, policy: Policy, counts: Integers, unknown: Integers, users: Integers
+) -> HistoryAssignments:
+    """Assign types, recommendations and expected remaining clicks to histories.
+
+    Parameters
+    ----------
+    instance : Instance
+        Model of the users.
+    policy : Policy
+        Policy whose categories are indices into those of the instance.
+    counts : int array [N, K, 4]
+        Counts of each history.
+    unknown : int array [N]
+        2 × category + click of a last step after which it is unknown whether the user stayed, else -1.
+    users : int array [N]
+        Users with each history.
+    """
+    gone = departed(counts)
+    beliefs, stay = _beliefs(instance, counts, unknown)
+    recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)
+    error = np.zeros(len(counts))
+    active = np.flatnonzero(~gone)
+    _, first, row = np.unique(hash_rows(counts[active]), return_index=True, return_inverse=True)
+    nodes = counts[active[first]]  # equal counts may end in different last steps
+    if len(nodes):
+        recommendation[active] = recommended(policy, nodes)[row]
+        value, half_width = _remaining(instance, policy, nodes)
+        returning = stay[active] > 0
+        remaining[active[returning]] = (value[row] * stay[active])[returning]
+        error[active[returning]] = (half_width[row] * stay[active])[returning]
+    return HistoryAssignments(users, steps(counts), clicks(counts), gone, beliefs, recommendation, remaining, error)
+
+
+def _beliefs(instance: Instance, counts: Integers, unknown: Integers) -> tuple[Floats, Floats]:
+    """Posterior `[N, M]`, and the probability that the user stayed after the last step `[N]`; NaN where impossible.
+
+    A last step after which it is unknown whether the user stayed contributes the probability of its click or
+    no-click.
+    """
+    beliefs, stay = np.empty((len(counts), instance.n_types)), np.empty(len(counts))
+    with np.errstate(divide="ignore"):
+        log_click = np.maximum(np.stack([np.log1p(-instance.click), np.log(instance.click)], axis=1), LOG_ZERO)
+    stay_given_click = np.stack([1 - instance.depart, 1 - instance.depart_on_click], axis=1)  # [K, 2, M]
+    for start in range(0, len(counts), CHUNK):
+        part = slice(start, start + CHUNK)
+        known, last = counts[part].copy(), unknown[part]
+        open_rows = np.flatnonzero(last >= 0)
+        category, clicked = last[open_rows] // 2, last[open_rows] % 2
+        known[open_rows, category, np.where(clicked, CLICK, STAY)] -= 1
+        weights = log_weights(instance, known)
+        weights[open_rows] += log_click[category, clicked]
+        shares = posterior(weights, instance.prior)
+        shares[row_max(weights) <= IMPOSSIBLE] = np.nan
+        beliefs[part], stay[part] = shares, np.where(np.isnan(shares[:, 0]), np.nan, 1.0)
+        stay[start + open_rows] = (shares[open_rows] * stay_given_click[category, clicked]).sum(axis=1)
+    return beliefs, stay
+
+
+def _remaining(instance: Instance, policy: Policy, counts: Integers) -> tuple[Floats, Floats]:
+    """Expected remaining clicks of users who stayed, and half the width of their bounds; NaN where impossible."""
+    value, half_width = np.full(len(counts), np.nan), np.zeros(len(counts))
+    possible = np.concatenate(
+        [
+            row_max(log_weights(instance, counts[start : start + CHUNK])) > IMPOSSIBLE
+            for start in range(0, len(counts), CHUNK)
+        ]
+    )
+    rows = np.flatnonzero(possible)
+    if len(rows):
+        gap = RELATIVE_GAP * instance.best_fixed[1]
+        result = remaining_clicks(instance, policy, counts[rows], gap)
+        value[rows] = result.values
+        half_width[rows] = np.maximum(result.upper - result.values, result.values - result.lower)
+    return value, half_width

@@ -1,0 +1,82 @@
+"""Histories from the rows that the engine returns: distinct ones for a log, numbered ones for its users."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from departing.data.rules import HistoryEnd
+from departing.data.sources import Arrays, Database
+from departing.model.counts import Integers
+from departing.model.histories import Histories
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+
+OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
+
+
+@dataclass(frozen=True)
+class UserHistories:
+    """Numbered histories, and a query for the number of every user's history.
+
+    Attributes
+    ----------
+    counts : int array [N, K, 4]
+        Counts of each history.
+    unknown : int array [N]
+        2 × category + click of the last step if it is unknown whether the user stayed after it, else -1. The counts
+        contain that step as a click or stay.
+    users : int array [N]
+        Number of users with this history.
+    database, query : duckdb.DuckDBPyConnection, str
+        Query for the columns `u`, the user ID, and `history`, an index into the arrays.
+    """
+
+    counts: Integers
+    unknown: Integers
+    users: Integers
+    database: Database
+    query: str
+
+
+def distinct_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
+    """Distinct histories `[N]` from their last steps and ends, and the cells of their counts."""
+    steps, counts = _counts(len(categories), rows, cells)
+    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
+    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
+    pending = np.zeros((len(counts), len(categories), 2), np.int64)
+    pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
+    last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
+    pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
+    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
+
+
+def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers, Integers]:
+    """`counts`, `unknown` and `users` of `UserHistories`, in the order of the histories of one partition."""
+    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
+    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1), rows["users"].astype(np.int64)
+
+
+def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
+    """Steps `[N, 2, K, 2]` by recency, category and click, and counts `[N, K, 4]` of histories.
+
+    A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click.
+    """
+    n = len(rows["history_end"])
+    flat = np.zeros((n, 4 * k), np.int64)
+    flat[cells["history"], cells["code"]] = cells["n"]
+    steps = flat.reshape(n, 2, k, 2)
+    counts = np.zeros((n, k, 4), np.int64)
+    counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1)
+    category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
+    gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
+    counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
+    counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
+    return steps, counts
+
+
+def merge_histories(one: Histories | None, two: Histories) -> Histories:
+    """The distinct histories of both."""
+    if one is None:
+        return two
+    names = ("counts", "multiplicity", "pending")
+    counts, multiplicity, pending = (np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)
+    return Histories(counts, multiplicity, pending=pending, categories=two.categories).distinct
