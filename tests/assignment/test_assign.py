@@ -27,6 +27,10 @@ READINGS = {
 }
 
 
+def read(events, **options):
+    return dp.read_log(events, max_rejected=1.0, **options)
+
+
 def table_of(log, *arguments):
     return dp.assign(log, *arguments).to_frame()
 
@@ -41,7 +45,7 @@ def test_the_table_equals_a_loop_over_users(reading, policy):
     events = random_events(len(reading), users=60).rename(
         columns={"departed": READINGS[reading].get("departed") or "departed"}
     )
-    log = dp.read_log(events, **READINGS[reading])
+    log = read(events, **READINGS[reading])
     users = dp.assign(log, SITE, policy)
     table = users.to_frame()
     rows = list(slow_rows(log, SITE, to_policy(policy, SITE.categories, SITE)))
@@ -59,7 +63,7 @@ def test_the_table_equals_a_loop_over_users(reading, policy):
 
 
 def test_the_summary_counts_users_by_type():
-    log = dp.read_log(random_events(3, users=80))
+    log = read(random_events(3, users=80))
     users = dp.assign(log, SITE, "greedy")
     table = users.to_frame()
     for each in users.types:
@@ -74,20 +78,20 @@ def test_the_summary_counts_users_by_type():
 
 
 def test_the_default_policy_is_the_optimal_one():
-    log = dp.read_log(random_events(4))
+    log = read(random_events(4))
     same(table_of(log, SITE), table_of(log, SITE, dp.plan(SITE, gap=1e-3 * SITE.best_fixed[1])))
     planned = dp.plan(SITE, gap=0.1)
     same(table_of(log, planned), table_of(log, SITE, planned.policy))
 
 
 def test_a_fit_is_accepted():
-    log = dp.read_log(random_events(4, users=400))
+    log = read(random_events(4, users=400))
     model = dp.fit(log, types=2)
     same(table_of(log, model, "greedy"), table_of(log, model.instance, "greedy"))
 
 
 def test_categories_are_matched_by_name():
-    log = dp.read_log(random_events(5))
+    log = read(random_events(5))
     other = SITE.relabel(categories=[2, 0, 1])
     same(table_of(log, SITE, "greedy"), table_of(log, other, "greedy"))
     same(table_of(log, SITE, "fixed:film"), table_of(log, other, "fixed:film"))
@@ -103,7 +107,7 @@ def test_categories_are_matched_by_name():
 
 
 def test_unknown_categories_are_an_error():
-    log = dp.read_log(random_events(6))
+    log = read(random_events(6))
     site = dp.Instance([1.0], [[0.5], [0.5]], categories=["sport", "opera"])
     with pytest.raises(dp.InputError, match=r"does not know: 'film' \(\d+ events\), 'news' .*`categories` sport"):
         dp.assign(log, site)
@@ -116,7 +120,7 @@ def test_unknown_categories_are_an_error():
 
 
 def test_impossible_histories_have_no_type():
-    log = dp.read_log(random_events(7))
+    log = read(random_events(7))
     sure = SITE.replace(depart=1.0, depart_on_click=0.0)
     users = dp.assign(log, sure, "greedy")
     table = users.to_frame()
@@ -140,9 +144,9 @@ SOURCES = {
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_all_sources_give_the_same_file(kind, ending, tmp_path):
     events = random_events(8).assign(user=lambda frame: frame["user"].map("user {:03}".format))
-    expected = table_of(dp.read_log(events), SITE, "greedy")
+    expected = table_of(read(events), SITE, "greedy")
     path = tmp_path / f"users.{ending}"
-    users = dp.assign(dp.read_log(SOURCES[kind](events, tmp_path)), SITE, "greedy", path)
+    users = dp.assign(read(SOURCES[kind](events, tmp_path)), SITE, "greedy", path)
     again = tmp_path / f"again.{ending}"
     users.save(again)
     assert path.read_bytes() == again.read_bytes()
@@ -163,7 +167,7 @@ def test_user_ids_keep_their_type(value, kind, tmp_path):
     with duckdb.connect() as database:
         database.register("events", events)
         database.execute(f"COPY (SELECT *, {value} AS user FROM events) TO '{path}'")
-        dp.assign(dp.read_log(path), SITE, "greedy", tmp_path / "users.parquet")
+        dp.assign(read(path), SITE, "greedy", tmp_path / "users.parquet")
         columns = database.execute(f"DESCRIBE FROM '{tmp_path}/users.parquet'").fetchall()
     assert columns[0][:2] == ("user", kind)
 
@@ -174,7 +178,7 @@ def test_odd_names_are_fine(tmp_path):
     site = SITE.replace(types=names, categories=categories)
     events = random_events(10)
     events["category"] = events["category"].map(dict(zip(SITE.categories, categories, strict=True)))
-    log = dp.read_log(events)
+    log = read(events)
     users = dp.assign(log, site, "greedy", tmp_path / "users.csv")
     frames = users.to_frame(), pandas.read_csv(tmp_path / "users.csv")
     assert [list(frame.columns) for frame in frames] == [list(users.columns)] * 2
@@ -184,7 +188,7 @@ def test_odd_names_are_fine(tmp_path):
 
 
 def test_nothing_is_left_after_an_error(tmp_path, monkeypatch):
-    log = dp.read_log(random_events(11))
+    log = read(random_events(11))
     with pytest.raises(dp.InputError, match=r"ends in '.txt'; expected one of .parquet, .csv"):
         dp.assign(log, SITE, "greedy", tmp_path / "users.txt")
     with pytest.raises(dp.InputError, match="Cannot write"):
@@ -202,7 +206,7 @@ def test_nothing_is_left_after_an_error(tmp_path, monkeypatch):
 def test_a_changed_log_is_refused(tmp_path):
     path = tmp_path / "events.csv"
     random_events(12).to_csv(path, index=False)
-    log = dp.read_log(path)
+    log = read(path)
     users = dp.assign(log, SITE, "greedy")
     random_events(13).to_csv(path, index=False)
     with pytest.raises(dp.InputError, match="changed since the log was read"):
@@ -210,7 +214,7 @@ def test_a_changed_log_is_refused(tmp_path):
     with pytest.raises(dp.InputError, match="changed since the log was read"):
         users.save(tmp_path / "users.csv")
     frame = random_events(12)
-    log = dp.read_log(frame)
+    log = read(frame)
     frame["clicked"] = ~frame["clicked"]
     with pytest.raises(dp.InputError, match="changed since they were read"):
         dp.assign(log, SITE, "greedy")
@@ -229,7 +233,7 @@ def test_posteriors_are_calibrated():
         events = {"user": active, "time": step, "category": names, "clicked": clicked, "departed": left}
         rows.append(pandas.DataFrame(events))
         active = active[~left]
-    table = table_of(dp.read_log(pandas.concat(rows)), site, "greedy")
+    table = table_of(read(pandas.concat(rows)), site, "greedy")
     posterior = table.filter(like="posterior_").to_numpy()
     correct = types[table["user"], None] == np.arange(site.n_types)
     for low in np.arange(0, 1, 0.1):
@@ -245,8 +249,9 @@ def test_posteriors_are_calibrated():
 def test_the_command_equals_the_function(tmp_path):
     random_events(15).to_csv(tmp_path / "events.csv", index=False)
     SITE.save(tmp_path / "found.toml")
-    users = dp.assign(dp.read_log(tmp_path / "events.csv"), SITE, "fixed:news", tmp_path / "one.csv")
+    users = dp.assign(read(tmp_path / "events.csv"), SITE, "fixed:news", tmp_path / "one.csv")
     arguments = ["assign", tmp_path / "events.csv", "--fit", tmp_path / "found.toml", "--policy", "fixed:news"]
+    arguments += ["--max-rejected", "1"]
     values = json_output(*arguments, "-o", tmp_path / "two.csv")
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
     assert values["users"] == len(users)
@@ -255,7 +260,7 @@ def test_the_command_equals_the_function(tmp_path):
     assert "readers" in printed
     assert "Policy: always news." in printed
     assert f"Saved to {tmp_path / 'two.parquet'}" in printed.replace("\n", "")
-    failed = call("assign", tmp_path / "events.csv", "--fit", "blog", "-o", tmp_path / "three.csv")
+    failed = call("assign", tmp_path / "events.csv", "--fit", "blog", "-o", tmp_path / "three.csv", *arguments[-2:])
     assert failed.exit_code == 2
     assert "does not know" in failed.stderr
     assert not (tmp_path / "three.csv").exists()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from departing.assignment.histories import HistoryAssignments
+from departing.data.history_rows import UserHistories
 from departing.data.log import Log
-from departing.data.reader import UserHistories
 from departing.formatting import format_count, format_percent, format_significant
 from departing.html_tables import html_repr
 from departing.model.files import atomic_write, check_suffix
