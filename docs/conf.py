@@ -7,15 +7,15 @@ author = "the authors of departing"
 project_copyright = "the authors of departing, MIT licence"
 release = version = __version__
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
     "sphinx_copybutton",
 ]
-source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
+nb_execution_mode = "off"  # notebooks are committed with their outputs; `docs/notebook.py` executes them
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]  # links to repository files outside the site; a test checks them

@@ -251,7 +251,7 @@ def test_frames_and_files_are_read_with_the_options_of_read_log(tmp_path):
     given.save(tmp_path / "found.toml")
     assert dp.Instance.load(tmp_path / "found.toml") == given.instance
     check = given.check()
-    assert np.allclose(given.histories.survival, check.survival)
+    assert np.allclose(given.histories.retention, check.survival)
 
 
 def test_invalid_arguments_of_methods_raise_input_errors():

@@ -16,14 +16,14 @@ def draw_log(log: Log) -> Figure:
     columns = log.columns()
     order = np.argsort(-columns["shown"], kind="stable")[:MAX_CATEGORIES]
     figure = Figure(figsize=(9, 1.4 + max(0.34 * len(order), 2.0)), layout="constrained")
-    retention, rates = panels(figure, 2)
-    survival = log.survival[: int((log.survival > TAIL).sum()) + 1]
-    retention.step(np.arange(len(survival)), survival, where="post", color=INK)
-    retention.set_xlabel("steps")
-    retention.set_title("share of active users (Kaplan-Meier)", fontsize=10, loc="left")
-    retention.set_ylim(0, 1.02)
-    retention.xaxis.set_major_locator(MaxNLocator(integer=True))
-    retention.yaxis.set_major_formatter(PercentFormatter(1))
+    curve, rates = panels(figure, 2)
+    retention = log.retention[: int((log.retention > TAIL).sum()) + 1]
+    curve.step(np.arange(len(retention)), retention, where="post", color=INK)
+    curve.set_xlabel("steps")
+    curve.set_title("share of active users (Kaplan-Meier)", fontsize=10, loc="left")
+    curve.set_ylim(0, 1.02)
+    curve.xaxis.set_major_locator(MaxNLocator(integer=True))
+    curve.yaxis.set_major_formatter(PercentFormatter(1))
     shown = np.maximum(columns["shown"][order], 1)
     for offset, name, colour in ((-0.2, "clicks", BLUE), (0.2, "departures", ORANGE)):
         rates.barh(np.arange(len(order)) + offset, columns[name][order] / shown, 0.38, color=colour, label=name)

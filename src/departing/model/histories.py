@@ -126,7 +126,7 @@ class Histories:
         return Histories(counts[left], self.multiplicity[left], categories=self.categories).distinct
 
     @cached_property
-    def survival(self) -> Floats:
+    def retention(self) -> Floats:
         """Kaplan-Meier estimate of the share of users active after 0, 1, … steps, `[n + 1]`."""
         known = self.confirmed
         n = int(known.steps.max(initial=0))

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from departing.formatting import format_count, format_significant, text_table
+from departing.formatting import format_count, format_number, text_table
 from departing.html_tables import html_repr
 from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document, write_document
@@ -268,9 +268,9 @@ class Instance:
         >>> print(shop)
         Instance with 2 categories and 2 types of users
         probability   type 0 (40%)  type 1 (60%)
-        click, news            0.5          0.28
-        click, sport           0.4         0.391
-        depart                   1             1
+        click, news          0.500         0.280
+        click, sport         0.400         0.391
+        depart               1.000         1.000
         """
         head = [f"{name} ({share:.0%})" for name, share in zip(self.types, self.prior, strict=True)]
         rows = []
@@ -280,7 +280,7 @@ class Instance:
                 named = list(zip((f"{label}, {name}" for name in self.categories), values, strict=True))
             else:
                 named = [(label, values[0])] if values.any() else []
-            rows += [[name, *map(format_significant, row)] for name, row in named[:max_categories]]
+            rows += [[name, *(format_number(value, 3) for value in row)] for name, row in named[:max_categories]]
             if len(named) > max_categories:
                 rows.append([f"{label}, {len(named) - max_categories:,} more", *[""] * self.n_types])
         return ["probability", *head], rows
