@@ -1,20 +1,59 @@
 """Building blocks of self-contained HTML pages."""
 
 import html
+from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 
-STYLE = resources.files("departing.reporting").joinpath("page.css").read_text(encoding="utf-8")
+MAX_NAME = 60  # letters of a name before it is cut; the whole name is in its tooltip
 
 
-def page(title: str, body: str) -> str:
-    """Complete page around `body`."""
+@cache
+def _style(name: str) -> str:
+    return resources.files("departing.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def page(title: str, body: str, *styles: str) -> str:
+    """Complete page around `body`, with the shared style sheet and further ones by file name."""
+    style = "".join(_style(name) for name in ("page.css", *styles))
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{style}</style></head><body>{body}</body></html>\n"
     )
 
 
 def figure(svg: str, caption: str) -> str:
     """Plot with its caption; it scrolls if it is wider than the page."""
     return f"<figure><div class='scroll'>{svg}</div><figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def paragraphs(*sentences: str) -> str:
+    """Paragraphs of text, escaped."""
+    return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences if sentence)
+
+
+def name_html(name: str) -> str:
+    """Name in any script: escaped, isolated from the direction of the text around it, and cut if it is very long."""
+    line = " ".join(name.split())
+    if len(line) <= MAX_NAME:
+        return f"<bdi>{html.escape(line)}</bdi>"
+    return f"<bdi title='{html.escape(line)}'>{html.escape(line[: MAX_NAME - 1])}…</bdi>"
+
+
+def scroll_table(head: Sequence[str], rows: Sequence[Sequence[str]], wide: bool = False) -> str:
+    """Table of HTML cells with row labels that stay in place while it scrolls; `wide` breaks lines of sentences."""
+    heads = "".join(f"<th scope='col'>{name_html(name)}</th>" for name in head)
+    lines = "".join(
+        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>" for row in rows
+    )
+    kind = " class='sentences'" if wide else ""
+    return (
+        f"<div class='scroll' tabindex='0'><table{kind}><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{lines}</tbody></table></div>"
+    )
+
+
+def collapsed(title: str, body: str) -> str:
+    """Part of a page that opens on a click."""
+    return f"<details><summary>{html.escape(title)}</summary>{body}</details>"

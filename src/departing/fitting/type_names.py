@@ -1,0 +1,62 @@
+"""Readable, unique names of the types of an instance, such as "news lovers"."""
+
+from collections import Counter
+
+import numpy as np
+
+from departing.fitting.type_description import LOVED, NEAR_FAVOURITE
+from departing.model.instance import Instance
+
+# Wording only: no result depends on these thresholds.
+CASUAL = 0.1  # click probability of the favourite category below which a type has none worth naming
+NOTABLE_DEPARTURE = 1.25  # ratio of mean departure probabilities from which two types are told apart by them
+MAX_LETTERS = 40  # of a category within a name
+
+
+def name_types(instance: Instance) -> tuple[str, ...]:
+    """Name every type after its favourite category; all names differ.
+
+    A type that likes several categories best is named after two of them, and one that likes most categories equally
+    after how often it clicks. Types with the same favourites are told apart by how soon they leave, or by numbers.
+
+    >>> site = Instance([0.5, 0.3, 0.2], [[0.9, 0.2, 0.3], [0.3, 0.8, 0.3]], 0.3, categories=["sport", "art"])
+    >>> name_types(site)
+    ('sport lovers', 'art lovers', 'casual users')
+    """
+    names = [_name(instance, x) for x in range(instance.n_types)]
+    for name in [name for name, n in Counter(names).items() if n == 2]:
+        x, y = (i for i, each in enumerate(names) if each == name)
+        departures = instance.depart.mean(axis=0)
+        if departures[x] > departures[y]:
+            x, y = y, x
+        if departures[y] > NOTABLE_DEPARTURE * departures[x]:
+            names[x], names[y] = f"patient {name}", f"impatient {name}"
+    totals, seen = Counter(names), Counter[str]()
+    for x, name in enumerate(names):
+        seen[name] += 1
+        if totals[name] > 1:
+            names[x] = f"{name} {seen[name]}"
+    return tuple(names)
+
+
+def _name(instance: Instance, x: int) -> str:
+    click = instance.click[:, x]
+    order = np.argsort(-click, kind="stable")
+    best = float(click[order[0]])
+    favourites = [instance.categories[a] for a in order if click[a] >= NEAR_FAVOURITE * best]
+    if instance.n_types == 1:
+        return "all users"
+    if best < CASUAL or (len(favourites) > 1 and len(favourites) > instance.n_categories / 2):
+        return "frequent clickers" if best >= LOVED else "casual users"
+    subject = " and ".join(shorten_name(name) for name in favourites[:2])
+    return f"{subject} lovers" if best >= LOVED else f"occasional {subject} users"
+
+
+def shorten_name(name: str, letters: int = MAX_LETTERS) -> str:
+    """Put a name on one line of at most `letters` characters.
+
+    >>> shorten_name("a category with a long name", 12)
+    'a category …'
+    """
+    line = " ".join(name.split())
+    return line if len(line) <= letters else line[: letters - 1] + "…"

@@ -1,0 +1,64 @@
+"""Page of a report: the verdict, then the sections in the order in which a reader asks."""
+
+import html
+from typing import TYPE_CHECKING
+
+from departing import __version__
+from departing.reporting.charts import Interval, interval_chart
+from departing.reporting.page import page
+from departing.reporting.sections.action import next_section, test_section
+from departing.reporting.sections.policy import gain_section, policy_section
+from departing.reporting.sections.trust import data_section, fit_section
+from departing.reporting.sections.users import retention_section, users_section
+from departing.reporting.verdict import clicks
+
+if TYPE_CHECKING:
+    from departing.reporting.report import Report
+
+SECTIONS = (
+    ("users", "Who the users are", users_section),
+    ("retention", "How long they stay", retention_section),
+    ("policy", "What to show", policy_section),
+    ("gain", "What it is expected to gain", gain_section),
+    ("fit", "Whether the model fits", fit_section),
+    ("data", "Data quality", data_section),
+    ("test", "How to test it", test_section),
+    ("next", "What to do next", next_section),
+)
+
+
+def log_page(report: "Report") -> str:
+    """Self-contained page of a report."""
+    facts = report.log.report
+    title = f"Report on {facts.source}"
+    links = "".join(f"<a href='#{key}'>{html.escape(name)}</a>" for key, name, _ in SECTIONS)
+    sections = "".join(
+        f"<section id='{key}'><h2>{html.escape(name)}</h2>{section(report)}</section>"
+        for key, name, section in SECTIONS
+    )
+    footer = f"<footer>Made with departing {__version__} from {facts.used:,} events of {facts.users:,} users.</footer>"
+    return page(title, f"<main>{_hero(report)}<nav>{links}</nav>{sections}{footer}</main>", "report.css")
+
+
+def _hero(report: "Report") -> str:
+    """First screen: the verdict in a few sentences, and today against the recommendation."""
+    verdict, facts = report.verdict, report.log.report
+    sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in verdict.sentences)
+    note = f"<p class='note'>{html.escape(report.note)}</p>" if report.note else ""
+    return (
+        f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(facts.source)}</bdi> · "
+        f"{facts.users:,} users · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
+        f"<h1>{html.escape(verdict.headline)}</h1><div class='lead'>{sentences}</div>{_comparison(report)}{note}</header>"
+    )
+
+
+def _comparison(report: "Report") -> str:
+    """Clicks per user today and with the recommendation."""
+    if not report.verdict.recommends or report.decision is None:
+        return ""
+    value, today = report.value, next((v for v in report.decision.values if v.name == "policy of the log"), None)
+    rows = [Interval("recommended", value.value, value.lower, value.upper, clicks(value.value), strong=True)]
+    if today is not None:
+        rows.insert(0, Interval("today", today.value, today.lower, today.upper, clicks(today.value)))
+    chart = interval_chart(rows, "clicks per user today and with the recommendation")
+    return f"<div class='compare'><p class='note'>Clicks per user</p>{chart}</div>" if len(rows) > 1 else ""

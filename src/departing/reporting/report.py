@@ -1,0 +1,278 @@
+"""`report`: from an event log to one self-contained page with a decision, and its result `Report`."""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from departing.data.log import Log, read_log
+from departing.decision.claims import PolicyValue
+from departing.decision.decision import Decision
+from departing.decision.plan import plan
+from departing.fitting.fit import Fit, fit
+from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.type_names import name_types
+from departing.formatting import json_fields
+from departing.model.errors import InputError
+from departing.model.files import atomic_write, check_suffix, check_writable
+from departing.model.histories import Histories
+from departing.model.validation import check_int, check_seed
+from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
+from departing.reporting.verdict import Verdict, give_verdict, is_negligible
+
+PAGE_SUFFIXES = (".html", ".htm")
+STAGES = ("reading", "fitting", "checking", "planning", "evaluating", "writing")
+LOG_POLICY = "policy of the log"  # its name in the values of a decision
+# An off-policy estimate that takes more than this share of the clicks from the model is one of the model.
+MAX_TAIL_SHARE = 0.5
+DRAWS, MIN_DRAWS = 100, 20  # bootstrap; with fewer, the ends of a 95% interval are the extremes of the sample
+
+StageProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Results of a report, from the log to the decision.
+
+    Attributes
+    ----------
+    log : Log
+        The log, with its data quality report (`log.report`).
+    fit : Fit or None
+        Types of users; None if nothing can be fitted (`failure` says why).
+    check : FitCheck or None
+        Goodness of fit.
+    decision : Decision or None
+        Recommended policy with its uncertainty; None without a fit. Look at `verdict` before using it.
+    ope : OffPolicyValue or None
+        Off-policy value of the recommended policy; None unless the log has propensities.
+    failure : str
+        Sentence about why nothing can be fitted, or "".
+    log_name : str
+        Name of the log in the commands of the page.
+    note : str
+        Sentence at the top of the page, such as that the log is simulated.
+    """
+
+    log: Log
+    fit: Fit | None
+    check: FitCheck | None
+    decision: Decision | None
+    ope: OffPolicyValue | None
+    failure: str = ""
+    log_name: str = "events.csv"
+    note: str = field(default="", repr=False)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Recommendation with its uncertainty, or the reason why there is none."""
+        return give_verdict(self)
+
+    @cached_property
+    def type_names(self) -> tuple[str, ...]:
+        """Names of the types, such as "news lovers"."""
+        return name_types(self.fit.instance) if self.fit is not None else ()
+
+    @cached_property
+    def first_category(self) -> int:
+        """Index of the category that the recommended policy shows first."""
+        assert self.decision is not None
+        return int(self.decision.policy.recommend(np.zeros((1, len(self.log.categories or ()), 4), np.int64))[0])
+
+    @property
+    def uses_ope(self) -> bool:
+        """True if the value of the recommended policy is an off-policy estimate, False if it is the model's."""
+        return self.ope is not None and self.ope.dr is not None and self.ope.tail_share <= MAX_TAIL_SHARE
+
+    @property
+    def value(self) -> PolicyValue:
+        """Expected clicks per user of the recommended policy, with a 95% interval."""
+        assert self.decision is not None
+        if self.uses_ope and self.ope is not None and self.ope.dr is not None:
+            dr = self.ope.dr
+            return PolicyValue(self.decision.value.name, dr.value, dr.lower, dr.upper)
+        return self.decision.value
+
+    @property
+    def today(self) -> float:
+        """Clicks per user under the policy of the log, corrected for censoring; NaN if the log shows first steps."""
+        assert self.decision is not None
+        return next((each.value for each in self.decision.values if each.name == LOG_POLICY), np.nan)
+
+    @property
+    def gain_over_log(self) -> PolicyValue | None:
+        """Gain of the recommended policy over the policy of the log, or None if that value is unknown."""
+        assert self.decision is not None
+        gain = next((each for each in self.decision.gains if each.name == LOG_POLICY), None)
+        if gain is None or not self.uses_ope:
+            return gain
+        value, today = self.value, self.today
+        return PolicyValue(LOG_POLICY, *(end - today for end in (value.value, value.lower, value.upper)))
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if showing one category to everyone is as good as the recommended policy."""
+        assert self.decision is not None
+        gain = next((each for each in self.decision.gains if each.name.startswith("always ")), None)
+        return gain is None or is_negligible(gain.value, self.decision.value.value)
+
+    def describe(self) -> str:
+        """Return the headline of the report."""
+        return self.verdict.headline
+
+    def summary(self) -> str:
+        """Return the verdict, the types and the data quality in several lines."""
+        lines = [str(self.verdict)]
+        if self.fit is not None:
+            prior = self.fit.instance.prior
+            types = (f"{share:.0%} {name}" for name, share in zip(self.type_names, prior, strict=True))
+            lines.append(f"Users: {', '.join(types)}.")
+        if self.check is not None:
+            lines.append(self.check.describe())
+        facts = self.log.report
+        lines.append(f"{facts.used:,} of {facts.events:,} rows of {facts.source} used, {facts.users:,} users.")
+        return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_html(self) -> str:
+        """Return the page."""
+        from departing.reporting.log_page import log_page
+
+        return log_page(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to an .html file."""
+        check_suffix(path, PAGE_SUFFIXES)
+        text = self.to_html()
+        with atomic_write(path) as part:
+            part.write_text(text, encoding="utf-8")
+
+    def values(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
+        from departing.reporting.values import report_values
+
+        return report_values(self)
+
+    def _repr_html_(self) -> str:
+        from departing.html_tables import html_repr
+
+        rows = []
+        if self.fit is not None:
+            rows = [[n, f"{share:.0%}"] for n, share in zip(self.type_names, self.fit.instance.prior, strict=True)]
+        return html_repr(self.verdict.headline, ["type of users", "share"], rows, self.verdict.sentences)
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.log.report.users:,} users: {self.verdict.headline}>"
+
+
+def report(
+    source: Any,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    types: int | Iterable[int] = range(1, 6),
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: StageProgress | None = None,
+    **columns: Any,
+) -> Report:
+    """Analyse an event log and recommend what to show, on one self-contained page.
+
+    Parameters
+    ----------
+    source : Log, path, frame or connection
+        Log from `read_log`, or anything that `read_log` reads.
+    output : path, optional
+        Page to write (.html).
+    types : int or iterable of int
+        Number of types of users, or candidates from which BIC chooses.
+    draws : int
+        Bootstrap draws for the uncertainty, at least 20.
+    seed : int
+        Seed of the random numbers.
+    progress : callable, optional
+        Called with the name of the current stage, its finished steps and their total.
+    **columns
+        Arguments of `read_log`, such as `user="uid"`. Without a departure column and `inactive_after`, the
+        inactivity period is the one that `suggest_inactivity` suggests.
+
+    Returns
+    -------
+    Report
+        All results; `verdict` is the top of the page.
+
+    Raises
+    ------
+    InputError
+        If the log cannot be read or an argument is invalid. A log that can be read always gives a report; its
+        verdict says if it cannot answer.
+
+    Examples
+    --------
+    >>> import tempfile, departing as dp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dp.sample_log(dp.Instance([1.0], [[0.6], [0.3]], 0.5), 500, seed=1).save(f"{folder}/events.csv")
+    ...     result = report(f"{folder}/events.csv", inactive_after="14 days", draws=20)
+    >>> result.verdict.kind, result.verdict.headline
+    ('fixed', 'Show a1 to everyone.')
+    """
+    draws, seed = check_int("draws", draws, MIN_DRAWS, 10_000), check_seed(seed)
+    if output is not None:
+        check_writable(output, PAGE_SUFFIXES)
+    candidates = [types] if not isinstance(types, Iterable) else list(types)
+
+    def at(stage: str) -> Callable[[int, int], None]:
+        def update(done: int, total: int) -> None:
+            if progress is not None:
+                progress(stage, done, total)
+
+        update(0, 1)
+        return update
+
+    at("reading")
+    log = _log(source, columns)
+    result = analyse(log, candidates, draws, seed, at)
+    if output is not None:
+        at("writing")
+        result.save(output)
+    return result
+
+
+def _log(source: Any, columns: dict[str, Any]) -> Log:
+    if not isinstance(source, Histories):
+        return read_log(source, **columns)
+    if not isinstance(source, Log):
+        raise InputError("source is Histories, which do not keep the order of steps; expected a Log or its source.")
+    if columns:
+        raise InputError(f"{next(iter(columns))} applies to a source of read_log; the given Log has been read already.")
+    return source
+
+
+def analyse(
+    log: Log, types: list[int], draws: int, seed: int, at: Callable[[str], Callable[[int, int], None]]
+) -> Report:
+    """Compute everything that a log allows; `at` gives the progress of a stage."""
+    name = _log_name(log)
+    distinct = len(log.confirmed)
+    if not distinct:
+        return Report(log, None, None, None, None, "The outcome of every event is still open.", name)
+    numbers = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
+    model = fit(log, numbers, seed=seed, progress=at("fitting"))
+    at("checking")
+    check = model.check()
+    decision = plan(model, draws=draws, seed=seed, progress=at("planning"))
+    ope = None
+    if "propensity" in log.report.columns:
+        ope = off_policy_value(
+            log, decision.policy, fit=model, bootstrap=draws, seed=seed, progress=at("evaluating")
+        )
+    return Report(log, model, check, decision, ope, "", name)
+
+
+def _log_name(log: Log) -> str:
+    """Name of the log in commands: its path, or a placeholder for a frame."""
+    source = log.source.source
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else "events.csv"

@@ -1,0 +1,143 @@
+"""Sections about the recommended policy: what to show, and what it is expected to gain."""
+
+import html
+import math
+from typing import TYPE_CHECKING
+
+from departing.decision.claims import PolicyValue
+from departing.reporting.charts import Interval, interval_chart
+from departing.reporting.page import name_html, paragraphs, scroll_table
+from departing.reporting.policy_text import policy_sentences, policy_tree_html
+from departing.reporting.sections.users import category_ranks
+from departing.reporting.verdict import clicks
+
+if TYPE_CHECKING:
+    from departing.reporting.report import Report
+
+NO_POLICY = "No policy is recommended; the top of this page says why."
+LABELS = {"recommended policy": "recommended", "policy of the log": "today (the log)", "greedy": "greedy"}
+MAX_FIRST = 5  # categories in the list of first categories
+
+
+def policy_section(report: "Report") -> str:
+    """The recommended policy in words and as a tree."""
+    decision, fit = report.decision, report.fit
+    if decision is None or fit is None or not report.verdict.shows_policy:
+        return paragraphs(NO_POLICY)
+    policy, instance = decision.policy, fit.instance
+    words = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in policy_sentences(policy, instance))
+    tree = policy_tree_html(policy, instance, category_ranks(report))
+    gap = f"{100 * decision.plan.gap / max(decision.plan.value, 1e-12):.2g}%"
+    return (
+        f"<ul class='words'>{words}</ul><div class='scroll tree-box'>{tree}</div>"
+        "<p class='legend'>Each line is one recommendation: what the user did before, what to show next, and the "
+        "share of all users who get there. The rest have left, or are in branches of less than 1% of users. "
+        "After these steps the policy continues in the same way; the saved policy contains all of it.</p>"
+        + _first_categories(report)
+        + paragraphs(f"Under the fitted model, the best possible policy is at most {gap} better than the plan.")
+    )
+
+
+def _first_categories(report: "Report") -> str:
+    """Probability that each first category is optimal."""
+    decision = report.decision
+    assert decision is not None
+    ranked = [each for each in decision.first if each.probability >= 0.005][:MAX_FIRST]
+    if len(ranked) < 2:
+        return ""
+    rows = [
+        Interval(name_html(each.category), each.probability, math.nan, math.nan, f"{each.probability:.0%}", i == 0)
+        for i, each in enumerate(ranked)
+    ]
+    chart = interval_chart(rows, "probability that each first category is the best")
+    return f"<h3>Probability that this category is the best start</h3>{chart}"
+
+
+def gain_section(report: "Report") -> str:
+    """Values of the recommended policy and its alternatives, the gains, and how each was estimated."""
+    decision = report.decision
+    if decision is None or not report.verdict.shows_policy:
+        return paragraphs(NO_POLICY)
+    values = [report.value, *decision.values[1:]]
+    rows = [
+        Interval(_label(each.name), each.value, each.lower, each.upper, clicks(each.value), i == 0)
+        for i, each in enumerate(values)
+    ]
+    chart = interval_chart(rows, "expected clicks per user, with 95% intervals")
+    return (
+        f"<h3>Expected clicks per user</h3>{chart}{_gain_table(report, values)}"
+        + paragraphs(*_estimation(report))
+        + paragraphs(
+            "Today is what the log did. “Always” shows the best single category to everyone. Greedy shows the "
+            "category with the highest click rate for the next step and does not plan ahead."
+        )
+    )
+
+
+def _label(name: str) -> str:
+    return f"<bdi>{html.escape(LABELS.get(name, name))}</bdi>"
+
+
+def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
+    decision = report.decision
+    assert decision is not None
+    gains = {gain.name: gain for gain in decision.gains}
+    if (over_log := report.gain_over_log) is not None:
+        gains[over_log.name] = over_log
+    rows = []
+    for i, each in enumerate(values):
+        gain = gains.get(each.name)
+        method = "the log itself" if each.name == "policy of the log" else "model"
+        if i == 0 and report.uses_ope:
+            method = "the log (OPE)"
+        rows.append(
+            [
+                _label(each.name),
+                *_cells(each),
+                *(["", ""] if gain is None else _cells(gain, signed=True)),
+                method,
+            ]
+        )
+    head = ["", "clicks per user", "95% interval", "gain of the recommended policy", "95% interval", "estimated from"]
+    return scroll_table(head, rows)
+
+
+def _cells(value: PolicyValue, signed: bool = False) -> list[str]:
+    def text(number: float) -> str:
+        return ("+" if signed and number >= 0.005 else "") + clicks(number).replace("-", "−")
+
+    interval = "" if math.isnan(value.lower) else f"{text(value.lower)} to {text(value.upper)}"
+    return [text(value.value), interval]
+
+
+def _estimation(report: "Report") -> list[str]:
+    """How the value of the recommended policy was estimated, and why so."""
+    ope, decision = report.ope, report.decision
+    assert decision is not None
+    model = (
+        "Values estimated from the model are corrected for optimism: the policy that looks best on a log looks better "
+        "than it is. Intervals come from refitting the model to resampled users."
+    )
+    if ope is None:
+        return [
+            "The log does not say with which probability each recommendation was made (no propensity column), so the "
+            "values rest on the model. Log these probabilities to have them estimated from the log.",
+            model,
+        ]
+    if ope.dr is None:
+        return ["The log has propensities, but too few users happened to get what the policy would show.", model]
+    dr = f"{clicks(ope.dr.value)} clicks per user (95% interval {clicks(ope.dr.lower)} to {clicks(ope.dr.upper)})"
+    if report.uses_ope:
+        return [
+            "The log is randomised and its propensities are known, so the value of the recommended policy is "
+            f"estimated from the log by off-policy evaluation (doubly robust): {dr}. {1 - ope.tail_share:.0%} of it "
+            f"comes from the first {ope.horizon} recommendations in the log, the rest from the model, which alone "
+            f"gives {clicks(decision.value.value)}.",
+            model,
+        ]
+    return [
+        f"The log is randomised, but users who happened to get what the policy would show cover only its first "
+        f"{ope.horizon} recommendations, {1 - ope.tail_share:.0%} of its clicks. So the value above is the model's. "
+        f"Off-policy evaluation (doubly robust), which uses the log for these recommendations, gives {dr}.",
+        model,
+    ]

@@ -1,0 +1,152 @@
+"""Sections about trust: whether the model fits, and data quality."""
+
+import html
+from typing import TYPE_CHECKING
+
+from departing.fitting.goodness_of_fit import Cell
+from departing.formatting import format_count
+from departing.reporting.charts import Point, calibration_chart
+from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
+
+if TYPE_CHECKING:
+    from departing.reporting.report import Report
+
+MAX_POINTS = 250  # of a calibration chart
+MIN_STEPS = 30  # of a group, below which its rate is too noisy to be drawn
+UNUSUAL_Z = 3.0  # standard errors
+TITLES = {
+    "click": ("Clicks", "click rate"),
+    "depart": ("Departures after no click", "departure rate"),
+    "depart_on_click": ("Departures after a click", "departure rate"),
+}
+MAX_CATEGORIES = 12  # rows of the table of categories before the rest is collapsed
+
+
+def fit_section(report: "Report") -> str:
+    """Goodness of fit: the test, calibration charts, and what is not identifiable."""
+    check, fit = report.check, report.fit
+    if check is None or fit is None:
+        return paragraphs("No model was fitted: " + report.failure)
+    charts = "".join(_calibration(name, (*check.by_step, *check.by_counts)) for name in TITLES)
+    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(fit.warnings))
+    limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
+    criteria = scroll_table(
+        ["types", "parameters", "BIC", "held-out log-likelihood per user"],
+        [
+            [f"{'<b>' * best}{row.types}{'</b>' * best}", f"{row.parameters}", f"{row.bic:,.0f}", f"{row.held_out:.4f}"]
+            for row in fit.criteria
+            for best in [row.types == fit.instance.n_types]
+        ],
+    )
+    return (
+        paragraphs(_test_sentence(report), *(() if check.fits else check.reasons))
+        + f"<div class='charts'>{charts}</div>"
+        + "<p class='legend'>Each point is a group of steps (by category, step, and the user's clicks so far); its size "
+        "is the number of steps. On the diagonal the forecast is right. "
+        f"<i class='point unusual key-point'></i> differs by more than {UNUSUAL_Z:g} standard errors.</p>"
+        + limits
+        + collapsed("How the number of types was chosen", criteria)
+    )
+
+
+def format_p(p: float) -> str:
+    """Format a p-value without claiming more than a test can.
+
+    >>> format_p(1.0), format_p(0.034), format_p(1e-20)
+    ('p > 0.99', 'p = 0.034', 'p < 0.0001')
+    """
+    return "p > 0.99" if p > 0.99 else "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def _test_sentence(report: "Report") -> str:
+    check = report.check
+    assert check is not None
+    if check.fits:
+        return (
+            f"There is no evidence against the model: what users did agrees with its forecasts ({format_p(check.p_value)}"
+            " in a chi-squared test of the groups below)."
+        )
+    return f"The model does not fit: what users did differs from its forecasts ({format_p(check.p_value)})."
+
+
+def _calibration(response: str, cells: tuple[Cell, ...]) -> str:
+    """Chart of observed against forecast rates of one response."""
+    chosen = sorted((cell for cell in cells if cell.response == response and cell.n >= MIN_STEPS), key=_size)
+    if not chosen:
+        return ""
+    points = [
+        Point(
+            cell.expected / cell.n,
+            cell.observed / cell.n,
+            cell.n,
+            cell.testable and abs(cell.z) > UNUSUAL_Z,
+            f"{cell.group}: {cell.observed:,} observed, {cell.expected:,.0f} forecast of {cell.n:,}",
+        )
+        for cell in chosen[:MAX_POINTS]
+    ]
+    title, rate = TITLES[response]
+    return f"<div><h3>{title}</h3>{calibration_chart(points, f'forecast {rate}', f'observed {rate}')}</div>"
+
+
+def _size(cell: Cell) -> tuple[bool, int]:
+    """Order of cells: unusual ones first, then the largest."""
+    return not (cell.testable and abs(cell.z) > UNUSUAL_Z), -cell.n
+
+
+def data_section(report: "Report") -> str:
+    """Data quality: rows used and rejected with reasons and examples, departures, and impressions by category."""
+    facts = report.log.report
+    rejected = [each for each in facts.irregularities if each.rejected]
+    others = [each for each in facts.irregularities if not each.rejected]
+    rows = [
+        ["rows used", f"{facts.used:,} of {facts.events:,}"],
+        ["rows rejected", f"{facts.rejected:,} ({facts.rejected / max(facts.events, 1):.1%})"],
+        ["users", f"{facts.users:,}"],
+        ["departed", f"{facts.departed:,}" + (f" ({facts.inactive:,} by inactivity)" if facts.inactive else "")],
+        ["still observed (censored)", f"{facts.censored:,}"],
+        ["time", f"{html.escape(facts.first[:19])} to {html.escape(facts.last[:19])}"],
+        ["source", name_html(facts.source)],
+    ]
+    parts = [scroll_table(["", ""], rows)]
+    for title, group in (("Rejected rows", rejected), ("Other irregular rows", others)):
+        if group:
+            table = scroll_table(
+                ["reason", "rows", "what was done", "examples"],
+                [
+                    [
+                        html.escape(each.kind),
+                        f"{each.count:,}",
+                        html.escape(each.decision),
+                        "<br>".join(f"<code>{html.escape(example)}</code>" for example in each.examples),
+                    ]
+                    for each in group
+                ],
+                wide=True,
+            )
+            parts.append(f"<h3>{title}</h3>{table}")
+    if not facts.irregularities:
+        parts.append(paragraphs("No row is irregular."))
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in facts.notes)
+    parts.append(f"<ul>{notes}</ul>" if notes else "")
+    return "".join(parts) + _impressions(report)
+
+
+def _impressions(report: "Report") -> str:
+    """Impressions and clicks by category."""
+    log = report.log
+    total = log.counts.transpose(1, 2, 0) @ log.multiplicity
+    order = sorted(range(len(total)), key=lambda a: -int(total[a].sum()))
+    names = log.categories or ()
+    rows = [
+        [name_html(names[a]), f"{n:,}", f"{clicked / n:.1%}" if n else "–"]
+        for a in order
+        for n, clicked in [(int(total[a].sum()), int(total[a, 0] + total[a, 3]))]
+    ]
+    head = ["category", "impressions", "click rate"]
+    table = scroll_table(head, rows[:MAX_CATEGORIES])
+    if len(rows) > MAX_CATEGORIES:
+        table += collapsed(
+            format_count(len(rows) - MAX_CATEGORIES, "more category", "more categories"),
+            scroll_table(head, rows[MAX_CATEGORIES:]),
+        )
+    return f"<h3>Categories</h3>{table}"

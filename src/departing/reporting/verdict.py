@@ -1,0 +1,201 @@
+"""Verdict of a report: what to do and how sure that is, or why the log gives no answer."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from departing.fitting.type_names import shorten_name
+from departing.formatting import first_few, format_count
+
+if TYPE_CHECKING:
+    from departing.reporting.report import Report
+
+# Below 100 users a rate of 0.5 has a standard error above 0.05, and few types would get more than a handful of users.
+MIN_USERS = 100
+MIN_LONG_SHARE = 0.01  # share of users with two events below which nothing shows whether users differ
+MIN_IDENTIFIED = 0.5  # share of the click probabilities below which most of the model is a guess
+# Gains over the best single category below this share of its value are not worth the effort of adapting.
+MIN_GAIN = 0.01
+SURE, FAIRLY_SURE = 0.95, 0.8  # wording of the probability that the first category is optimal
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Top of a report.
+
+    Attributes
+    ----------
+    kind : {"recommend", "fixed", "unclear", "misfit", "insufficient"}
+        A policy is recommended; one category for everybody; no clear gain; the model does not fit; the log cannot
+        answer.
+    headline : str
+        One sentence.
+    sentences : tuple of str
+        Expected gain and uncertainty, or the reasons.
+    """
+
+    kind: str
+    headline: str
+    sentences: tuple[str, ...]
+
+    @property
+    def recommends(self) -> bool:
+        """True if the report recommends a policy."""
+        return self.kind in ("recommend", "fixed")
+
+    @property
+    def shows_policy(self) -> bool:
+        """True if the page shows a policy: a recommended one, or the best candidate where no gain is clear."""
+        return self.kind in ("recommend", "fixed", "unclear")
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *self.sentences])
+
+
+def clicks(value: float) -> str:
+    """Format clicks per user for a sentence.
+
+    >>> clicks(7.0712), clicks(12.34), clicks(1234.5)
+    ('7.07', '12.3', '1,234')
+    """
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def give_verdict(report: "Report") -> Verdict:
+    """Verdict on the results of a report."""
+    if reasons := _unanswerable(report):
+        return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
+    assert report.fit is not None and report.check is not None
+    if not report.check.fits:
+        return _misfit(report)
+    return _recommendation(report)
+
+
+def _unanswerable(report: "Report") -> list[str]:
+    """Sentences about why the log cannot answer, or none."""
+    log, facts = report.log, report.log.report
+    names = log.categories or ()
+    if len(names) == 1:
+        return [
+            f"It has only one category, {shorten_name(names[0])}, so there is nothing to choose.",
+            "Log the category of every recommendation, and show at least two.",
+        ]
+    if facts.users < MIN_USERS:
+        return [
+            f"It has {format_count(facts.users, 'user')}; a first answer needs about {MIN_USERS}, a reliable one "
+            "thousands.",
+            "Collect more users, then run the report again.",
+        ]
+    if facts.departed == 0:
+        return [
+            f"None of its {facts.users:,} users is known to have left, so it does not show what makes users leave.",
+            "Log for longer, or count users as departed after a shorter time without events.",
+        ]
+    if report.fit is None:
+        return [report.failure, "Log for longer, then run the report again."]
+    long = float(log.multiplicity[log.steps >= 2].sum()) / facts.users
+    if long < MIN_LONG_SHARE:
+        return [
+            f"Only {long:.1%} of its users have two or more events, so it does not show whether users differ.",
+            "Show several recommendations to the same users, then run the report again.",
+        ]
+    shown = log.multiplicity @ log.counts.sum(axis=2) > 0
+    identified = float(report.fit.identified.click[shown].mean())
+    if identified < MIN_IDENTIFIED and report.fit.instance.n_types > 1:
+        return [
+            f"It determines only {identified:.0%} of the click rates of the user types; the others are guesses.",
+            "Collect more users or longer histories, or merge rare categories.",
+        ]
+    return []
+
+
+def _misfit(report: "Report") -> Verdict:
+    assert report.check is not None
+    reasons = list(report.check.reasons)[:2]
+    advice = "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
+    return Verdict(
+        "misfit", "These users do not behave as the model assumes, so no policy is recommended.", (*reasons, advice)
+    )
+
+
+def _recommendation(report: "Report") -> Verdict:
+    decision, fit = report.decision, report.fit
+    assert decision is not None and fit is not None
+    first = shorten_name(fit.instance.categories[report.first_category])
+    gain, sure = _gain_sentence(report), _sure_sentence(report, first)
+    if fit.instance.n_types == 1 or report.is_fixed:
+        why = (
+            "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
+            if fit.instance.n_types == 1
+            else "Adapting to each user's clicks would gain less than 1%."
+        )
+        return Verdict("fixed", f"Show {first} to everyone.", (why, gain, sure))
+    against = report.gain_over_log
+    if against is not None and against.lower <= 0:
+        headline = "No change is clearly better than what you do today."
+        best = f"The best candidate starts with {first} and then follows each user's clicks. "
+        return Verdict("unclear", headline, (best + gain, sure))
+    return Verdict("recommend", f"Show {first} first, then follow each user's clicks.", (gain, sure))
+
+
+def _gain_sentence(report: "Report") -> str:
+    """Expected clicks and gain over the log, or over the best single category."""
+    value, gain = report.value, report.gain_over_log
+    interval = f"95% interval {clicks(value.lower)} to {clicks(value.upper)}"
+    if gain is None:
+        return f"This is expected to bring {clicks(value.value)} clicks per user ({interval})."
+    today = report.today
+    if today <= 0:
+        return f"This is expected to bring {clicks(value.value)} clicks per user instead of none ({interval})."
+    return (
+        f"This is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today: "
+        f"{_relative([each / today for each in (gain.value, gain.lower, gain.upper)])}."
+    )
+
+
+def _relative(gains: list[float]) -> str:
+    """A relative gain with its interval, as a multiple if it is large.
+
+    >>> _relative([2.1, 1.9, 2.4]), _relative([0.08, -0.01, 0.17]), _relative([-0.1, -0.2, 0.0])
+    ('3.1 times as many (95% interval 2.9 to 3.4 times)', '8% more (95% interval −1% to +17%)', ...)
+    """
+    value, lower, upper = gains
+    if value >= 1:
+        return f"{1 + value:.1f} times as many (95% interval {1 + lower:.1f} to {1 + upper:.1f} times)"
+    ends = " to ".join(f"{'−' if end < -0.0005 else '+'}{abs(end):.{_digits(gains)}%}" for end in (lower, upper))
+    word = "more" if value >= 0 else "fewer"
+    return f"{abs(value):.{_digits(gains)}%} {word} (95% interval {ends})".replace("(95% interval +", "(95% interval ")
+
+
+def _digits(gains: list[float]) -> int:
+    return 1 if max(map(abs, gains)) < 0.1 else 0
+
+
+def _sure_sentence(report: "Report", first: str) -> str:
+    """Probability that the first category is optimal, and the expected loss if it is not."""
+    decision = report.decision
+    assert decision is not None
+    ranked = sorted(decision.first, key=lambda each: -each.probability)
+    names = report.log.categories or ()
+    own = next((each.probability for each in ranked if each.category == names[report.first_category]), math.nan)
+    loss = clicks(decision.expected_loss) if decision.expected_loss >= 0.005 else "less than 0.01"
+    share = ">99%" if own > 0.99 else f"{own:.0%}"
+    others = [f"{shorten_name(each.category)} {each.probability:.0%}" for each in ranked if each.probability >= 0.05]
+    if own >= SURE:
+        return f"It is very likely ({share}) that {first} is the best start; being wrong would cost {loss} clicks per user."
+    if own >= FAIRLY_SURE:
+        return f"It is likely ({share}) that {first} is the best start; the expected cost of being wrong is {loss} clicks per user."
+    return (
+        f"Which category to show first is not settled ({first_few(others, 3)}), but it matters little: the expected "
+        f"cost of being wrong is {loss} clicks per user."
+        if decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9)
+        else f"Which category to show first is not settled ({first_few(others, 3)}); the expected cost of being wrong "
+        f"is {loss} clicks per user."
+    )
+
+
+def is_negligible(gain: float, value: float) -> bool:
+    """True if a gain is below one percent of a value."""
+    return not np.isfinite(gain) or gain < MIN_GAIN * value
