@@ -39,6 +39,8 @@ from .policy.schedule import Fixed as Fixed
 from .policy.schedule import Threshold as Threshold
 from .policy.schedule import Walk as Walk
 from .policy.table import Table as Table
+from .reporting.report import Report as Report
+from .reporting.report import report as report
 from .simulation.compare import Comparison as Comparison
 from .simulation.compare import compare as compare
 from .simulation.run import Run as Run

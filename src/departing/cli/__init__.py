@@ -15,6 +15,7 @@ from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
 from departing.cli.quickstart import quickstart
+from departing.cli.report import report
 from departing.cli.service import backup, loadtest, serve
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(instance, evaluate, simulate, plan, learn, study),
-    *(sample_log, return_times, fit, assign, ope, movielens),
+    *(report, sample_log, return_times, fit, assign, ope, movielens),
     *(power,),
     *(serve, backup, loadtest),
     *(paper, quickstart),

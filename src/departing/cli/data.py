@@ -15,6 +15,7 @@ from departing.cli.inputs import (
     load_instance,
     load_policy,
     parse_int,
+    parse_types,
     split_names,
 )
 from departing.cli.output import present, progress, save_files
@@ -75,7 +76,7 @@ def fit(
     from departing.decision.plan import plan
     from departing.fitting.fit import fit as fit_log
 
-    numbers, bootstrap = _parse_types(types), check_resamples(bootstrap, optional=True)
+    numbers, bootstrap = parse_types(types), check_resamples(bootstrap, optional=True)
     if policy is not None and not bootstrap:
         raise InputError("--policy needs a decision; --bootstrap 0 skips it.")
     check_files(output, plot)
@@ -118,7 +119,7 @@ def ope(
     from departing.model.validation import check_confidence
     from departing.offpolicy.estimators import off_policy_value
 
-    numbers, bootstrap = _parse_types(types), check_resamples(bootstrap)
+    numbers, bootstrap = parse_types(types), check_resamples(bootstrap)
     confidence = check_confidence(confidence)
     data = log.read(as_json, propensity=propensity)
     with progress("fitting", as_json) as bar:
@@ -135,21 +136,6 @@ def ope(
         with output_errors():
             print(data.report)
     present(as_json, document, tables.ope_contents(labels, values, check.log_value), rejects=log.rejects)
-
-
-def _parse_types(text: str) -> list[int]:
-    """Parse numbers of types such as 3, 1-5 or 1,2,4."""
-    from departing.model.validation import MAX_TYPES
-
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = (piece.strip() for piece in part.partition("-"))
-        ends = [int(end) if end.isdecimal() else 0 for end in ((first, last) if dash else (first, first))]
-        if not 0 < ends[0] <= ends[1] <= MAX_TYPES:
-            expected = f"expected numbers from 1 to {MAX_TYPES}, such as 3, 1-5 or 2,4"
-            raise InputError(f"types is {text!r:.40}; {expected}.", "types")
-        numbers += range(ends[0], ends[1] + 1)
-    return numbers
 
 
 def movielens(

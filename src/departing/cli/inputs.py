@@ -74,6 +74,21 @@ def parse_int(parameter: str, text: str) -> int:
     return int(value)
 
 
+def parse_types(text: str) -> list[int]:
+    """Parse numbers of types such as 3, 1-5 or 1,2,4."""
+    from departing.model.validation import MAX_TYPES
+
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        ends = [int(end) if end.isdecimal() else 0 for end in ((first, last) if dash else (first, first))]
+        if not 0 < ends[0] <= ends[1] <= MAX_TYPES:
+            expected = f"expected numbers from 1 to {MAX_TYPES}, such as 3, 1-5 or 2,4"
+            raise InputError(f"types is {text!r:.40}; {expected}.", "types")
+        numbers += range(ends[0], ends[1] + 1)
+    return numbers
+
+
 def split_names(text: str | None) -> list[str] | None:
     """Split names at commas."""
     return None if text is None else [name.strip() for name in text.split(",")]

@@ -72,12 +72,10 @@ class LogOptions:
     rejects: Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")] = None
 
     def read(self, quiet: bool, **columns: str) -> "Log":
-        """Read the log; a number as `inactive_after` is in the unit of a numeric time column."""
+        """Read the log."""
         from departing.data.log import read_log
 
-        source, options = self._arguments()
-        with suppress(ValueError):
-            options["inactive_after"] = float(self.inactive_after or "")
+        source, options = self.arguments()
         with progress("reading", quiet):
             return read_log(source, **options | columns)
 
@@ -85,18 +83,20 @@ class LogOptions:
         """Read the times after which users return."""
         from departing.data.log import suggest_inactivity
 
-        source, options = self._arguments()
+        source, options = self.arguments()
         for name in ("rejects", "inactive_after", "departed"):  # they do not matter here
             del options[name]
         with progress("reading", quiet):
             return suggest_inactivity(source, **options)
 
-    def _arguments(self) -> tuple[Any, dict[str, Any]]:
-        """The source, and the other arguments of `read_log`."""
+    def arguments(self) -> tuple[Any, dict[str, Any]]:
+        """The source and the arguments of `read_log`; a number as `inactive_after` is in the unit of the times."""
         from departing.data.sources import OULAD
 
         lists = {name: split_names(getattr(self, name)) for name in LISTS}
         options: dict[str, Any] = vars(self) | lists
+        with suppress(ValueError):
+            options["inactive_after"] = float(self.inactive_after or "")
         source = options.pop("log")
         return OULAD if source == "oulad" else source, options
 

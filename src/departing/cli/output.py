@@ -66,6 +66,11 @@ class ProgressBar:
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, description=f"planning: {lower:.8g} to {upper:.8g}")
 
+    def show_stage(self, stage: str, done: int, total: int) -> None:
+        """Set the name of the current stage, its finished steps and their total."""
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, description=stage, completed=done, total=total)
+
 
 @contextmanager
 def progress(label: str, quiet: bool, total: int | None = None) -> Iterator[ProgressBar]:

@@ -7,18 +7,23 @@ from departing.cli import options as opt
 from departing.cli.inputs import check_files
 from departing.cli.output import present, progress
 
+NEXT = (
+    "Next, with your own log (CSV, Parquet, JSON lines, a folder or a database):\n"
+    "  departing report YOUR_LOG.csv -o report.html"
+)
+
 
 def quickstart(
     output: Annotated[Path, opt.output_option("HTML page to write.")] = Path("departing-quickstart.html"),
     as_json: opt.Json = False,
 ) -> None:
-    """Demonstrate fitting, planning and online learning on a self-contained HTML page."""
-    from departing.cli.tables.quickstart import quickstart_tables, quickstart_values
-    from departing.quickstart_demo import run_demo
-    from departing.reporting.quickstart import write_page
+    """Write the report on a sample log: a page from the log to the decision."""
+    from departing.cli.tables.report import report_values
+    from departing.reporting.quickstart import quickstart_report
+    from departing.reporting.report import PAGE_SUFFIXES, STAGES
 
-    check_files(output, suffixes=(".html", ".htm"))
-    with progress("computing", as_json) as bar:
-        demo = run_demo(bar.update)
-    write_page(demo, output)
-    present(as_json, quickstart_values(demo), [quickstart_tables(demo)], output=output)
+    check_files(output, suffixes=PAGE_SUFFIXES)
+    with progress(STAGES[0], as_json) as bar:
+        result = quickstart_report(bar.show_stage)
+        result.save(output)
+    present(as_json, report_values(result), [result.summary(), result.note, NEXT], output=output)

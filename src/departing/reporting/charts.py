@@ -28,10 +28,10 @@ class Interval:
     strong: bool = False
 
 
-def interval_chart(rows: Sequence[Interval], description: str) -> str:
-    """Horizontal chart of values with intervals on a scale that starts at 0."""
+def interval_chart(rows: Sequence[Interval], description: str, top: float | None = None) -> str:
+    """Horizontal chart of values with intervals on a scale from 0 to `top` [default: the largest end]."""
     ends = [end for row in rows for end in (row.value, row.upper) if math.isfinite(end)]
-    top = 1.04 * max(ends, default=1.0) or 1.0
+    top = top or 1.04 * max(ends, default=1.0) or 1.0
 
     def place(value: float) -> str:
         return f"{100 * min(max(value, 0.0), top) / top:.2f}%"
@@ -106,11 +106,16 @@ class Point:
 
 def calibration_chart(points: Sequence[Point], x_label: str, y_label: str) -> str:
     """Observed against forecast rates; points of a fitting model lie on the diagonal."""
-    top = min(1.0, 1.1 * max((max(point.forecast, point.observed) for point in points), default=1.0) or 1.0)
-    largest = max((point.n for point in points), default=1)
+    rates = [rate for point in points for rate in (point.forecast, point.observed)]
+    ticks = _tick_range(min(rates, default=0.0), max(rates, default=1.0))
+    start, span, largest = ticks[0], ticks[-1] - ticks[0], max((point.n for point in points), default=1)
+
+    def place(rate: float) -> str:
+        return f"{100 * (rate - start) / span:.2f}%"
+
     dots = "".join(
         f"<i class='point{' unusual' if point.unusual else ''}' title='{html.escape(point.description)}' "
-        f"style='left:{100 * point.forecast / top:.2f}%;bottom:{100 * point.observed / top:.2f}%;"
+        f"style='left:{place(point.forecast)};bottom:{place(point.observed)};"
         f"--size:{5 + 9 * math.sqrt(point.n / largest):.1f}px'></i>"
         for point in sorted(points, key=lambda point: (point.unusual, -point.n))
     )
@@ -118,9 +123,9 @@ def calibration_chart(points: Sequence[Point], x_label: str, y_label: str) -> st
         "<svg viewBox='0 0 100 100' preserveAspectRatio='none' aria-hidden='true'>"
         "<line class='diagonal' x1='0' y1='100' x2='100' y2='0' vector-effect='non-scaling-stroke'/></svg>"
     )
-    ticks = [(100 * tick / top, f"{100 * tick:,g}%") for tick in nice_ticks(top)]
+    labels = [(100 * (tick - start) / span, f"{100 * tick:,g}%") for tick in ticks]
     description = f"{y_label} against {x_label}"
-    return _frame(svg + dots, ticks, ticks, x_label, y_label, description, " square")
+    return _frame(svg + dots, labels, labels, x_label, y_label, description, " square")
 
 
 def _frame(
@@ -157,6 +162,18 @@ def nice_ticks(top: float, most: int = 6) -> list[float]:
     base = 10.0 ** math.floor(math.log10(top / (most - 1)))
     step = next(factor * base for factor in (1, 2, 5, 10) if top / (factor * base) < most)
     return [round(step * i, 12) for i in range(int(top / step + 1e-9) + 1)]
+
+
+def _tick_range(low: float, high: float) -> list[float]:
+    """Ticks around rates from `low` to `high`, within 0 and 1.
+
+    >>> _tick_range(0.42, 0.55), _tick_range(0.0, 0.004)
+    ([0.4, 0.45, 0.5, 0.55], [0.0, 0.001, 0.002, 0.003, 0.004, 0.005])
+    """
+    steps = nice_ticks(max(high - low, 0.005))
+    step = steps[1] if len(steps) > 1 else 0.001
+    first, last = math.floor(low / step + 1e-9), min(math.ceil(high / step - 1e-9), round(1 / step))
+    return [round(step * i, 12) for i in range(first, max(last, first + 1) + 1)]
 
 
 def bar_list(rows: Sequence[tuple[str, float, str, int]]) -> str:

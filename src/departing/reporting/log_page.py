@@ -30,13 +30,15 @@ SECTIONS = (
 def log_page(report: "Report") -> str:
     """Self-contained page of a report."""
     facts = report.log.report
-    title = f"Report on {facts.source}"
+    title = f"Report on {report.source_name}"
     links = "".join(f"<a href='#{key}'>{html.escape(name)}</a>" for key, name, _ in SECTIONS)
     sections = "".join(
         f"<section id='{key}'><h2>{html.escape(name)}</h2>{section(report)}</section>"
         for key, name, section in SECTIONS
     )
-    footer = f"<footer>Made with departing {__version__} from {facts.used:,} events of {facts.users:,} users.</footer>"
+    footer = (
+        f"<footer>Made with departing {__version__} from {facts.used:,} events of {facts.users:,} users.</footer>"
+    )
     return page(title, f"<main>{_hero(report)}<nav>{links}</nav>{sections}{footer}</main>", "report.css")
 
 
@@ -46,7 +48,7 @@ def _hero(report: "Report") -> str:
     sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in verdict.sentences)
     note = f"<p class='note'>{html.escape(report.note)}</p>" if report.note else ""
     return (
-        f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(facts.source)}</bdi> · "
+        f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(report.source_name)}</bdi> · "
         f"{facts.users:,} users · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
         f"<h1>{html.escape(verdict.headline)}</h1><div class='lead'>{sentences}</div>{_comparison(report)}{note}</header>"
     )

@@ -70,19 +70,28 @@ def policy_tree_html(policy: Policy, instance: Instance, ranks: dict[int, int]) 
     return f"<ul class='tree'>{_branch(policy_tree(policy, instance, DEPTH), instance, ranks)}</ul>"
 
 
+def _constant(branch: Branch, category: int) -> bool:
+    """True if the branch and all branches below it recommend `category`."""
+    return branch.category == category and all(_constant(child, category) for child in branch.children)
+
+
 def _branch(branch: Branch, instance: Instance, ranks: dict[int, int]) -> str:
     outcome = "everyone" if branch.outcome is None else "click" if branch.outcome == CLICK else "no click"
     sign = "start" if branch.outcome is None else "yes" if branch.outcome == CLICK else "no"
     share = "" if branch.outcome is None else f"<span class='note'>{branch.share:.0%} of users</span>"
-    always = "<span class='note'>from then on</span>" if branch.committed else ""
-    more = "" if branch.committed or branch.children or branch.outcome is None else "<span class='note'>…</span>"
-    below = "".join(_branch(child, instance, ranks) for child in branch.children)
+    constant = bool(branch.children) and _constant(branch, branch.category)
+    end = "from then on" if branch.committed else "and keep showing it" if constant else ""
+    end = end or ("…" if not branch.children and branch.outcome is not None else "")
+    always = f"<span class='note'>{end}</span>" if end else ""
+    below = "".join(_branch(child, instance, ranks) for child in branch.children if not constant)
     return (
         f"<li><div class='node'><span class='outcome {sign}'>{outcome}</span> {_chip(instance, branch.category, ranks)}"
-        f" {share} {always}{more}</div>{f'<ul>{below}</ul>' if below else ''}</li>"
+        f" {share} {always}</div>{f'<ul>{below}</ul>' if below else ''}</li>"
     )
 
 
 def _chip(instance: Instance, category: int, ranks: dict[int, int]) -> str:
     colour = colour_class(ranks.get(category, 99))
-    return f"<span class='chip'><i class='{colour}'></i><bdi>{html.escape(instance.categories[category])}</bdi></span>"
+    return (
+        f"<span class='chip'><i class='{colour}'></i><bdi>{html.escape(instance.categories[category])}</bdi></span>"
+    )

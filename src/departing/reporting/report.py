@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from departing.decision.plan import plan
 from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_names import name_types
-from departing.formatting import json_fields
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
 from departing.model.histories import Histories
+from departing.model.instance import Instance
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
+from departing.planning.plan import compile_in_background
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -28,7 +30,7 @@ STAGES = ("reading", "fitting", "checking", "planning", "evaluating", "writing")
 LOG_POLICY = "policy of the log"  # its name in the values of a decision
 # An off-policy estimate that takes more than this share of the clicks from the model is one of the model.
 MAX_TAIL_SHARE = 0.5
-DRAWS, MIN_DRAWS = 100, 20  # bootstrap; with fewer, the ends of a 95% interval are the extremes of the sample
+BOOTSTRAP, MIN_DRAWS = 100, 20  # bootstrap; with fewer, the ends of a 95% interval are the extremes of the sample
 
 StageProgress = Callable[[str, int, int], None]
 
@@ -55,6 +57,10 @@ class Report:
         Name of the log in the commands of the page.
     note : str
         Sentence at the top of the page, such as that the log is simulated.
+    before_commands : tuple of str
+        Commands to run before those of the page.
+    source_name : str
+        Name of the log at the top of the page.
     """
 
     log: Log
@@ -64,7 +70,14 @@ class Report:
     ope: OffPolicyValue | None
     failure: str = ""
     log_name: str = "events.csv"
-    note: str = field(default="", repr=False)
+    note: str = ""
+    before_commands: tuple[str, ...] = ()
+    source_name: str = ""
+
+    @property
+    def instance(self) -> Instance | None:
+        """Fitted instance, or None if nothing can be fitted."""
+        return None if self.fit is None else self.fit.instance
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -133,7 +146,7 @@ class Report:
         if self.check is not None:
             lines.append(self.check.describe())
         facts = self.log.report
-        lines.append(f"{facts.used:,} of {facts.events:,} rows of {facts.source} used, {facts.users:,} users.")
+        lines.append(f"{facts.used:,} of {facts.events:,} rows of {self.source_name} used, {facts.users:,} users.")
         return "\n".join(lines)
 
     __str__ = summary
@@ -150,12 +163,6 @@ class Report:
         text = self.to_html()
         with atomic_write(path) as part:
             part.write_text(text, encoding="utf-8")
-
-    def values(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        from departing.reporting.values import report_values
-
-        return report_values(self)
 
     def _repr_html_(self) -> str:
         from departing.html_tables import html_repr
@@ -174,7 +181,7 @@ def report(
     output: str | os.PathLike[str] | None = None,
     *,
     types: int | Iterable[int] = range(1, 6),
-    draws: int = DRAWS,
+    bootstrap: int = BOOTSTRAP,
     seed: int = 0,
     progress: StageProgress | None = None,
     **columns: Any,
@@ -189,7 +196,7 @@ def report(
         Page to write (.html).
     types : int or iterable of int
         Number of types of users, or candidates from which BIC chooses.
-    draws : int
+    bootstrap : int
         Bootstrap draws for the uncertainty, at least 20.
     seed : int
         Seed of the random numbers.
@@ -215,11 +222,11 @@ def report(
     >>> import tempfile, departing as dp
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     dp.sample_log(dp.Instance([1.0], [[0.6], [0.3]], 0.5), 500, seed=1).save(f"{folder}/events.csv")
-    ...     result = report(f"{folder}/events.csv", inactive_after="14 days", draws=20)
+    ...     result = report(f"{folder}/events.csv", inactive_after="14 days", bootstrap=20)
     >>> result.verdict.kind, result.verdict.headline
     ('fixed', 'Show a1 to everyone.')
     """
-    draws, seed = check_int("draws", draws, MIN_DRAWS, 10_000), check_seed(seed)
+    bootstrap, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, 10_000), check_seed(seed)
     if output is not None:
         check_writable(output, PAGE_SUFFIXES)
     candidates = [types] if not isinstance(types, Iterable) else list(types)
@@ -234,7 +241,7 @@ def report(
 
     at("reading")
     log = _log(source, columns)
-    result = analyse(log, candidates, draws, seed, at)
+    result = analyse(log, candidates, bootstrap, seed, at)
     if output is not None:
         at("writing")
         result.save(output)
@@ -247,32 +254,36 @@ def _log(source: Any, columns: dict[str, Any]) -> Log:
     if not isinstance(source, Log):
         raise InputError("source is Histories, which do not keep the order of steps; expected a Log or its source.")
     if columns:
-        raise InputError(f"{next(iter(columns))} applies to a source of read_log; the given Log has been read already.")
+        raise InputError(
+            f"{next(iter(columns))} applies to a source of read_log; the given Log has been read already."
+        )
     return source
 
 
 def analyse(
-    log: Log, types: list[int], draws: int, seed: int, at: Callable[[str], Callable[[int, int], None]]
+    log: Log, types: list[int], bootstrap: int, seed: int, at: Callable[[str], Callable[[int, int], None]]
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
-    name = _log_name(log)
+    names = _names(log)
     distinct = len(log.confirmed)
     if not distinct:
-        return Report(log, None, None, None, None, "The outcome of every event is still open.", name)
+        return Report(log, None, None, None, None, "The outcome of every event is still open.", **names)
     numbers = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
-    model = fit(log, numbers, seed=seed, progress=at("fitting"))
-    at("checking")
-    check = model.check()
-    decision = plan(model, draws=draws, seed=seed, progress=at("planning"))
+    with compile_in_background():  # the planner
+        model = fit(log, numbers, seed=seed, progress=at("fitting"))
+        at("checking")
+        check = model.check()
+    decision = plan(model, bootstrap=bootstrap, seed=seed, progress=at("planning"))
     ope = None
     if "propensity" in log.report.columns:
-        ope = off_policy_value(
-            log, decision.policy, fit=model, bootstrap=draws, seed=seed, progress=at("evaluating")
-        )
-    return Report(log, model, check, decision, ope, "", name)
+        progress = at("evaluating")
+        ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
+    return Report(log, model, check, decision, ope, **names)
 
 
-def _log_name(log: Log) -> str:
-    """Name of the log in commands: its path, or a placeholder for a frame."""
+def _names(log: Log) -> dict[str, str]:
+    """Names of the log: in commands its path, or a placeholder for a frame; for readers that of the file."""
     source = log.source.source
-    return os.fspath(source) if isinstance(source, str | os.PathLike) else "events.csv"
+    if isinstance(source, str | os.PathLike):
+        return {"log_name": os.fspath(source), "source_name": Path(source).name or os.fspath(source)}
+    return {"log_name": "events.csv", "source_name": log.report.source}

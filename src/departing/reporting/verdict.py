@@ -114,7 +114,9 @@ def _unanswerable(report: "Report") -> list[str]:
 def _misfit(report: "Report") -> Verdict:
     assert report.check is not None
     reasons = list(report.check.reasons)[:2]
-    advice = "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
+    advice = (
+        "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
+    )
     return Verdict(
         "misfit", "These users do not behave as the model assumes, so no policy is recommended.", (*reasons, advice)
     )
@@ -166,7 +168,9 @@ def _relative(gains: list[float]) -> str:
         return f"{1 + value:.1f} times as many (95% interval {1 + lower:.1f} to {1 + upper:.1f} times)"
     ends = " to ".join(f"{'−' if end < -0.0005 else '+'}{abs(end):.{_digits(gains)}%}" for end in (lower, upper))
     word = "more" if value >= 0 else "fewer"
-    return f"{abs(value):.{_digits(gains)}%} {word} (95% interval {ends})".replace("(95% interval +", "(95% interval ")
+    return f"{abs(value):.{_digits(gains)}%} {word} (95% interval {ends})".replace(
+        "(95% interval +", "(95% interval "
+    )
 
 
 def _digits(gains: list[float]) -> int:

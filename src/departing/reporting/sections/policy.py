@@ -49,7 +49,7 @@ def _first_categories(report: "Report") -> str:
         Interval(name_html(each.category), each.probability, math.nan, math.nan, f"{each.probability:.0%}", i == 0)
         for i, each in enumerate(ranked)
     ]
-    chart = interval_chart(rows, "probability that each first category is the best")
+    chart = interval_chart(rows, "probability that each first category is the best", top=1.0)
     return f"<h3>Probability that this category is the best start</h3>{chart}"
 
 

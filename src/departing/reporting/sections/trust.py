@@ -33,7 +33,12 @@ def fit_section(report: "Report") -> str:
     criteria = scroll_table(
         ["types", "parameters", "BIC", "held-out log-likelihood per user"],
         [
-            [f"{'<b>' * best}{row.types}{'</b>' * best}", f"{row.parameters}", f"{row.bic:,.0f}", f"{row.held_out:.4f}"]
+            [
+                f"{'<b>' * best}{row.types}{'</b>' * best}",
+                f"{row.parameters}",
+                f"{row.bic:,.0f}",
+                f"{row.held_out:.4f}",
+            ]
             for row in fit.criteria
             for best in [row.types == fit.instance.n_types]
         ],

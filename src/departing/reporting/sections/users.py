@@ -72,7 +72,9 @@ def _card(report: "Report", x: int, ranks: dict[int, int]) -> str:
     ]
     mark = "" if fit.identified.prior[x] else f" {UNIDENTIFIED}"
     more = len(ranks) - len(chosen)
-    rest = f"<p class='note'>and {format_count(more, 'more category', 'more categories')} in the table</p>" * bool(more)
+    rest = f"<p class='note'>and {format_count(more, 'more category', 'more categories')} in the table</p>" * bool(
+        more
+    )
     return (
         f"<div class='card'><p class='share'>{instance.prior[x]:.0%}{mark}</p>"
         f"<h3><bdi>{html.escape(report.type_names[x])}</bdi></h3><p class='note'>click rate by category</p>"
@@ -116,10 +118,7 @@ def _category_rows(
     return [
         [
             name_html(categories[a]),
-            *(
-                _interval(*cell[:3], bool(cell[3]))
-                for cell in zip(values[a], low[a], high[a], known[a], strict=True)
-            ),
+            *(_interval(*cell[:3], bool(cell[3])) for cell in zip(values[a], low[a], high[a], known[a], strict=True)),
         ]
         for a in sorted(ranks, key=lambda a: ranks[a])
     ]
@@ -151,7 +150,9 @@ def _departure_sentences(fit: Fit, report: "Report") -> list[str]:
     rates, after_click = fit.instance.depart, fit.instance.depart_on_click
     sentences = []
     if _departures_differ(fit):
-        sentences.append("How often users leave after a recommendation that they do not click is in the second table.")
+        sentences.append(
+            "How often users leave after a recommendation that they do not click is in the second table."
+        )
     else:
         shown = report.log.multiplicity @ report.log.counts.sum(axis=2)
         mean = float((rates @ fit.instance.normalised_prior) @ shown / shown.sum())

@@ -1,0 +1,58 @@
+"""The command report."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from departing.cli import options as opt
+from departing.cli.inputs import check_files, check_resamples, parse_types
+from departing.cli.output import present, progress, save_files
+from departing.model.errors import InputError
+
+PAGE = Path("departing-report.html")
+
+
+@opt.with_log_options
+def report(
+    log: opt.LogOptions,
+    output: Annotated[Path, opt.output_option("HTML page to write.")] = PAGE,
+    policy: Annotated[
+        Path | None, Option(metavar="FILE", help="Write the recommended policy as well (.toml or .json).")
+    ] = None,
+    instance: Annotated[
+        Path | None, Option(metavar="FILE", help="Write the fitted instance as well (.toml or .json).")
+    ] = None,
+    propensity: Annotated[str, Option(metavar="COLUMN", help="Propensity column, if there is one.")] = "propensity",
+    types: opt.Types = "1-5",
+    bootstrap: Annotated[int, Option(metavar="N", help="Bootstrap draws for the uncertainty, at least 20.")] = 100,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+) -> None:
+    """Analyse an event log and recommend what to show, on one self-contained page."""
+    from departing.cli.tables.report import report_values
+    from departing.reporting.report import PAGE_SUFFIXES, STAGES
+    from departing.reporting.report import report as analyse
+
+    numbers, bootstrap = parse_types(types), check_resamples(bootstrap)
+    check_files(output, suffixes=PAGE_SUFFIXES)
+    check_files(policy)
+    check_files(instance)
+    with progress(STAGES[0], as_json) as bar:
+        source, options = log.arguments()
+        options["propensity"] = propensity
+        result = analyse(source, types=numbers, bootstrap=bootstrap, seed=seed, progress=bar.show_stage, **options)
+        result.save(output)
+    if policy is not None and not result.verdict.shows_policy:
+        raise InputError(f"No policy was saved: {result.verdict.headline} The page {str(output)!r} says why.")
+    saved = [(path, part.save) for path, part in ((policy, result.decision), (instance, result.instance)) if part]
+    save_files(*saved)
+    present(
+        as_json,
+        report_values(result),
+        [result.summary()],
+        output=output,
+        policy=policy,
+        instance=instance if result.instance else None,
+        rejects=log.rejects,
+    )
