@@ -50,7 +50,8 @@ def _hero(report: "Report") -> str:
     return (
         f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(report.source_name)}</bdi> · "
         f"{facts.users:,} users · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
-        f"<h1>{html.escape(verdict.headline)}</h1><div class='lead'>{sentences}</div>{_comparison(report)}{note}</header>"
+        f"<h1>{html.escape(verdict.headline)}</h1><div class='lead'>{sentences}</div>"
+        f"{_comparison(report)}{note}</header>"
     )
 
 

@@ -1,13 +1,12 @@
 """The first steps of a policy in words and as a tree in HTML."""
 
-import html
-
 from departing.formatting import first_few
 from departing.model.instance import CLICK, Instance
 from departing.planning.policy_tree import Branch, policy_tree
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule
 from departing.reporting.charts import colour_class
+from departing.reporting.page import name_html
 
 DEPTH = 4  # steps of the tree: deeper ones do not fit on a phone
 MAX_PHASES = 6  # of a schedule in words
@@ -82,16 +81,14 @@ def _branch(branch: Branch, instance: Instance, ranks: dict[int, int]) -> str:
     constant = bool(branch.children) and _constant(branch, branch.category)
     end = "from then on" if branch.committed else "and keep showing it" if constant else ""
     end = end or ("…" if not branch.children and branch.outcome is not None else "")
-    always = f"<span class='note'>{end}</span>" if end else ""
+    always = f"<span class='note'>· {end}</span>" if end else ""
     below = "".join(_branch(child, instance, ranks) for child in branch.children if not constant)
     return (
-        f"<li><div class='node'><span class='outcome {sign}'>{outcome}</span> {_chip(instance, branch.category, ranks)}"
-        f" {share} {always}</div>{f'<ul>{below}</ul>' if below else ''}</li>"
+        f"<li><div class='node'><span class='outcome {sign}'>{outcome}</span> "
+        f"{_chip(instance, branch.category, ranks)} {share} {always}</div>{f'<ul>{below}</ul>' if below else ''}</li>"
     )
 
 
 def _chip(instance: Instance, category: int, ranks: dict[int, int]) -> str:
     colour = colour_class(ranks.get(category, 99))
-    return (
-        f"<span class='chip'><i class='{colour}'></i><bdi>{html.escape(instance.categories[category])}</bdi></span>"
-    )
+    return f"<span class='chip'><i class='{colour}'></i>{name_html(instance.categories[category])}</span>"

@@ -26,7 +26,8 @@ def quickstart_report(progress: StageProgress | None = None) -> Report:
         path = Path(folder) / "events.parquet"
         sample_log(truth, USERS, seed=SEED, days=DAYS).save(path)
         result = report(path, inactive_after=INACTIVE_AFTER, progress=progress)
-    assert result.fit is not None and result.decision is not None
+    assert result.fit is not None
+    assert result.decision is not None
     order = [truth.category_index(name) for name in result.fit.instance.categories]
     value = evaluate(truth.relabel(order), result.decision.policy, GAP).value
     note = (

@@ -281,7 +281,7 @@ def analyse(
     return Report(log, model, check, decision, ope, **names)
 
 
-def _names(log: Log) -> dict[str, str]:
+def _names(log: Log) -> dict[str, Any]:
     """Names of the log: in commands its path, or a placeholder for a frame; for readers that of the file."""
     source = log.source.source
     if isinstance(source, str | os.PathLike):

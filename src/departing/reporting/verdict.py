@@ -67,7 +67,7 @@ def give_verdict(report: "Report") -> Verdict:
     """Verdict on the results of a report."""
     if reasons := _unanswerable(report):
         return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
-    assert report.fit is not None and report.check is not None
+    assert report.check is not None
     if not report.check.fits:
         return _misfit(report)
     return _recommendation(report)
@@ -124,7 +124,8 @@ def _misfit(report: "Report") -> Verdict:
 
 def _recommendation(report: "Report") -> Verdict:
     decision, fit = report.decision, report.fit
-    assert decision is not None and fit is not None
+    assert decision is not None
+    assert fit is not None
     first = shorten_name(fit.instance.categories[report.first_category])
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
     if fit.instance.n_types == 1 or report.is_fixed:
@@ -161,20 +162,14 @@ def _relative(gains: list[float]) -> str:
     """A relative gain with its interval, as a multiple if it is large.
 
     >>> _relative([2.1, 1.9, 2.4]), _relative([0.08, -0.01, 0.17]), _relative([-0.1, -0.2, 0.0])
-    ('3.1 times as many (95% interval 2.9 to 3.4 times)', '8% more (95% interval −1% to +17%)', ...)
+    ('3.1 times as many (95% interval 2.9 to 3.4 times)', '8% more (95% interval −1% to +17%)', '10% fewer ...')
     """
     value, lower, upper = gains
     if value >= 1:
         return f"{1 + value:.1f} times as many (95% interval {1 + lower:.1f} to {1 + upper:.1f} times)"
-    ends = " to ".join(f"{'−' if end < -0.0005 else '+'}{abs(end):.{_digits(gains)}%}" for end in (lower, upper))
-    word = "more" if value >= 0 else "fewer"
-    return f"{abs(value):.{_digits(gains)}%} {word} (95% interval {ends})".replace(
-        "(95% interval +", "(95% interval "
-    )
-
-
-def _digits(gains: list[float]) -> int:
-    return 1 if max(map(abs, gains)) < 0.1 else 0
+    digits = 1 if max(map(abs, gains)) < 0.1 else 0
+    ends = " to ".join(f"{'−' if end < 0 else '+'}{abs(end):.{digits}%}" for end in (lower, upper))
+    return f"{abs(value):.{digits}%} {'more' if value >= 0 else 'fewer'} (95% interval {ends})"
 
 
 def _sure_sentence(report: "Report", first: str) -> str:
@@ -187,17 +182,12 @@ def _sure_sentence(report: "Report", first: str) -> str:
     loss = clicks(decision.expected_loss) if decision.expected_loss >= 0.005 else "less than 0.01"
     share = ">99%" if own > 0.99 else f"{own:.0%}"
     others = [f"{shorten_name(each.category)} {each.probability:.0%}" for each in ranked if each.probability >= 0.05]
-    if own >= SURE:
-        return f"It is very likely ({share}) that {first} is the best start; being wrong would cost {loss} clicks per user."
+    cost = f"the expected cost of being wrong is {loss} clicks per user."
     if own >= FAIRLY_SURE:
-        return f"It is likely ({share}) that {first} is the best start; the expected cost of being wrong is {loss} clicks per user."
-    return (
-        f"Which category to show first is not settled ({first_few(others, 3)}), but it matters little: the expected "
-        f"cost of being wrong is {loss} clicks per user."
-        if decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9)
-        else f"Which category to show first is not settled ({first_few(others, 3)}); the expected cost of being wrong "
-        f"is {loss} clicks per user."
-    )
+        return f"It is {'very ' * (own >= SURE)}likely ({share}) that {first} is the best start; {cost}"
+    unsettled = f"Which category to show first is not settled ({first_few(others, 3)})"
+    little = decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9)
+    return f"{unsettled}, but it matters little: {cost}" if little else f"{unsettled}; {cost}"
 
 
 def is_negligible(gain: float, value: float) -> bool:

@@ -115,8 +115,8 @@ def _estimation(report: "Report") -> list[str]:
     ope, decision = report.ope, report.decision
     assert decision is not None
     model = (
-        "Values estimated from the model are corrected for optimism: the policy that looks best on a log looks better "
-        "than it is. Intervals come from refitting the model to resampled users."
+        "Values estimated from the model are corrected for optimism: the policy that looks best on a log looks "
+        "better than it is. Intervals come from refitting the model to resampled users."
     )
     if ope is None:
         return [

@@ -46,8 +46,8 @@ def fit_section(report: "Report") -> str:
     return (
         paragraphs(_test_sentence(report), *(() if check.fits else check.reasons))
         + f"<div class='charts'>{charts}</div>"
-        + "<p class='legend'>Each point is a group of steps (by category, step, and the user's clicks so far); its size "
-        "is the number of steps. On the diagonal the forecast is right. "
+        + "<p class='legend'>Each point is a group of steps (by category, step, and the user's clicks so far); its "
+        "size is the number of steps. On the diagonal the forecast is right. "
         f"<i class='point unusual key-point'></i> differs by more than {UNUSUAL_Z:g} standard errors.</p>"
         + limits
         + collapsed("How the number of types was chosen", criteria)
@@ -68,8 +68,8 @@ def _test_sentence(report: "Report") -> str:
     assert check is not None
     if check.fits:
         return (
-            f"There is no evidence against the model: what users did agrees with its forecasts ({format_p(check.p_value)}"
-            " in a chi-squared test of the groups below)."
+            "There is no evidence against the model: what users did agrees with its forecasts "
+            f"({format_p(check.p_value)} in a chi-squared test of the groups below)."
         )
     return f"The model does not fit: what users did differs from its forecasts ({format_p(check.p_value)})."
 

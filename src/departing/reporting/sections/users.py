@@ -54,7 +54,8 @@ def users_section(report: "Report") -> str:
     )
     return (
         f"{paragraphs(intro)}<div class='cards'>{cards}</div>{paragraphs(*_departure_sentences(fit, report))}"
-        f"<h3>Click rates by category, with 95% intervals</h3>{table}{legend}{_departure_table(report, low, high, ranks)}"
+        f"<h3>Click rates by category, with 95% intervals</h3>{table}{legend}"
+        f"{_departure_table(report, low, high, ranks)}"
     )
 
 
