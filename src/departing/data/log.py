@@ -232,9 +232,9 @@ def read_log(
         Column of the probability with which the category was recommended, in (0, 1]. Optional like `departed`.
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
-        unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests. The
-        period must end before the latest time of the log. Users active later are censored, and their steps in the
-        last such period of the log are pending.
+        unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests where
+        there is no departure column. The period must end before the latest time of the log. Users active later are
+        censored, and their steps in the last such period of the log are pending.
     categories : list of str, optional
         Categories in order; rows with others are rejected. Default: all categories of the log, sorted.
     duplicates : {"drop", "keep"}

@@ -223,7 +223,7 @@ class LogReader:
     def _inactivity(self, profile: Profile, events: int) -> int | None:
         """The inactivity period in units of the time column."""
         value, has_departures = self.spec.inactive_after, "departed" in self.rules.fields
-        if value is None and has_departures:
+        if has_departures and value in (None, AUTO):
             return None
         if value is not None and value != AUTO:
             inactive = profile.time.period(value, self.rules.fields["time"])

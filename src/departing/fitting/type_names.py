@@ -9,7 +9,7 @@ from departing.model.instance import Instance
 
 # Wording only: no result depends on these thresholds.
 CASUAL = 0.1  # click probability of the favourite category below which a type has none worth naming
-NOTABLE_DEPARTURE = 1.25  # ratio of mean departure probabilities from which two types are told apart by them
+NOTABLE_DEPARTURE = 1.25  # ratio of mean departure probabilities from which two types are named by them
 MAX_LETTERS = 40  # of a category within a name
 
 
@@ -17,7 +17,7 @@ def name_types(instance: Instance) -> tuple[str, ...]:
     """Name every type after its favourite category; all names differ.
 
     A type that likes several categories best is named after two of them, and one that likes most categories equally
-    after how often it clicks. Types with the same favourites are told apart by how soon they leave, or by numbers.
+    after how often it clicks. Types with the same favourites differ by how soon they leave, or by a number.
 
     >>> site = Instance([0.5, 0.3, 0.2], [[0.9, 0.2, 0.3], [0.3, 0.8, 0.3]], 0.3, categories=["sport", "art"])
     >>> name_types(site)

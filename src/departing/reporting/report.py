@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from departing.data.log import Log, read_log
+from departing.data.inactivity import ReturnTimes
+from departing.data.log import Log, read_log, suggest_inactivity
+from departing.data.spec import AUTO
 from departing.decision.claims import PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
 from departing.fitting.fit import Fit, fit
-from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.goodness_of_fit import SIGNIFICANCE, FitCheck
 from departing.fitting.type_names import name_types
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
@@ -51,6 +53,8 @@ class Report:
         Recommended policy with its uncertainty; None without a fit. Look at `verdict` before using it.
     ope : OffPolicyValue or None
         Off-policy value of the recommended policy; None unless the log has propensities.
+    return_times : ReturnTimes or None
+        Times after which users return, if departures are defined by inactivity.
     failure : str
         Sentence about why nothing can be fitted, or "".
     log_name : str
@@ -68,6 +72,7 @@ class Report:
     check: FitCheck | None
     decision: Decision | None
     ope: OffPolicyValue | None
+    return_times: ReturnTimes | None = None
     failure: str = ""
     log_name: str = "events.csv"
     note: str = ""
@@ -78,6 +83,11 @@ class Report:
     def instance(self) -> Instance | None:
         """Fitted instance, or None if nothing can be fitted."""
         return None if self.fit is None else self.fit.instance
+
+    @property
+    def fits(self) -> bool:
+        """True if there is no evidence that the model does not fit."""
+        return self.check is not None and self.check.p_value > SIGNIFICANCE
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -250,6 +260,8 @@ def report(
 
 def _log(source: Any, columns: dict[str, Any]) -> Log:
     if not isinstance(source, Histories):
+        if columns.get("inactive_after") is None:
+            columns = columns | {"inactive_after": AUTO}
         return read_log(source, **columns)
     if not isinstance(source, Log):
         raise InputError("source is Histories, which do not keep the order of steps; expected a Log or its source.")
@@ -267,7 +279,7 @@ def analyse(
     names = _names(log)
     distinct = len(log.confirmed)
     if not distinct:
-        return Report(log, None, None, None, None, "The outcome of every event is still open.", **names)
+        return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
     numbers = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
     with compile_in_background():  # the planner
         model = fit(log, numbers, seed=seed, progress=at("fitting"))
@@ -278,7 +290,17 @@ def analyse(
     if "propensity" in log.report.columns:
         progress = at("evaluating")
         ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    return Report(log, model, check, decision, ope, **names)
+    return Report(log, model, check, decision, ope, _return_times(log), **names)
+
+
+def _return_times(log: Log) -> ReturnTimes | None:
+    """Times after which users return, or None if they define no departures or are too few."""
+    if log.profile.inactive is None:
+        return None
+    try:
+        return suggest_inactivity(log)
+    except InputError:
+        return None
 
 
 def _names(log: Log) -> dict[str, Any]:

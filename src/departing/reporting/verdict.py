@@ -68,7 +68,7 @@ def give_verdict(report: "Report") -> Verdict:
     if reasons := _unanswerable(report):
         return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
     assert report.check is not None
-    if not report.check.fits:
+    if not report.fits:
         return _misfit(report)
     return _recommendation(report)
 
@@ -113,7 +113,7 @@ def _unanswerable(report: "Report") -> list[str]:
 
 def _misfit(report: "Report") -> Verdict:
     assert report.check is not None
-    reasons = list(report.check.reasons)[:2]
+    reasons = [f"{cell}." for cell in report.check.worst(2)]
     advice = (
         "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
     )

@@ -4,6 +4,7 @@ import html
 import shlex
 from typing import TYPE_CHECKING
 
+from departing.data.spec import AUTO
 from departing.reporting.page import paragraphs
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def log_arguments(report: "Report") -> str:
         name = spec.columns.get(field)
         if name is not None and name != field:
             parts += [f"--{field}", name]
-    if spec.inactive_after is not None:
+    if spec.inactive_after not in (None, AUTO):
         parts += ["--inactive-after", str(spec.inactive_after)]
     if spec.categories is not None:
         parts += ["--categories", ",".join(spec.categories)]

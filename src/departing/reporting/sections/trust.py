@@ -3,9 +3,11 @@
 import html
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from departing.fitting.goodness_of_fit import Cell
 from departing.formatting import format_count
-from departing.reporting.charts import Point, calibration_chart
+from departing.reporting.charts import Line, Point, calibration_chart, line_chart
 from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
 
 if TYPE_CHECKING:
@@ -37,14 +39,14 @@ def fit_section(report: "Report") -> str:
                 f"{'<b>' * best}{row.types}{'</b>' * best}",
                 f"{row.parameters}",
                 f"{row.bic:,.0f}",
-                f"{row.held_out:.4f}",
+                "–" if np.isnan(row.held_out) else f"{row.held_out:.4f}",
             ]
             for row in fit.criteria
             for best in [row.types == fit.instance.n_types]
         ],
     )
     return (
-        paragraphs(_test_sentence(report), *(() if check.fits else check.reasons))
+        paragraphs(_test_sentence(report))
         + f"<div class='charts'>{charts}</div>"
         + "<p class='legend'>Each point is a group of steps (by category, step, and the user's clicks so far); its "
         "size is the number of steps. On the diagonal the forecast is right. "
@@ -66,7 +68,7 @@ def format_p(p: float) -> str:
 def _test_sentence(report: "Report") -> str:
     check = report.check
     assert check is not None
-    if check.fits:
+    if report.fits:
         return (
             "There is no evidence against the model: what users did agrees with its forecasts "
             f"({format_p(check.p_value)} in a chi-squared test of the groups below)."
@@ -112,7 +114,8 @@ def data_section(report: "Report") -> str:
         ["time", f"{html.escape(facts.first[:19])} to {html.escape(facts.last[:19])}"],
         ["source", name_html(facts.source)],
     ]
-    parts = [scroll_table(["", ""], rows)]
+    named = [[html.escape(field), name_html(name)] for field, name in facts.columns.items()]
+    parts = [scroll_table(["", ""], rows), collapsed("Columns", scroll_table(["field", "column"], named))]
     for title, group in (("Rejected rows", rejected), ("Other irregular rows", others)):
         if group:
             table = scroll_table(
@@ -131,9 +134,30 @@ def data_section(report: "Report") -> str:
             parts.append(f"<h3>{title}</h3>{table}")
     if not facts.irregularities:
         parts.append(paragraphs("No row is irregular."))
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in facts.notes)
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in (*facts.guessed, *facts.notes))
     parts.append(f"<ul>{notes}</ul>" if notes else "")
+    parts.append(_return_chart(report))
     return "".join(parts) + _impressions(report)
+
+
+def _return_chart(report: "Report") -> str:
+    """Share of inactive users who return later, by the length of their inactivity."""
+    times = report.return_times
+    if times is None or report.log.profile.inactive is None:
+        return ""
+    period = report.log.profile.inactive / report.log.profile.time.units
+    seconds, unit = (86400, "days") if times.horizon >= 5 * 86400 else (3600, "hours")
+    if not times.is_clock:
+        seconds, unit = 1, "time without events"
+    shown = times.times <= max(3 * period, times.horizon / 4)
+    line = Line("users who return later", times.times[shown] / seconds, times.later[shown], "observed")
+    later = float(np.interp(period, times.times, times.later))
+    chart = line_chart([line], f"{unit} without events", "return later", [(period / seconds, "counts as departed")])
+    text = (
+        f"Users without events for {period / seconds:,.3g} {unit} count as departed; an estimated {later:.1%} of "
+        f"them return later. The log itself suggests {times.period}."
+    )
+    return f"<h3>Inactivity</h3>{paragraphs(text)}{chart}"
 
 
 def _impressions(report: "Report") -> str:

@@ -1,0 +1,223 @@
+import html
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import departing as dp
+from departing.reporting.log_page import SECTIONS
+from helpers.commands import call, json_output, output
+
+NAMES = ("<script>alert(1)</script>", "الأخبار & co", "🎵 $x^2$", "long name " * 30)
+
+
+def frame(users, click, depart, seed=0, names=None, max_steps=30, fall=1.0):
+    """Log of users of `click[K, M]` who depart with probability `depart(step)` after a no-click."""
+    rng = np.random.default_rng(seed)
+    click = np.asarray(click, float)
+    k, m = click.shape
+    kinds, rows = rng.integers(m, size=users), []
+    active = np.arange(users)
+    for step in range(max_steps):
+        category = rng.integers(k, size=len(active))
+        clicked = rng.random(len(active)) < click[category, kinds[active]] * fall**step
+        departed = ~clicked & (rng.random(len(active)) < depart)
+        rows += zip(active, [step] * len(active), category, clicked, departed, strict=True)
+        active = active[~departed]
+    table = pd.DataFrame(rows, columns=["user", "time", "category", "clicked", "departed"])
+    table["category"] = [(names or [f"c{a}" for a in range(k)])[a] for a in table["category"]]
+    return table
+
+
+def make(table, **options):
+    return dp.report(table, **({"types": range(1, 4), "bootstrap": 20} | options))
+
+
+@pytest.fixture(scope="module")
+def two_types():
+    """Report of two types with names in several scripts and with HTML."""
+    return make(frame(3000, [[0.8, 0.2], [0.2, 0.7], [0.3, 0.3], [0.1, 0.1]], 0.5, 1, NAMES))
+
+
+@pytest.fixture(scope="module")
+def magazine(tmp_path_factory):
+    """Report of a randomised log with propensities, and departures by inactivity."""
+    folder = tmp_path_factory.mktemp("magazine")
+    path = folder / "events.csv"
+    site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.2, 0.7]], 0.6, categories=["news", "sport"])
+    dp.sample_log(site, users=8000, seed=1, days=60).save(path)
+    stages = []
+    result = dp.report(
+        path, folder / "page.html", types=2, bootstrap=20, progress=lambda stage, *_: stages.append(stage)
+    )
+    assert list(dict.fromkeys(stages)) == ["reading", "fitting", "checking", "planning", "evaluating", "writing"]
+    return result
+
+
+class Checker(HTMLParser):
+    """Checks nesting and collects ids, texts and the addresses of external resources."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.loads, self.ids, self.tags = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            self.ids += [value] * (name == "id")
+            if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+                self.loads += [value] * (not value.startswith("#"))
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check_page(report):
+    """Check that a page is well formed and self-contained, with all sections in order; return its text."""
+    text = report.to_html()
+    checker = Checker(text)
+    assert checker.loads == []
+    assert not {"script", "img", "iframe", "link", "object"} & set(checker.tags)
+    assert not re.search(r"url\(|@import", text)
+    assert [each for each in checker.ids if each in {key for key, *_ in SECTIONS}] == [key for key, *_ in SECTIONS]
+    assert "nan" not in re.sub(r"<[^>]*>", " ", text).lower().split()
+    return text
+
+
+def test_page_recommends_with_uncertainty(magazine):
+    text = check_page(magazine)
+    verdict = magazine.verdict
+    assert verdict.kind == "recommend"
+    assert verdict.headline == "Show news first, then follow each user's clicks."
+    assert re.search(r"instead of \d\.\d\d today: .* \(95% interval .* to .*\)", verdict.sentences[0])
+    assert "likely" in verdict.sentences[1]
+    assert text.index(html.escape(verdict.headline)) < text.index("id='users'")
+    assert "news lovers" in text
+    assert "estimated from the log by off-policy evaluation" in text
+    assert "count as departed; an estimated" in text
+
+
+def test_value_uses_the_log_only_where_it_covers_most_clicks(magazine):
+    ope = magazine.ope
+    assert ope.dr is not None
+    assert magazine.uses_ope == (ope.tail_share <= 0.5)
+    assert magazine.value.value == (ope.dr.value if magazine.uses_ope else magazine.decision.value.value)
+    gain = magazine.gain_over_log
+    assert gain.value == pytest.approx(magazine.value.value - magazine.today)
+
+
+def test_names_are_escaped_and_cut(two_types):
+    text = check_page(two_types)
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "<bdi>الأخبار &amp; co</bdi>" in text
+    assert "title='long name" in text
+    assert len(set(two_types.type_names)) == two_types.fit.instance.n_types
+    assert "<script>" not in two_types._repr_html_()
+
+
+def test_one_type_has_nothing_to_plan():
+    report = make(frame(2000, [[0.6], [0.3], [0.4]], 0.4, 2))
+    check_page(report)
+    assert report.verdict.kind == "fixed"
+    assert report.verdict.headline == "Show c0 to everyone."
+    assert "nothing to gain" in report.verdict.sentences[0]
+
+
+def test_misfit_is_stated_instead_of_a_recommendation():
+    report = make(frame(4000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8))
+    text = check_page(report)
+    assert report.verdict.kind == "misfit"
+    assert "no policy is recommended" in report.verdict.headline
+    assert text.count("No policy is recommended; the top of this page says why.") >= 2
+    assert "class='tree'" not in text
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (frame(1, [[0.5], [0.5]], 1.0, 1), "It has 1 user;"),
+        (frame(60, [[0.5], [0.5]], 0.4, 1), "It has 60 users;"),
+        (frame(500, [[0.5]], 0.4, 1), "only one category, c0"),
+        (frame(500, [[0.5], [0.4]], 0.0, 1, max_steps=5), "known to have left"),
+        (frame(500, [[0.0], [0.0]], 1.0, 1), "two or more events"),
+    ],
+)
+def test_log_that_cannot_answer_says_why(table, reason):
+    report = make(table)
+    text = check_page(report)
+    assert report.verdict.kind == "insufficient"
+    assert reason in report.verdict.sentences[0]
+    assert "class='tree'" not in text
+
+
+def test_many_categories_are_collapsed():
+    click = np.where(np.arange(40)[:, None] % 2 == np.arange(2), 0.7, 0.2)
+    report = make(frame(1500, click, 0.4, 4), types=2)
+    text = check_page(report)
+    assert "<summary>28 more categories" in text
+
+
+def test_empty_log_writes_no_page(tmp_path):
+    (tmp_path / "empty.csv").write_text("user,time,category,clicked,departed\n")
+    done = call("report", tmp_path / "empty.csv", "-o", tmp_path / "page.html")
+    assert done.exit_code == 2
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_interrupted_writing_leaves_no_file(magazine, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        magazine.save(tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_are_checked(magazine, tmp_path):
+    with pytest.raises(dp.InputError, match=r"expected one of \.html"):
+        magazine.save(tmp_path / "page.pdf")
+    with pytest.raises(dp.InputError, match="user applies to a source of read_log"):
+        dp.report(magazine.log, user="uid")
+    with pytest.raises(dp.InputError, match="do not keep the order of steps"):
+        dp.report(magazine.log.confirmed)
+    with pytest.raises(dp.InputError, match="bootstrap is 3"):
+        dp.report(magazine.log, bootstrap=3)
+
+
+def test_command_writes_page_policy_and_instance(tmp_path):
+    frame(2000, [[0.8, 0.2], [0.2, 0.7]], 0.5, 1).to_csv(tmp_path / "events.csv", index=False)
+    options = ("--types", 2, "--bootstrap", 20, "-o", tmp_path / "page.html")
+    files = ("--policy", tmp_path / "policy.json", "--instance", tmp_path / "fitted.toml")
+    values = json_output("report", tmp_path / "events.csv", *options, *files)
+    assert values["verdict"]["kind"] == "recommend"
+    assert values["decision"]["first"][0]["probability"] > 0.5
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    instance = dp.Instance.load(tmp_path / "fitted.toml")
+    assert dp.load_policy(tmp_path / "policy.json").recommend(np.zeros((2, 4), int)) in (0, 1)
+    assert instance.categories == ("c0", "c1")
+    printed = output("report", tmp_path / "events.csv", *options)
+    assert values["verdict"]["headline"] in printed
+
+
+@pytest.mark.slow
+def test_quickstart_is_a_report_on_the_sample_log(tmp_path):
+    printed = output("quickstart", "-o", tmp_path / "page.html")
+    assert "departing report YOUR_LOG.csv" in printed
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    Checker(text)
+    assert "the best possible one 7.07" in text
+    assert "news lovers" in text
+    for word in ("regret", "UCB", "blog", "theorem"):
+        assert word not in text
