@@ -6,6 +6,7 @@ from rich.console import Console
 
 from benchmarks import (
     aggregate,
+    checks,
     exact,
     fitting,
     lanes,
@@ -31,6 +32,7 @@ ALL = {
     "fitting": fitting,
     "movielens": movielens,
     "offpolicy": offpolicy,
+    "checks": checks,
     "reading": reading,
     "requirements": requirements,
     "serve": serve,

@@ -41,6 +41,17 @@ def format_bounds(lower: float, upper: float, digits: int = 10) -> str:
     return f"{lower:.6g} to {upper:.6g}"
 
 
+def format_p_value(p: float) -> str:
+    """Format a p-value as an equation, never as exactly 0 or 1.
+
+    >>> format_p_value(0.0), format_p_value(0.00321), format_p_value(0.5), format_p_value(1.0)
+    ('p < 1e-15', 'p = 0.0032', 'p = 0.5', 'p > 0.99')
+    """
+    if p > 0.99:
+        return "p > 0.99"
+    return f"p = {p:.2g}" if p >= 1e-15 else "p < 1e-15"
+
+
 def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """Format a number of things, with the noun in the singular for one.
 

@@ -23,7 +23,7 @@ def test_fit_prints_types_standard_errors_and_gains(log, tmp_path):
         "fit", log, "--inactive-after", "14 days", "--types", "2-3", "--bootstrap", 20,
         "-o", tmp_path / "fitted.toml", "--plot", tmp_path / "fit.svg",
     )  # fmt: skip
-    for phrase in ("Number of types", "love news", "±", "no evidence of misfit", "policy of the log", "fitted.toml"):
+    for phrase in ("Number of types", "love news", "±", "No evidence of misfit", "policy of the log", "fitted.toml"):
         assert phrase in printed
     result = dp.Instance.load(tmp_path / "fitted.toml")
     assert result.categories == ("music", "news", "sport")

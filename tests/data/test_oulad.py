@@ -87,7 +87,12 @@ def test_a_fit_says_that_the_model_is_wrong_and_the_log_cut_short(log):
     assert found.warnings[0].startswith("1899 of 5330 departures follow a click")
     check = found.check()
     assert check.p_value < 1e-15
-    assert "p < 1e-15, the model does not fit everywhere" in str(check)
+    assert "The model does not fit (p < 1e-15)" in str(check)
+    assert [reason.split(":")[0] for reason in check.reasons] == [
+        "Clicks depend on the previous response",
+        "Departures after a no-click depend on earlier responses more than the types explain",
+        "Departures after a click depend on the step",
+    ]
     assert check.truncated
     assert "76% of users are still active after 13 steps" in str(check)
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
 from itertools import islice
@@ -193,13 +193,52 @@ class Fit:
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
-        return check_forecasts(self.instance, chunks)
+        return check_forecasts(
+            self.instance,
+            chunks,
+            covariance=self.covariance,
+            parameters=self.likelihood.parameter_numbers,
+            users=min(users, self.histories.users),
+        )
 
     def describe(self) -> str:
         """Describe the fit in one sentence."""
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
         noun = "type" if self.instance.n_types == 1 else "types"
         return f"{self.instance.n_types} {noun} of users ({shares}), estimated from {self.histories.users:,} users."
+
+    def describe_types(self) -> list[str]:
+        """Describe every type in one line, by the probabilities that the histories determine."""
+        return describe_types(self.instance, self.stderr)
+
+    @cached_property
+    def one_type(self) -> bool:
+        """True if one type describes the users as well as several do, by BIC: planning has nothing to gain."""
+        return self._bic_gain <= 0
+
+    @cached_property
+    def _bic_gain(self) -> float:
+        """BIC of one type minus that of this fit; 0 if this fit has one type."""
+        if self.instance.n_types == 1:
+            return 0.0
+        own = self.likelihood
+        single = replace(own, n_types=1)
+        trials, successes = own.users @ own.trials, own.users @ own.successes
+        rates = single.parameters(np.ones(1), (successes / np.maximum(trials, 1.0))[:, None], 1.0, 0.0)
+        value = single.log_likelihood(single.to_logits(rates))
+        added = (own.n_parameters - single.n_parameters) * np.log(own.users.sum())
+        return float(2 * (self.log_likelihood - value) - added)
+
+    def describe_evidence(self) -> str:
+        """Describe in one sentence whether one type of users suffices."""
+        m = self.instance.n_types
+        if not self.one_type:
+            return f"{m} types describe the users better than one: their BIC is lower by {self._bic_gain:,.0f}."
+        note = "" if m == 1 else f", because {m} types do not lower the BIC"
+        return (
+            f"One type of users suffices{note}: the same category is best for everybody, and planning has nothing to "
+            "gain over the best single category."
+        )
 
     def summary(self) -> str:
         """Overview in several lines: types, criteria for the number of types, warnings.
@@ -216,7 +255,7 @@ class Fit:
             1           4        -129,216.0       258,471.7    -6.39571
          *  2           9        -114,734.7       229,558.4    -5.74087
         """
-        lines = [self.describe(), *(f"  {line}" for line in describe_types(self.instance))]
+        lines = [self.describe(), *(f"  {line}" for line in self.describe_types())]
         lines.append(f"types  parameters  {'log-likelihood':>16}  {'BIC':>14}  {'held-out':>10}")
         for row in self.criteria:
             mark = "*" if row.types == self.instance.n_types else " "
@@ -276,7 +315,7 @@ class Fit:
 
     def _repr_html_(self) -> str:
         head, rows = self.instance.table(max_categories=4)
-        return html_repr(self.describe(), head, rows, [*describe_types(self.instance), *self.warnings])
+        return html_repr(self.describe(), head, rows, [*self.describe_types(), *self.warnings])
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)

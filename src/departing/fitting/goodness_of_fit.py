@@ -2,32 +2,50 @@
 
 The forecast of a step uses the user's earlier steps and the category shown, so it is valid however categories were
 chosen. Under a correct model the sum over any cell of observed minus forecast responses is a martingale: it has
-mean 0 and a known variance.
+mean 0 and a known variance. If the instance was fitted to the same steps, the sums vary less, because the estimate
+follows the data; the variance is reduced accordingly.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from departing.data.log import Episodes
+from departing.fitting.forecast_cells import FAMILIES, RESPONSES, Family, ForecastSums
+from departing.formatting import format_p_value, format_percent
 from departing.html_tables import html_repr
-from departing.model.belief import posterior
-from departing.model.counts import Booleans, Integers
+from departing.model.counts import Integers
 from departing.model.frames import to_frame
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats, Instance
+from departing.model.instance import Floats, Instance
+from departing.model.validation import check_choice
 
-RESPONSES = ("click", "depart", "depart_on_click")
-# Cells trade resolution against power: early steps, with most of the data, one by one; later ones in wider groups.
-STEP_GROUPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # first step of each group
-COUNT_LABELS = ("0 {}s", "1 {}", "2 {}s", "3 or more {}s")  # groups of previous clicks and no-clicks
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 MIN_EXPECTED = 5.0  # expected successes and failures per cell (Cochran's rule for chi-squared tests)
 SIGNIFICANCE = 0.01  # p-value above which there is no evidence of misfit; low, since every log is checked
+# Relative error from which a misfit matters: forecast odds of a click are off by 10 % (2.5 points at a probability of
+# 0.5), or departures per step, and so the length of stay, by 10 %. Smaller errors are significant in every large log,
+# and below the sampling error of the estimates from a thousand users.
+MIN_ERROR = 0.1
 # Share of users active after the longest history above which clicks per user depend on unobserved steps.
 MAX_FINAL_SURVIVAL = 0.05
+# Families overlap: previous responses determine the step. The first one in this order that has nearly the largest
+# error names the reason.
+NEARLY = 0.9
+
+NOUNS = {"click": "Clicks", "depart": "Departures after a no-click", "depart_on_click": "Departures after a click"}
+CAUSES = {
+    "step": "depend on the step",
+    "cohort": "differ between users who arrived early and late",
+    "previous": "depend on the previous response",
+    "repetition": "depend on earlier responses to the same category more than the types explain",
+    "counts": "depend on earlier responses more than the types explain",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,47 @@ class Cell:
 
     def __str__(self) -> str:
         numbers = f"{self.observed:,} observed, {self.expected:,.1f} expected (z {self.z:+.1f})"
-        return f"{self.response}, {self.group}: {numbers}"
+        return f"{self.response} {self.group}: {numbers}"
+
+
+@dataclass(frozen=True)
+class FamilyTest:
+    """Test of one response in one family of cells.
+
+    Attributes
+    ----------
+    family : {"step", "counts", "repetition", "previous", "cohort"}
+        Grouping of the steps.
+    response : {"click", "depart", "depart_on_click"}
+        Response that is counted.
+    cells : tuple of Cell
+        Cells by group and category that are large enough.
+    groups : tuple of Cell
+        Cells by group, all categories together.
+    p_value : float
+        Test of the sum of squared z-scores.
+    error : float
+        Calibration error: root mean square of observed minus forecast rates, without sampling error.
+    relative_error : float
+        For clicks `error` divided by p (1 - p), where p is the mean forecast: about the error of the log-odds. For
+        departures the error of departures per step, relative to their rate.
+    """
+
+    family: str
+    response: str
+    cells: tuple[Cell, ...] = field(repr=False)
+    groups: tuple[Cell, ...] = field(repr=False)
+    p_value: float
+    error: float
+    relative_error: float
+
+    @property
+    def reason(self) -> str:
+        """Sentence on what does not fit, with the worst group as an example."""
+        worst = max((*self.groups, *self.cells), key=lambda cell: abs(cell.z))
+        observed, forecast = (format_percent(number / worst.n) for number in (worst.observed, worst.expected))
+        example = f"{observed} {worst.group}, where the model forecasts {forecast}"
+        return f"{NOUNS[self.response]} {CAUSES[self.family]}: {example}."
 
 
 @dataclass(frozen=True)
@@ -78,23 +136,59 @@ class FitCheck:
 
     Attributes
     ----------
-    by_step, by_counts : tuple of Cell
-        Cells by step and category, and by category and the user's previous clicks and no-clicks.
+    tests : tuple of FamilyTest
+        One test for each response and family of cells: by step, by the user's previous clicks and no-clicks, by those
+        of the same category, by the previous response, and by the arrival of the user.
     p_value : float
-        Chi-squared test of either set of cells, Bonferroni-corrected. Conservative for an instance fitted to the
-        same steps: a small p-value is valid.
+        Smallest p-value of these tests, Bonferroni-corrected.
+    calibration : tuple of Cell
+        Observed and forecast responses by the forecast probability.
     survival, expected_survival : array [n + 1]
         Share of users active after 0, 1, … steps: the Kaplan-Meier estimate, and the forecast.
     click_rate : array [n]
         Share of clicks at every step.
     """
 
-    by_step: tuple[Cell, ...]
-    by_counts: tuple[Cell, ...]
+    tests: tuple[FamilyTest, ...]
     p_value: float
-    survival: Floats
-    expected_survival: Floats
-    click_rate: Floats
+    calibration: tuple[Cell, ...] = field(repr=False)
+    survival: Floats = field(repr=False)
+    expected_survival: Floats = field(repr=False)
+    click_rate: Floats = field(repr=False)
+
+    @property
+    def significant(self) -> tuple[FamilyTest, ...]:
+        """Tests with evidence of misfit, in order of decreasing relative error."""
+        failed = [test for test in self.tests if len(self.tests) * test.p_value <= SIGNIFICANCE]
+        return tuple(sorted(failed, key=lambda test: -test.relative_error))
+
+    @property
+    def misfits(self) -> tuple[FamilyTest, ...]:
+        """Tests with evidence of a misfit that is large enough to matter."""
+        return tuple(test for test in self.significant if test.relative_error >= MIN_ERROR)
+
+    @property
+    def fits(self) -> bool:
+        """True unless there is evidence of a misfit that is large enough to matter."""
+        return not self.misfits
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Sentences on what does not fit, one for each response; empty if the model fits."""
+        reasons = []
+        for response in dict.fromkeys(test.response for test in self.misfits):
+            failed = {test.family: test for test in self.misfits if test.response == response}
+            largest = max(test.relative_error for test in failed.values())
+            named = next(
+                name for name in CAUSES if name in failed and failed[name].relative_error >= NEARLY * largest
+            )
+            reasons.append(failed[named].reason)
+        return tuple(reasons)
+
+    @property
+    def error(self) -> float:
+        """Largest calibration error of a test with evidence of misfit, in probability; 0 without evidence."""
+        return max((test.error for test in self.significant), default=0.0)
 
     @property
     def clicks_per_user(self) -> float:
@@ -111,21 +205,37 @@ class FitCheck:
         """Expected clicks per user under the policy of the log, or None if the log shows only first steps."""
         return None if self.truncated else self.clicks_per_user
 
+    def cells(self, family: str, response: str = "click") -> tuple[Cell, ...]:
+        """Cells of one family and response; empty if none is large enough.
+
+        Parameters
+        ----------
+        family : {"step", "counts", "repetition", "previous", "cohort"}
+        response : {"click", "depart", "depart_on_click"}
+        """
+        check_choice("family", family, FAMILIES)
+        check_choice("response", response, RESPONSES)
+        found = (test.cells for test in self.tests if (test.family, test.response) == (family, response))
+        return next(found, ())
+
     def worst(self, n: int = 5) -> list[Cell]:
         """The n cells with the largest absolute z-scores."""
-        cells = [cell for cell in (*self.by_step, *self.by_counts) if cell.testable]
+        cells = [cell for test in self.tests for cell in test.cells]
         return sorted(cells, key=lambda cell: -abs(cell.z))[:n]
 
     def describe(self) -> str:
-        """Describe the result of the test in one sentence."""
-        verdict = "no evidence of misfit" if self.p_value > SIGNIFICANCE else "the model does not fit everywhere"
-        p = f"p = {self.p_value:.2g}" if self.p_value >= 1e-15 else "p < 1e-15"
-        return f"Goodness of fit, step by step: {p}, {verdict}."
+        """Describe the verdict in one sentence."""
+        p = format_p_value(self.p_value)
+        if not self.significant:
+            return f"No evidence of misfit ({p})."
+        points = f"{100 * self.error:.1f} points of probability"
+        if self.fits:
+            return f"The model fits: forecasts are off by at most {points}, which is significant ({p}) but small."
+        return f"The model does not fit ({p}): forecasts are off by up to {points} on average."
 
     def summary(self) -> str:
-        """Overview in several lines: the test, the worst cells of a misfit, and a warning about truncation."""
-        lines = [self.describe()]
-        lines += [f"  {cell}" for cell in self.worst() if self.p_value <= SIGNIFICANCE]
+        """Overview in several lines: the verdict, its reasons, and a warning about truncation."""
+        lines = [self.describe(), *(f"  {reason}" for reason in self.reasons)]
         if self.truncated:
             lines.append(
                 f"{self.survival[-1]:.0%} of users are still active after {len(self.survival) - 1} steps, the end of "
@@ -141,11 +251,11 @@ class FitCheck:
         Returns
         -------
         DataFrame
-            One row for each cell: response, group, n, observed, expected, z.
+            One row for each cell: family, response, group, n, observed, expected, z.
         """
         names = ("response", "group", "n", "observed", "expected", "z")
-        cells = (*self.by_step, *self.by_counts)
-        return to_frame({name: [getattr(cell, name) for cell in cells] for name in names})
+        columns = {name: [getattr(cell, name) for test in self.tests for cell in test.cells] for name in names}
+        return to_frame({"family": [test.family for test in self.tests for _ in test.cells]} | columns)
 
     def _repr_html_(self) -> str:
         head = ["largest deviations", "response", "observed", "expected", "z"]
@@ -159,91 +269,139 @@ class FitCheck:
             ]
             for cell in self.worst()
         ]
-        return html_repr(self.describe(), head, rows)
+        return html_repr(" ".join([self.describe(), *self.reasons]), head, rows)
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+        """Plot calibration: observed against forecast probabilities, with 95% intervals.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+        """
+        from departing.fitting.plot import draw_calibration
+        from departing.plotting.figures import save
+
+        return save(draw_calibration(self), path)
 
 
-def check_forecasts(instance: Instance, episodes: Iterable[Episodes]) -> FitCheck:
-    """Compare the steps of a log with their forecasts by `instance`."""
-    labels = _cell_labels(instance.categories)
-    sums = np.zeros((len(RESPONSES), len(labels), 4))
-    totals = [np.zeros((0, 5)), *(_add_chunk(instance, chunk, sums) for chunk in episodes)]
-    total = np.zeros((max(map(len, totals)), 5))
-    for part in totals:
-        total[: len(part)] += part
-    shown, clicks, *_ = total.T
-    survival, expected = np.cumprod(1 - total[:, 3:] / np.maximum(total[:, 2:3], 1.0), axis=0).T
-    n = len(STEP_GROUPS) * instance.n_categories
-    by_step, by_counts = _cells(sums[:, :n], labels[:n]), _cells(sums[:, n:], labels[n:])
-    p_value = min(1.0, 2 * min(_chi_squared_test(by_step), _chi_squared_test(by_counts)))
-    return FitCheck(by_step, by_counts, p_value, np.append(1.0, survival), np.append(1.0, expected), clicks / shown)
+def check_forecasts(
+    instance: Instance,
+    episodes: Iterable[Episodes],
+    *,
+    covariance: Floats | None = None,
+    parameters: Integers | None = None,
+    users: int = 1,
+) -> FitCheck:
+    """Compare the steps of a log with their forecasts by `instance`.
+
+    Parameters
+    ----------
+    instance : Instance
+        Model that forecasts.
+    episodes : iterable of Episodes
+        Steps of the log.
+    covariance : array [d, d], optional
+        Covariance matrix of the estimated logits if `instance` was fitted to these steps.
+    parameters : int array [d], optional
+        Number of each estimated logit: `(response * K + category) * M + type`, then the log-ratios of the prior.
+    users : int
+        Number of users of the log, at least roughly.
+    """
+    sums = ForecastSums(instance, users, covariance is not None)
+    for chunk in episodes:
+        sums.add(chunk)
+    departures = float(sums.totals[:, 3].sum())
+    tests = tuple(
+        test
+        for family in sums.families()
+        for response in range(len(RESPONSES))
+        if (test := _test(family, response, sums.category_names, departures, covariance, parameters)) is not None
+    )
+    p_value = min((min(1.0, len(tests) * test.p_value) for test in tests), default=1.0)
+    shown, clicks, *_ = sums.totals.T
+    survival, expected = np.cumprod(1 - sums.totals[:, 3:] / np.maximum(sums.totals[:, 2:3], 1.0), axis=0).T
+    curves = np.append(1.0, survival), np.append(1.0, expected), clicks / np.maximum(shown, 1.0)
+    return FitCheck(tests, p_value, tuple(_calibration(sums.bins)), *curves)
 
 
-def _cell_labels(categories: Iterable[str]) -> list[str]:
-    """Descriptions of the cells by step and category, then of those by previous clicks, no-clicks and category."""
-    steps = [f"step {a}" if b == a + 1 else f"steps {a} to {b - 1}" for a, b in pairwise(STEP_GROUPS.tolist())]
-    steps.append(f"step {STEP_GROUPS[-1]} and later")
-    previous = [f"{c.format('click')} and {s.format('no-click')}" for c in COUNT_LABELS for s in COUNT_LABELS]
-    labels = [f"{step} of {name!r}" for step in steps for name in categories]
-    return labels + [f"{name!r} after {counts}" for counts in previous for name in categories]
+def _calibration(bins: Floats) -> Iterator[Cell]:
+    for response, rows in zip(RESPONSES, bins, strict=True):
+        for i, row in enumerate(rows.tolist()):
+            if row[0]:
+                low, high = i / len(rows), (i + 1) / len(rows)
+                yield Cell(
+                    response, f"with a forecast of {low:.0%} to {high:.0%}", int(row[0]), int(row[1]), *row[2:]
+                )
 
 
-def _cells(sums: Floats, labels: list[str]) -> tuple[Cell, ...]:
-    """Cells that are not empty, from `sums[responses, cells, (steps, observed, expected, variance)]`."""
-    return tuple(
-        Cell(response, label, int(n), int(observed), expected, variance)
-        for response, rows in zip(RESPONSES, sums.tolist(), strict=True)
-        for label, (n, observed, expected, variance) in zip(labels, rows, strict=True)
-        if n and (expected or observed)
+def _test(
+    family: Family,
+    response: int,
+    categories: list[str],
+    departures: float,
+    covariance: Floats | None,
+    parameters: Integers | None,
+) -> FamilyTest | None:
+    """Test one response in one family, in a log with so many `departures`; None if there is nothing to test.
+
+    In every group the categories with too few responses are joined.
+    """
+    cells, sums, slopes = [], [], []
+    for group, rows, derivatives in zip(family.groups, family.sums[response], family.slopes[response], strict=True):
+        large = np.minimum(rows[:, 2], rows[:, 0] - rows[:, 2]) >= MIN_EXPECTED
+        parts = [(name, np.array([c])) for c, name in enumerate(categories) if large[c]]
+        parts.append(("other categories" if large.any() else "all categories", np.flatnonzero(~large)))
+        for name, members in parts:
+            label = f"{group} for {name}" if len(categories) > 1 else group
+            cell = _cell(response, label, rows[members].sum(axis=0))
+            if cell.testable:
+                cells.append(cell)
+                sums.append(rows[members].sum(axis=0))
+                slopes.append(derivatives[members].sum(axis=0))
+    if not cells:
+        return None
+    n, observed, expected, variance = np.array(sums).T
+    correlation = np.eye(len(cells))
+    if covariance is not None:
+        scaled = np.array(slopes)[:, parameters] / np.sqrt(variance)[:, None]
+        correlation -= scaled @ covariance @ scaled.T
+    residual = observed - expected
+    excess = (residual**2 - variance * np.clip(np.diag(correlation), 0.0, 1.0)) / n
+    error = sqrt(max(float(excess.sum() / n.sum()), 0.0))
+    p_value = weighted_chi_squared_test(float((residual**2 / variance).sum()), correlation)
+    if p_value is None:
+        return None
+    rate = float(expected.sum() / n.sum())
+    relative = error / (rate * (1 - rate)) if response == 0 else error * float(n.sum()) / max(departures, 1.0)
+    totals = family.sums[response].sum(axis=1)
+    groups = (_cell(response, group, row) for group, row in zip(family.groups, totals, strict=True))
+    return FamilyTest(
+        family.name,
+        RESPONSES[response],
+        tuple(cells),
+        tuple(cell for cell in groups if cell.testable),
+        p_value,
+        error,
+        relative,
     )
 
 
-def _add_chunk(instance: Instance, chunk: Episodes, sums: Floats) -> Floats:
-    """Add the steps of some users to the cells, all first steps, then all second steps, and so on.
+def _cell(response: int, group: str, sums: Floats) -> Cell:
+    return Cell(RESPONSES[response], group, int(sums[0]), int(sums[1]), float(sums[2]), float(sums[3]))
 
-    Returns totals by step, `[n, (steps, clicks, steps with known departure, departures, expected departures)]`.
+
+def weighted_chi_squared_test(statistic: float, correlation: Floats) -> float | None:
+    """p-value of a sum of squares of normal variables with this matrix of correlations.
+
+    The sum is distributed as `Σ λ χ²(1)` with the eigenvalues λ, here approximated by a multiple of a chi-squared
+    variable of the same mean and variance (Satterthwaite). Eigenvalues are 0 for what the fit determines, 1 for what
+    it does not affect. None if they sum to less than one degree of freedom.
     """
-    k = instance.n_categories
-    log_prior, log_prob = instance.finite_log_probabilities
-    _, index = np.unique(chunk.user, return_inverse=True)
-    weights = np.tile(log_prior, (int(index.max()) + 1 if len(index) else 0, 1))
-    previous = np.zeros((len(weights), 2), np.int64)  # clicks and no-clicks so far
-    order = np.argsort(chunk.step, kind="stable")
-    bounds = np.searchsorted(chunk.step[order], np.arange(int(chunk.step.max()) + 2 if len(index) else 0))
-    totals = np.zeros((max(len(bounds) - 1, 0), 5))
-    for step, (first, last) in enumerate(pairwise(bounds.tolist())):
-        rows = order[first:last]
-        user, category, outcome = index[rows], chunk.category[rows], chunk.outcome[rows]
-        belief = posterior(weights[user], instance.prior)
-        prob = (belief[:, None, :] * instance.outcome_probabilities[category]).sum(axis=2)  # [n, 4]
-        clicked, departed = (outcome == CLICK) | (outcome == CLICK_DEPART), outcome >= DEPART
-        click = prob[:, CLICK] + prob[:, CLICK_DEPART]
-        depart = prob[:, DEPART] / np.maximum(prob[:, STAY] + prob[:, DEPART], 1e-300)
-        depart_on_click = prob[:, CLICK_DEPART] / np.maximum(click, 1e-300)
-        known = ~chunk.pending[rows]
-        step_group = np.searchsorted(STEP_GROUPS, step + 1, side="right") - 1
-        counts = np.minimum(previous[user], len(COUNT_LABELS) - 1)
-        count_group = len(STEP_GROUPS) + counts[:, 0] * len(COUNT_LABELS) + counts[:, 1]
-        for cell in (step_group * k + category, count_group * k + category):
-            _add(sums[0], cell, clicked, click)
-            for response, among, forecast in ((1, ~clicked & known, depart), (2, clicked & known, depart_on_click)):
-                _add(sums[response], cell[among], departed[among], forecast[among])
-        expected = np.where(clicked, depart_on_click, depart)
-        totals[step] = len(rows), clicked.sum(), known.sum(), departed[known].sum(), expected[known].sum()
-        weights[user] += log_prob[4 * category + outcome]
-        previous[user, 0] += clicked
-        previous[user, 1] += ~clicked
-    return totals
-
-
-def _add(sums: Floats, cell: Integers, observed: Booleans, prob: Floats) -> None:
-    """Add steps, observed and expected responses and their variance to `sums[cells, 4]`."""
-    for column, value in enumerate((np.ones(len(cell)), observed, prob, prob * (1 - prob))):
-        np.add.at(sums[:, column], cell, value)
-
-
-def _chi_squared_test(cells: Iterable[Cell]) -> float:
-    """p-value of the sum of squared z-scores of the cells that are large enough."""
     from scipy.special import chdtrc  # 0.1 s to import
 
-    scores = [cell.z for cell in cells if cell.testable]
-    return float(chdtrc(len(scores), sum(z * z for z in scores))) if scores else 1.0
+    eigenvalues = np.clip(np.linalg.eigvalsh(correlation), 0.0, 1.0)
+    total, squares = float(eigenvalues.sum()), float((eigenvalues**2).sum())
+    if total < 1 - 1e-9:
+        return None
+    return float(chdtrc(total**2 / squares, statistic * total / squares))

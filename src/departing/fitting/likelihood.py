@@ -83,6 +83,15 @@ class MixtureLikelihood:
         """Number of free parameters d: one per response and type, and M - 1 of the prior."""
         return self.n_responses * self.n_types + self.n_types - 1
 
+    @property
+    def parameter_numbers(self) -> Integers:
+        """Number of every parameter `[d]` if those of all three responses in all categories are numbered."""
+        k, m = self.n_categories, self.n_types
+        responses = np.concatenate(
+            [np.arange(k), k + self.depart_categories, 2 * k + self.depart_on_click_categories]
+        )
+        return np.append((responses[:, None] * m + np.arange(m)).reshape(-1), 3 * k * m + np.arange(m - 1))
+
     @cached_property
     def impressions(self) -> Floats:
         """Number of times each category was shown, `[K]`."""

@@ -9,9 +9,16 @@ from matplotlib.ticker import MaxNLocator
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.model.instance import Floats
-from departing.plotting.figures import BLUE, INK, ORANGE, shorten, tidy
+from departing.plotting.figures import BLUE, GREY, INK, ORANGE, panels, shorten, tidy
 
 MAX_CATEGORIES = 30  # rows of a heat map that stay readable on one page
+CALIBRATION_TITLES = {
+    "click": "clicks",
+    "depart": "departures after a no-click",
+    "depart_on_click": "departures after a click",
+}
+COUNTS = ("n", "observed", "expected")
+Z95 = 1.96  # standard errors of a 95% interval
 
 
 def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
@@ -26,6 +33,25 @@ def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
         _heat_map(axes, getattr(instance, field)[:rows], fit, title, colour)
     if check is not None:
         _survival(panels[-1], check)
+    return figure
+
+
+def draw_calibration(check: FitCheck) -> Figure:
+    """Draw observed against forecast probabilities, one panel for each response, with 95% intervals."""
+    shown = [name for name in CALIBRATION_TITLES if any(cell.response == name for cell in check.calibration)]
+    figure = Figure(figsize=(0.6 + 3.2 * max(len(shown), 1), 3.4), layout="constrained")
+    for axes, name in zip(panels(figure, max(len(shown), 1)), shown, strict=False):
+        cells = [cell for cell in check.calibration if cell.response == name and cell.testable]
+        n, observed, expected = (np.array([getattr(cell, field) for cell in cells], float) for field in COUNTS)
+        top = min(1.0, 1.15 * float(np.max([0.1, *(observed / n), *(expected / n)])))
+        errors = Z95 * np.sqrt([cell.variance for cell in cells]) / n
+        axes.plot([0, top], [0, top], color=GREY, linewidth=1, linestyle="--")
+        axes.errorbar(expected / n, observed / n, errors, fmt="o", color=BLUE, capsize=3, markersize=4)
+        axes.set_xlim(0, top)
+        axes.set_ylim(0, top)
+        axes.set_xlabel("forecast probability")
+        axes.set_title(CALIBRATION_TITLES[name], fontsize=10, loc="left")
+    figure.supylabel("observed rate", fontsize=10)
     return figure
 
 

@@ -16,7 +16,7 @@ from departing.decision.claims import PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
 from departing.fitting.fit import Fit, fit
-from departing.fitting.goodness_of_fit import SIGNIFICANCE, FitCheck
+from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_names import name_types
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
@@ -86,8 +86,8 @@ class Report:
 
     @property
     def fits(self) -> bool:
-        """True if there is no evidence that the model does not fit."""
-        return self.check is not None and self.check.p_value > SIGNIFICANCE
+        """True unless there is evidence of a misfit that is large enough to matter."""
+        return self.check is not None and self.check.fits
 
     @cached_property
     def verdict(self) -> Verdict:

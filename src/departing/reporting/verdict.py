@@ -113,7 +113,7 @@ def _unanswerable(report: "Report") -> list[str]:
 
 def _misfit(report: "Report") -> Verdict:
     assert report.check is not None
-    reasons = [f"{cell}." for cell in report.check.worst(2)]
+    reasons = report.check.reasons
     advice = (
         "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
     )
@@ -128,10 +128,10 @@ def _recommendation(report: "Report") -> Verdict:
     assert fit is not None
     first = shorten_name(fit.instance.categories[report.first_category])
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
-    if fit.instance.n_types == 1 or report.is_fixed:
+    if fit.one_type or report.is_fixed:
         why = (
             "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
-            if fit.instance.n_types == 1
+            if fit.one_type
             else "Adapting to each user's clicks would gain less than 1%."
         )
         return Verdict("fixed", f"Show {first} to everyone.", (why, gain, sure))

@@ -12,7 +12,6 @@ from departing.data.quality import LogReport
 from departing.decision.decision import Decision
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
-from departing.fitting.type_description import describe_types
 from departing.formatting import json_fields
 
 MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
@@ -23,9 +22,9 @@ def print_fit(log: Log, fit: Fit, check: FitCheck) -> None:
     print(log.report)
     if len(fit.criteria) > 1:
         show(criteria_table(fit))
-    print("\n".join(describe_types(fit.instance)))
+    print("\n".join(fit.describe_types()))
     show(type_table(fit))
-    print("\n".join([*fit.warnings, str(check)]), flush=True)
+    print("\n".join([*fit.warnings, fit.describe_evidence(), str(check)]), flush=True)
 
 
 def criteria_table(fit: Fit) -> RichTable:
@@ -57,8 +56,12 @@ def type_table(fit: Fit) -> RichTable:
                 for *pair, is_known in zip(values, stderr, known, strict=True)
             ]
             table.add_row(escape(name) if i == 0 else "", field, *row, end_section=field == fields[-1])
+    captions = []
+    if not all(getattr(identified, field)[:MAX_CATEGORIES].all() for field in fields):
+        captions.append("? Not identifiable: the log does not determine this probability; see the warnings.")
     if instance.n_categories > MAX_CATEGORIES:
-        table.caption = f"{instance.n_categories - MAX_CATEGORIES} more categories are not shown."
+        captions.append(f"{instance.n_categories - MAX_CATEGORIES} more categories are not shown.")
+    table.caption = "\n".join(captions) or None
     return table
 
 
@@ -95,7 +98,8 @@ def fit_values(fit: Fit, check: FitCheck, decision: Decision | None) -> dict[str
         "users": fit.histories.users,
         "censored": int(fit.histories.multiplicity[fit.histories.censored].sum()),
         "types": fit.instance.n_types,
-        "type_descriptions": describe_types(fit.instance),
+        "type_descriptions": fit.describe_types(),
+        "one_type": fit.one_type,
         "instance": fit.instance.to_dict(),
         "stderr": json_fields(fit.stderr),
         "intervals": {name: [lower, high[name]] for name, lower in low.items()},
@@ -103,7 +107,7 @@ def fit_values(fit: Fit, check: FitCheck, decision: Decision | None) -> dict[str
         "log_likelihood": fit.log_likelihood,
         "criteria": [json_fields(row) for row in fit.criteria],
         "warnings": list(fit.warnings),
-        "check": json_fields(check, "p_value", "clicks_per_user", "truncated")
+        "check": json_fields(check, "fits", "reasons", "p_value", "error", "clicks_per_user", "truncated")
         | {"worst": [json_fields(cell) | {"z": cell.z} for cell in check.worst(10)]},
     }
     if decision is not None:

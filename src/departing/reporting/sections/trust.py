@@ -29,7 +29,8 @@ def fit_section(report: "Report") -> str:
     check, fit = report.check, report.fit
     if check is None or fit is None:
         return paragraphs("No model was fitted: " + report.failure)
-    charts = "".join(_calibration(name, (*check.by_step, *check.by_counts)) for name in TITLES)
+    cells = tuple(cell for test in check.tests for cell in test.cells)
+    charts = "".join(_calibration(name, cells) for name in TITLES)
     unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(fit.warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
@@ -46,34 +47,14 @@ def fit_section(report: "Report") -> str:
         ],
     )
     return (
-        paragraphs(_test_sentence(report))
+        paragraphs(check.describe(), *check.reasons)
         + f"<div class='charts'>{charts}</div>"
-        + "<p class='legend'>Each point is a group of steps (by category, step, and the user's clicks so far); its "
-        "size is the number of steps. On the diagonal the forecast is right. "
+        + "<p class='legend'>Each point is a group of steps (by category, step, earlier clicks, and arrival); "
+        "its size is the number of steps. On the diagonal the forecast is right. "
         f"<i class='point unusual key-point'></i> differs by more than {UNUSUAL_Z:g} standard errors.</p>"
         + limits
         + collapsed("How the number of types was chosen", criteria)
     )
-
-
-def format_p(p: float) -> str:
-    """Format a p-value without claiming more than a test can.
-
-    >>> format_p(1.0), format_p(0.034), format_p(1e-20)
-    ('p > 0.99', 'p = 0.034', 'p < 0.0001')
-    """
-    return "p > 0.99" if p > 0.99 else "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
-
-
-def _test_sentence(report: "Report") -> str:
-    check = report.check
-    assert check is not None
-    if report.fits:
-        return (
-            "There is no evidence against the model: what users did agrees with its forecasts "
-            f"({format_p(check.p_value)} in a chi-squared test of the groups below)."
-        )
-    return f"The model does not fit: what users did differs from its forecasts ({format_p(check.p_value)})."
 
 
 def _calibration(response: str, cells: tuple[Cell, ...]) -> str:

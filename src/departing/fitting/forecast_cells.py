@@ -1,0 +1,168 @@
+"""Forecasts of the steps of a log, summed in families of cells.
+
+A family assigns every step to one group: by step, by the user's previous responses, by previous responses to the same
+category, by the previous response, or by the arrival of the user. A cell is a group and a category.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from departing.data.log import Episodes
+from departing.model.belief import IMPOSSIBLE
+from departing.model.counts import Integers
+from departing.model.instance import Floats, Instance
+
+RESPONSES = ("click", "depart", "depart_on_click")
+# Cells trade resolution against power: early steps, with most of the data, one by one; later ones in wider groups.
+STEP_GROUPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # first step of each group
+COUNT_LABELS = ("0 {}s", "1 {}", "2 {}s", "3 or more {}s")  # groups of previous clicks and no-clicks
+PREVIOUS_LABELS = ("at the first step", "after a click", "after a no-click")
+ARRIVAL_BINS = 64  # of the length of the log; merged to cohorts when all users are known
+COHORTS = 4  # quarters of the steps: halves would miss a change that reverts, more have less power
+FORECAST_BINS = 20  # of calibration plots: 5 points wide
+MAX_CATEGORIES = 12  # cells for each of the 11 most frequent categories and for all others; bounds time and memory
+# Derivatives are averages over steps. A sample of the users suffices, evenly spaced: the error of its averages is far
+# below that of a z-score, and derivatives take most of the time.
+GRADIENT_USERS = 20_000
+
+FAMILIES = ("step", "counts", "repetition", "previous", "cohort")
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Sums over the cells of one family.
+
+    `groups` describe the groups; `sums[3, G, C, 4]` has for every response, group and category the number of steps,
+    successes, expected successes and their variance, and `slopes[3, G, C, P]` the derivatives of expected successes
+    by the parameters.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    sums: Floats
+    slopes: Floats
+
+
+class ForecastSums:
+    """Sums of observed and forecast responses over the steps of a log, chunk by chunk.
+
+    Parameters
+    ----------
+    instance : Instance
+        Model that forecasts.
+    users : int
+        Number of users to come, which determines the share of them with derivatives.
+    with_slopes : bool
+        Compute derivatives.
+    """
+
+    def __init__(self, instance: Instance, users: int, with_slopes: bool) -> None:
+        self.instance, self.with_slopes = instance, with_slopes
+        self.stride = max(-(-users // GRADIENT_USERS), 1)
+        self.labels = {
+            "step": [f"at step {a}" if b == a + 1 else f"at steps {a} to {b - 1}" for a, b in _step_ranges()],
+            "counts": [f"after {counts}" for counts in _count_labels()],
+            "repetition": [f"after {counts} of the same category" for counts in _count_labels()],
+            "previous": list(PREVIOUS_LABELS),
+            "cohort": [""] * ARRIVAL_BINS,
+        }
+        self.labels["step"][-1] = f"at step {STEP_GROUPS[-1]} and later"
+        self.sizes = [len(self.labels[name]) for name in FAMILIES]
+        self.n_groups = min(instance.n_categories, MAX_CATEGORIES)
+        self.group_of: Integers | None = None  # group of every category, from the first chunk
+        k, m = instance.n_categories, instance.n_types
+        cells, parameters = sum(self.sizes) * self.n_groups, 3 * k * m + m - 1
+        self.sums = np.zeros((3, cells, 5))
+        self.slopes = np.zeros((3, cells, parameters if with_slopes else 0))
+        self.bins = np.zeros((3, FORECAST_BINS, 4))
+        self.totals = np.zeros((0, 5))
+        self.arrivals = np.zeros(ARRIVAL_BINS)  # steps by arrival
+
+    def add(self, chunk: Episodes) -> None:
+        """Add the steps of whole users."""
+        from departing.kernels.fitting.forecasts import add_forecasts  # numba takes long to import
+
+        if not len(chunk.user):
+            return
+        instance = self.instance
+        first = np.flatnonzero(np.append(True, np.diff(chunk.user) != 0))
+        end = np.append(first[1:], len(chunk.user))
+        if self.group_of is None:
+            self.group_of = _group_categories(chunk.category, instance.n_categories, self.n_groups)
+        longest = int((end - first).max())
+        if longest > len(self.totals):
+            self.totals = np.vstack([self.totals, np.zeros((longest - len(self.totals), 5))])
+        arrival = np.clip((chunk.arrival[first] * ARRIVAL_BINS).astype(np.int64), 0, ARRIVAL_BINS - 1)
+        self.arrivals += np.bincount(arrival, end - first, ARRIVAL_BINS)
+        step_group = np.searchsorted(STEP_GROUPS, np.arange(1, STEP_GROUPS[-1] + 1), side="right") - 1
+        offsets = np.cumsum([0, *self.sizes[:-1]])
+        with_gradient = (chunk.user[first] % self.stride == 0) & self.with_slopes
+        log_prior, log_outcomes = instance.finite_log_probabilities
+        add_forecasts(
+            first, end, chunk.category, chunk.outcome, ~chunk.pending, arrival, instance.normalised_prior, log_prior,
+            log_outcomes, np.stack([instance.click, instance.depart, instance.depart_on_click]), IMPOSSIBLE,
+            step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups, with_gradient, FORECAST_BINS,
+            self.sums, self.slopes, self.bins, self.totals,
+        )  # fmt: skip
+
+    @property
+    def category_names(self) -> list[str]:
+        """Names of the groups of categories."""
+        if self.group_of is None or self.instance.n_categories <= MAX_CATEGORIES:
+            return [repr(name) for name in self.instance.categories[: self.n_groups]]
+        singles = [self.instance.categories[int(np.flatnonzero(self.group_of == g)[0])] for g in range(self.n_groups)]
+        return [*map(repr, singles[:-1]), "other categories"]
+
+    def families(self) -> Iterator[Family]:
+        """All families; slopes are those of all steps, and the bins of arrivals are merged to cohorts."""
+        steps, sampled = self.sums[..., :1], self.sums[..., 4:]
+        slopes, start = self.slopes * steps / np.maximum(sampled, 1.0), 0
+        for name, size in zip(FAMILIES, self.sizes, strict=True):
+            cells = slice(start * self.n_groups, (start + size) * self.n_groups)
+            shape = 3, size, self.n_groups
+            family = Family(
+                name,
+                tuple(self.labels[name]),
+                self.sums[:, cells, :4].reshape(*shape, 4),
+                slopes[:, cells].reshape(*shape, slopes.shape[2]),
+            )
+            yield _merge_cohorts(family, self.arrivals) if name == "cohort" else family
+            start += size
+
+
+def _step_ranges() -> list[tuple[int, int]]:
+    return [*pairwise(STEP_GROUPS.tolist()), (int(STEP_GROUPS[-1]), 0)]
+
+
+def _count_labels() -> list[str]:
+    return [f"{c.format('click')} and {s.format('no-click')}" for c in COUNT_LABELS for s in COUNT_LABELS]
+
+
+def _group_categories(category: Integers, n_categories: int, n_groups: int) -> Integers:
+    """Group of every category: one for each if there are few, else one for each of the most frequent."""
+    if n_categories <= n_groups:
+        return np.arange(n_categories)
+    groups = np.full(n_categories, n_groups - 1)
+    frequent = np.argsort(-np.bincount(category, minlength=n_categories), kind="stable")[: n_groups - 1]
+    groups[frequent] = np.arange(n_groups - 1)
+    return groups
+
+
+def _merge_cohorts(family: Family, steps: Floats) -> Family:
+    """The family of arrivals with its bins merged to cohorts of about equal numbers of steps."""
+    share = (steps.cumsum() - steps / 2) / max(steps.sum(), 1.0)  # at the middle of each bin
+    cohort = np.minimum((share * COHORTS).astype(np.int64), COHORTS - 1)
+    used = np.unique(cohort[steps > 0])
+    if len(used) < 2:  # all users arrive at the same time
+        used = used[:0]
+    sums, slopes = (
+        np.stack([array[:, (cohort == c) & (steps > 0)].sum(axis=1) for c in used], axis=1)
+        if len(used)
+        else array[:, :0]
+        for array in (family.sums, family.slopes)
+    )
+    names = tuple(f"in cohort {i} of {len(used)} by arrival" for i in range(1, len(used) + 1))
+    return Family(family.name, names, sums, slopes)

@@ -1,0 +1,53 @@
+"""Verdicts on logs by the default path: read_log, fit, check."""
+
+import pytest
+from benchmarks.checks import CONTROLS, MODELS, control_log, model_log, verdict
+
+import departing as dp
+
+CAUSES = {  # the beginning of a reason that must be among those given
+    "departure by step count": "Departures after a no-click depend on the step",
+    "departure by lifetime": "Departures after a no-click depend on the step",
+    "clicks fall after step 3": "Clicks depend on the step",
+    "clicks fall with clicks": "Clicks depend on ",
+    "cohort drift of 20 points": "Clicks differ between users who arrived early and late",
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_users_who_do_not_follow_the_model_are_detected_with_the_right_reason(name):
+    _, check = verdict(control_log(CONTROLS[name], 2000, seed=0))
+    assert not check.fits
+    assert check.describe().startswith("The model does not fit (p ")
+    assert any(reason.startswith(CAUSES[name]) for reason in check.reasons)
+    assert check.reasons[0].endswith("%.")
+
+
+@pytest.mark.parametrize("name", ["shuffled clicks", "coin flips"])
+def test_on_logs_without_types_planning_has_nothing_to_gain(name):
+    fit, check = verdict(control_log(CONTROLS[name], 2000, seed=0))
+    assert fit.one_type
+    assert check.fits
+    assert fit.describe_evidence().startswith("One type of users suffices: the same category is best for everybody")
+    forced = dp.fit(fit.histories, types=2)
+    assert forced.one_type
+    assert "because 2 types do not lower the BIC" in forced.describe_evidence()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_users_of_the_model_cause_no_alarm(name):
+    fit, check = verdict(model_log(MODELS[name], 2000, seed=0))
+    assert check.fits
+    assert check.reasons == ()
+    assert not fit.one_type
+    assert "types describe the users better than one: their BIC is lower by" in fit.describe_evidence()
+    one = next(row.bic for row in fit.criteria if row.types == 1)
+    own = next(row.bic for row in fit.criteria if row.types == fit.instance.n_types)
+    assert fit._bic_gain == pytest.approx(one - own, abs=0.5)  # the pseudocount moves the one type a little
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_false_alarms_are_rare(name):
+    alarms = sum(not verdict(model_log(MODELS[name], 2000, seed))[1].fits for seed in range(1000, 1020))
+    assert alarms <= 4  # of 20, where at most 1 is expected: 5 or more have a probability of 0.3 % at a rate of 5 %
