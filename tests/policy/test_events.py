@@ -92,6 +92,12 @@ def test_learners_accept_names():
         by_name.observe(["bob"], ["news"], ["clack"])
 
 
+def test_bayes_needs_no_more_than_the_names():
+    assert dp.Bayes(categories=["news", "music"]).types == 3
+    with pytest.raises(dp.InputError, match=r"categories is .*; expected nonempty names"):
+        dp.Bayes()
+
+
 def test_counts_of_events_ignore_their_order():
     events = random_events(np.random.default_rng(1), 20)
     assert np.array_equal(count_events(events, SITE.categories), count_events(events[::-1], SITE.categories))

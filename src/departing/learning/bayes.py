@@ -9,7 +9,7 @@ import numpy as np
 from departing.learning.base import Option
 from departing.learning.candidates import Candidates
 from departing.learning.exploration import ExplorationBudget, allocate_block
-from departing.learning.model_learner import ModelLearner, plan_for_learning
+from departing.learning.model_learner import TYPES, ModelLearner, plan_for_learning
 from departing.learning.posterior import PosteriorSamples
 from departing.model.validation import MAX_USERS, check_choice, check_int
 from departing.planning.plan import Plan
@@ -35,7 +35,7 @@ class Bayes(ModelLearner):
 
     Parameters
     ----------
-    types : int
+    types : int, default 3
         Number of types of the inferred instance. One too many costs little, one too few a lot.
     categories : int or sequence of str
         Number of categories, or their names.
@@ -62,8 +62,8 @@ class Bayes(ModelLearner):
 
     def __init__(
         self,
-        types: int,
-        categories: int | Sequence[str],
+        types: int = TYPES,
+        categories: int | Sequence[str] = (),
         seed: int = 0,
         explore: str = "voi",
         *,

@@ -26,6 +26,7 @@ GAPS = ((12, 1e-5), (50, 1e-3), (2**40, 1e-2))
 # Time limit of one plan. Set by hand, far above the usual time: a plan cut off by time would depend on the machine.
 PLAN_SECONDS = 20.0
 EARLY_USERS = 200  # users so far below which inference makes one random start fewer; set by hand, saves time
+TYPES = 3  # default of learners: one type too many costs little, one too few a lot
 
 
 def plan_for_learning(instance: Instance, allowed: Allowed = None) -> Plan:
@@ -39,7 +40,7 @@ class ModelLearner(TransitionLearner):
 
     Parameters
     ----------
-    types : int
+    types : int, default 3
         Number of types of the inferred instance.
     categories : int or sequence of str
         Number of categories, or their names.
@@ -53,7 +54,9 @@ class ModelLearner(TransitionLearner):
     saved = (*TransitionLearner.saved, "rng", "posterior")
     depth: int | None = MAX_STEPS
 
-    def __init__(self, types: int, categories: int | Sequence[str], seed: int = 0, growth: float = 0.1) -> None:
+    def __init__(
+        self, types: int = TYPES, categories: int | Sequence[str] = (), seed: int = 0, growth: float = 0.1
+    ) -> None:
         super().__init__(categories)
         self.types = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)

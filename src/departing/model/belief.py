@@ -1,7 +1,5 @@
 """Beliefs: the posterior over types given counts, and predictions of the next outcome."""
 
-from typing import cast
-
 import numpy as np
 import numpy.typing as npt
 
@@ -67,10 +65,9 @@ def belief(instance: Instance, counts: npt.ArrayLike | None = None, *, events: E
     >>> belief(shop, events=[("category 0", "click")]).round(4)
     array([0.5435, 0.4565])
     """
-    check_either(counts, events)
-    if events is not None:
-        counts = count_events(events, instance.categories)
-    counts = as_counts(cast(npt.ArrayLike, counts), instance.n_categories)
+    if counts is None or events is not None:
+        counts = count_events(check_either(counts, events), instance.categories)
+    counts = as_counts(counts, instance.n_categories)
     weights = log_weights(instance, counts)
     impossible = np.argwhere(row_max(weights) <= IMPOSSIBLE)
     if len(impossible):

@@ -78,7 +78,8 @@ def check_events(events: Any) -> Events:
     return events
 
 
-def check_either(counts: object, events: object) -> None:
-    """Raise unless exactly one of them is given."""
-    if (counts is None) == (events is None):
+def check_either(counts: object, events: Events | None) -> Events:
+    """Return `events` if they are given and `counts` are not."""
+    if counts is not None or events is None:
         raise InputError("Give either counts or events, such as events=[] for a new user.")
+    return events

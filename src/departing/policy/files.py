@@ -3,7 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self, cast, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy.typing as npt
 
@@ -59,10 +59,9 @@ class SerializablePolicy(ABC):
         >>> Threshold("music", 2, "news").recommend(events=[("music", "no-click"), ("music", "click")])
         'news'
         """
-        check_either(counts, events)
-        if events is not None:
-            return self._recommend_after(events, allowed)
-        given = self._check_counts(cast(npt.ArrayLike, counts))
+        if counts is None or events is not None:
+            return self._recommend_after(check_either(counts, events), allowed)
+        given = self._check_counts(counts)
         return choose_allowed(self._choose(given), given, allowed, self._instead, self.category_names)
 
     def _recommend_after(self, events: Events, allowed: Allowed) -> str:
