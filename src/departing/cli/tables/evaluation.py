@@ -52,7 +52,8 @@ class EvaluationTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         title = "Expected clicks per user"
-        wide = new_table(title, "policy", "clicks", "loss", *self.instance.types, min_width=12)
+        types = (name if name.startswith("type") else f"type {name}" for name in self.instance.types)
+        wide = new_table(title, "policy", "clicks", "loss", *types, min_width=12)
         for cells, (_, value) in zip(self._cells(), self.rows, strict=True):
             wide.add_row(*cells, *(format_bounds(by.lower, by.upper, TYPE_DECIMALS) for by in value.by_type))
         if Measurement.get(console, options.update(max_width=10_000), wide).maximum <= options.max_width:
