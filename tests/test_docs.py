@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import departing
+from departing.model.examples import magazine
 from helpers.commands import check_block
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,15 @@ BLOCKS = [
 def test_commands_print_what_the_page_shows(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_block(block)
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    departing.sample_log(magazine(), users=20_000, seed=1).save("events.csv")
+    exec(code, {})
+    assert capsys.readouterr().out.rstrip().endswith("news")
 
 
 def test_links_between_pages_resolve():
