@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from departing.cli.abtest import power
+from departing.cli.abtest import ab, power
 from departing.cli.assign import assign
 from departing.cli.data import fit, movielens, ope, return_times, sample_log
 from departing.cli.errors import report_errors
@@ -29,7 +29,7 @@ app = typer.Typer(
 _COMMANDS = (
     *(instance, evaluate, simulate, plan, learn, study),
     *(report, sample_log, return_times, fit, assign, ope, movielens),
-    *(power,),
+    *(power, ab),
     *(serve, backup, loadtest),
     *(paper, quickstart),
 )

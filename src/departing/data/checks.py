@@ -24,15 +24,17 @@ NEXT_STEPS = {
 Label = tuple[str, int, bool | None]
 
 
-def check_rejected(name: str, events: int, irregularities: Sequence[Irregularity], spec: LogSpec) -> None:
+def check_rejected(
+    name: str, events: int, irregularities: Sequence[Irregularity], max_rejected: float, noun: str = "events"
+) -> None:
     """Raise if a larger share of rows is rejected than accepted, with counts, reasons, examples and the next step."""
     rejected = sorted((each for each in irregularities if each.rejected), key=lambda each: -each.count)
     n = sum(each.count for each in rejected)
-    if n <= spec.max_rejected * events:
+    if n <= max_rejected * events:
         return
     lines = [
-        f"{n:,} of {events:,} events in {name} ({n / events:.1%}) are rejected; the accepted share is "
-        f"{spec.max_rejected:.3g} (`max_rejected`)."
+        f"{n:,} of {events:,} {noun} in {name} ({n / events:.1%}) are rejected; the accepted share is "
+        f"{max_rejected:.3g} (`max_rejected`)."
     ]
     for each in rejected:
         lines.append(f"  {each.count:,} × {each.kind}")

@@ -62,7 +62,7 @@ def find_columns(
             missing[field] = name
             continue
         taken = {*fields.values(), *(other for other in named.values() if other is not None)}
-        candidates = _usual(field, [each for each in available if each not in taken])
+        candidates = usual_columns(field, [each for each in available if each not in taken])
         if field == "departed" and is_inactivity_given:
             candidates = []
         if len(candidates) == 1:
@@ -82,13 +82,15 @@ def find_columns(
     return {field: fields[field] for field in named if field in fields}, tuple(guessed)
 
 
-def _usual(field: str, columns: Sequence[str]) -> list[str]:
+def usual_columns(
+    field: str, columns: Sequence[str], names: Mapping[str, tuple[str, ...]] = USUAL_NAMES
+) -> list[str]:
     """The columns of the first tier of usual names that occurs.
 
-    >>> _usual("user", ["Device-ID", "session_id", "User ID"]), _usual("time", ["date", "x"])
+    >>> usual_columns("user", ["Device-ID", "session_id", "User ID"]), usual_columns("time", ["date", "x"])
     (['User ID'], ['date'])
     """
-    for tier in USUAL_NAMES[field]:
+    for tier in names[field]:
         found = [each for each in columns if re.sub(r"[\W_]", "", each).lower() in tier.split()]
         if found:
             return found

@@ -76,7 +76,7 @@ class LogReader:
         notes.append((*rules.SEEN_LATER, totals["seen_later"], rules.SEEN_LATER_EXAMPLES))
         ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
         self._note(notes, profile.time)
-        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec)
+        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
         if self.is_date_only and totals["duplicates"]:
             self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
         report = LogReport(
@@ -156,7 +156,7 @@ class LogReader:
                 notes.append((*unreadable, unknown - n, examples(relation, f"{is_unknown} AND NOT {field}_missing")))
         self._note(notes, time)
         categories = self._categories([(name, n) for name, n, _ in counts], used, events)
-        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec)
+        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
         self.notes += checks.similar_names({name: n for name, n, _ in counts})
         self.is_date_only = time.is_clock and used["midnights"] == used["n"]
         has_rejected = any(n for code, n in rejected.items() if code >= rules.USER_AND_TIME_KNOWN)
@@ -165,29 +165,15 @@ class LogReader:
     def _time_column(self) -> tuple[TimeColumn, int]:
         """The time column, and the number of its timestamps that lack the zone that others have."""
         self.engine.define(self.rules.raw())
-        column, kind = self.rules.fields["time"], self.rules.kinds["time"]
-        if self.spec.time_format is not None:
-            if kind not in ("text", "integer"):
-                raise InputError(
-                    f"time_format is {self.spec.time_format!r}, but column {column!r} for time is of type "
-                    f"{self.rules.types['time']}, not text; leave it out.",
-                    "time_format",
-                )
-            return times.formatted_column(self.spec.time_format), 0
-        if kind != "text":
-            return times.typed_column(kind, column, self.rules.types["time"]), 0
-        (rows,) = self.engine.rows(times.time_counts())
-        counts = dict(zip(times.COUNTS, map(sum, zip((0,) * len(times.COUNTS), *rows, strict=True)), strict=True))
-        if not counts["rows"]:
-            raise InputError(f"There are no events in {self.engine.name}.")
-        example = ""
-        if counts["year_last"]:
-            (found,) = self.engine.rows(times.year_last_example())
-            example = min(row[0] for row in found if row[0] is not None)
-        time, sentences = times.text_column(counts, column, example)
+        time, sentences, without_zone = times.find_time_column(
+            lambda query: self.engine.rows(query)[0],
+            self.rules.fields["time"],
+            self.rules.types["time"],
+            self.rules.kinds["time"],
+            self.spec.time_format,
+        )
         self.guessed += sentences
-        moments = counts["timestamps"] + counts["others"] + counts["year_last"]
-        return time, moments - counts["zoned"] if time.is_clock and counts["zoned"] else 0
+        return time, without_zone
 
     def _check_flags(self, total: dict[str, Any], used: dict[str, Any], events: int, unknown_clicks: int) -> None:
         """Raise if clicks or departures are not understood."""

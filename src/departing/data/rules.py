@@ -106,7 +106,7 @@ class Rules:
         self.types = dict.fromkeys(OPTIONAL, "BOOLEAN") | {
             field: columns[name] for field, name in self.fields.items()
         }
-        self.kinds = {field: _kind(column_type) for field, column_type in self.types.items()}
+        self.kinds = {field: column_kind(column_type) for field, column_type in self.types.items()}
         self._check_types()
 
     def raw(self) -> str:
@@ -427,7 +427,7 @@ def _user_keys(profile: Profile, relation: str) -> str:
         )"""
 
 
-def _kind(column_type: str) -> str:
+def column_kind(column_type: str) -> str:
     """The kind of a column by its type in DuckDB."""
     if column_type in INTEGER:
         return "integer"

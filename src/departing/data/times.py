@@ -4,7 +4,7 @@ Text is parsed as ISO 8601 first. Other text is rewritten as ISO 8601, with the 
 of the column determine; the rest of a value, its time of day and its zone, is parsed alike in every order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,46 @@ class TimeColumn:
     def period(self, value: Any, column: str) -> int:
         """An inactivity period in units of the column."""
         return round(parse_inactivity(value, self.is_clock, column) * self.units)
+
+
+def find_time_column(
+    rows: Callable[[str], list[tuple[Any, ...]]], column: str, column_type: str, kind: str, time_format: str | None
+) -> tuple[TimeColumn, tuple[str, ...], int]:
+    """The time column of the view `raw`, sentences on what was inferred, and the number of times without a zone.
+
+    Parameters
+    ----------
+    rows : callable
+        Returns the rows of a query, of all partitions.
+    column, column_type, kind : str
+        Name, type in DuckDB, and kind of the column, whose values are `time_` in `raw`.
+    time_format : str or None
+        Format that the caller states.
+
+    Returns
+    -------
+    time : TimeColumn
+    sentences : tuple of str
+    without_zone : int
+        Number of timestamps that lack the zone that others have.
+    """
+    if time_format is not None:
+        if kind not in ("text", "integer"):
+            raise InputError(
+                f"time_format is {time_format!r}, but column {column!r} for time is of type {column_type}, not text; "
+                "leave it out.",
+                "time_format",
+            )
+        return formatted_column(time_format), (), 0
+    if kind != "text":
+        return typed_column(kind, column, column_type), (), 0
+    counts = dict(zip(COUNTS, map(sum, zip((0,) * len(COUNTS), *rows(time_counts()), strict=True)), strict=True))
+    example = ""
+    if counts["year_last"]:
+        example = min(row[0] for row in rows(year_last_example()) if row[0] is not None)
+    time, sentences = text_column(counts, column, example)
+    moments = counts["timestamps"] + counts["others"] + counts["year_last"]
+    return time, sentences, moments - counts["zoned"] if time.is_clock and counts["zoned"] else 0
 
 
 def time_counts() -> str:
