@@ -146,7 +146,7 @@ def test_misfit_is_stated_instead_of_a_recommendation():
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (frame(1, [[0.5], [0.5]], 1.0, 1), "It has 1 user;"),
+        (frame(1, [[0.9], [0.9]], 0.1, 1), "It has 1 user;"),
         (frame(60, [[0.5], [0.5]], 0.4, 1), "It has 60 users;"),
         (frame(500, [[0.5]], 0.4, 1), "only one category, c0"),
         (frame(500, [[0.5], [0.4]], 0.0, 1, max_steps=5), "known to have left"),

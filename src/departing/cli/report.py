@@ -10,6 +10,7 @@ from departing.cli.inputs import check_files, check_resamples, parse_types
 from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
+BOOTSTRAP_HELP = "Bootstrap draws for the uncertainty, at least 20."
 PAGE = Path("departing-report.html")
 
 
@@ -24,8 +25,12 @@ def report(
         Path | None, Option(metavar="FILE", help="Write the fitted instance as well (.toml or .json).")
     ] = None,
     propensity: Annotated[str, Option(metavar="COLUMN", help="Propensity column, if there is one.")] = "propensity",
-    types: opt.Types = "1-5",
-    bootstrap: Annotated[int, Option(metavar="N", help="Bootstrap draws for the uncertainty, at least 20.")] = 100,
+    types: Annotated[
+        str | None, Option(metavar="M", help=opt.TYPES_HELP, show_default="1-5, fewer above 90 categories")
+    ] = None,
+    bootstrap: Annotated[
+        int | None, Option(metavar="N", help=BOOTSTRAP_HELP, show_default="100, or 20 above 90 categories")
+    ] = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -34,7 +39,8 @@ def report(
     from departing.reporting.report import PAGE_SUFFIXES, STAGES
     from departing.reporting.report import report as analyse
 
-    numbers, bootstrap = parse_types(types), check_resamples(bootstrap)
+    numbers = None if types is None else parse_types(types)
+    bootstrap = None if bootstrap is None else check_resamples(bootstrap)
     check_files(output, suffixes=PAGE_SUFFIXES)
     check_files(policy)
     check_files(instance)
@@ -45,7 +51,7 @@ def report(
         result.save(output)
     if policy is not None and not result.verdict.shows_policy:
         raise InputError(f"No policy was saved: {result.verdict.headline} The page {str(output)!r} says why.")
-    saved = [(path, part.save) for path, part in ((policy, result.decision), (instance, result.instance)) if part]
+    saved = [(path, part.save) for path, part in ((policy, result.decision), (instance, result.fit)) if part]
     save_files(*saved)
     present(
         as_json,
@@ -53,6 +59,6 @@ def report(
         [result.summary()],
         output=output,
         policy=policy,
-        instance=instance if result.instance else None,
+        instance=instance if result.fit else None,
         rejects=log.rejects,
     )

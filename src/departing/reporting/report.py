@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from departing.abtest.sample_size import SampleSize, power
 from departing.data.inactivity import ReturnTimes
 from departing.data.log import Log, read_log, suggest_inactivity
 from departing.data.spec import AUTO
@@ -21,7 +22,6 @@ from departing.fitting.type_names import name_types
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
 from departing.model.histories import Histories
-from departing.model.instance import Instance
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
 from departing.planning.plan import compile_in_background
@@ -32,7 +32,11 @@ STAGES = ("reading", "fitting", "checking", "planning", "evaluating", "writing")
 LOG_POLICY = "policy of the log"  # its name in the values of a decision
 # An off-policy estimate that takes more than this share of the clicks from the model is one of the model.
 MAX_TAIL_SHARE = 0.5
-BOOTSTRAP, MIN_DRAWS = 100, 20  # bootstrap; with fewer, the ends of a 95% interval are the extremes of the sample
+BOOTSTRAP, MIN_DRAWS = 100, 20  # with fewer, the ends of a 95% interval are the extremes of the sample
+TYPES, N_INIT = range(1, 6), 12  # as in `fit`
+# The time of a fit grows with the third power of its parameters. Above MANY there are fewer initial points and draws;
+# candidates with more than MAX_PARAMETERS are left out. With 200 categories a report then takes about two minutes.
+MANY, MAX_PARAMETERS, FEW_INIT = 360, 900, 3
 
 StageProgress = Callable[[str, int, int], None]
 
@@ -53,6 +57,8 @@ class Report:
         Recommended policy with its uncertainty; None without a fit. Look at `verdict` before using it.
     ope : OffPolicyValue or None
         Off-policy value of the recommended policy; None unless the log has propensities.
+    sample_size : SampleSize or None
+        Users of an A/B test against the policy of the log; None if the values are practically equal.
     return_times : ReturnTimes or None
         Times after which users return, if departures are defined by inactivity.
     failure : str
@@ -72,17 +78,13 @@ class Report:
     check: FitCheck | None
     decision: Decision | None
     ope: OffPolicyValue | None
+    sample_size: SampleSize | None = None
     return_times: ReturnTimes | None = None
     failure: str = ""
     log_name: str = "events.csv"
     note: str = ""
     before_commands: tuple[str, ...] = ()
     source_name: str = ""
-
-    @property
-    def instance(self) -> Instance | None:
-        """Fitted instance, or None if nothing can be fitted."""
-        return None if self.fit is None else self.fit.instance
 
     @property
     def fits(self) -> bool:
@@ -190,8 +192,8 @@ def report(
     source: Any,
     output: str | os.PathLike[str] | None = None,
     *,
-    types: int | Iterable[int] = range(1, 6),
-    bootstrap: int = BOOTSTRAP,
+    types: int | Iterable[int] | None = None,
+    bootstrap: int | None = None,
     seed: int = 0,
     progress: StageProgress | None = None,
     **columns: Any,
@@ -204,10 +206,11 @@ def report(
         Log from `read_log`, or anything that `read_log` reads.
     output : path, optional
         Page to write (.html).
-    types : int or iterable of int
-        Number of types of users, or candidates from which BIC chooses.
-    bootstrap : int
-        Bootstrap draws for the uncertainty, at least 20.
+    types : int or iterable of int, optional
+        Number of types of users, or candidates from which BIC chooses [default: 1 to 5, fewer if there are more than
+        90 categories].
+    bootstrap : int, optional
+        Bootstrap draws for the uncertainty, at least 20 [default: 100, or 20 if there are more than 90 categories].
     seed : int
         Seed of the random numbers.
     progress : callable, optional
@@ -236,10 +239,12 @@ def report(
     >>> result.verdict.kind, result.verdict.headline
     ('fixed', 'Show a1 to everyone.')
     """
-    bootstrap, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, 10_000), check_seed(seed)
+    seed = check_seed(seed)
+    if bootstrap is not None:
+        bootstrap = check_int("bootstrap", bootstrap, MIN_DRAWS, 10_000)
     if output is not None:
         check_writable(output, PAGE_SUFFIXES)
-    candidates = [types] if not isinstance(types, Iterable) else list(types)
+    candidates = types if types is None or isinstance(types, Iterable) else [types]
 
     def at(stage: str) -> Callable[[int, int], None]:
         def update(done: int, total: int) -> None:
@@ -251,7 +256,7 @@ def report(
 
     at("reading")
     log = _log(source, columns)
-    result = analyse(log, candidates, bootstrap, seed, at)
+    result = analyse(log, None if candidates is None else list(candidates), bootstrap, seed, at)
     if output is not None:
         at("writing")
         result.save(output)
@@ -273,16 +278,23 @@ def _log(source: Any, columns: dict[str, Any]) -> Log:
 
 
 def analyse(
-    log: Log, types: list[int], bootstrap: int, seed: int, at: Callable[[str], Callable[[int, int], None]]
+    log: Log,
+    types: list[int] | None,
+    bootstrap: int | None,
+    seed: int,
+    at: Callable[[str], Callable[[int, int], None]],
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
     names = _names(log)
-    distinct = len(log.confirmed)
+    distinct, parameters = len(log.confirmed), 2 * len(log.categories or ())
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
-    numbers = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
+    if types is None:
+        types = [m for m in TYPES if m <= distinct and (m <= 2 or m * parameters <= MAX_PARAMETERS)]
+    many = 2 * parameters > MANY
+    bootstrap = bootstrap or (MIN_DRAWS if many else BOOTSTRAP)
     with compile_in_background():  # the planner
-        model = fit(log, numbers, seed=seed, progress=at("fitting"))
+        model = fit(log, types, n_init=FEW_INIT if many else N_INIT, seed=seed, progress=at("fitting"))
         at("checking")
         check = model.check()
     decision = plan(model, bootstrap=bootstrap, seed=seed, progress=at("planning"))
@@ -290,7 +302,15 @@ def analyse(
     if "propensity" in log.report.columns:
         progress = at("evaluating")
         ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    return Report(log, model, check, decision, ope, _return_times(log), **names)
+    return Report(log, model, check, decision, ope, _sample_size(decision), _return_times(log), **names)
+
+
+def _sample_size(decision: Decision) -> SampleSize | None:
+    """Users of an A/B test against the policy of the log, or None if the values are equal or nobody departs."""
+    try:
+        return power(decision.fit, decision.policy)
+    except InputError:
+        return None
 
 
 def _return_times(log: Log) -> ReturnTimes | None:
