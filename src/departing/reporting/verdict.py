@@ -68,7 +68,7 @@ def give_verdict(report: "Report") -> Verdict:
     if reasons := _unanswerable(report):
         return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
     assert report.check is not None
-    if not report.fits:
+    if not report.check.fits:
         return _misfit(report)
     return _recommendation(report)
 
@@ -128,18 +128,25 @@ def _recommendation(report: "Report") -> Verdict:
     assert fit is not None
     first = shorten_name(fit.instance.categories[report.first_category])
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
+    against = report.gain_over_log
     if fit.one_type or report.is_fixed:
         why = (
             "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
             if fit.one_type
             else "Adapting to each user's clicks would gain less than 1%."
         )
-        return Verdict("fixed", f"Show {first} to everyone.", (why, gain, sure))
-    against = report.gain_over_log
+        headline = f"Show {first} to everyone."
+        if against is not None and against.lower <= 0:
+            headline = "What you show makes little difference to these users."
+        return Verdict("fixed", headline, (why, gain, sure))
     if against is not None and against.lower <= 0:
-        headline = "No change is clearly better than what you do today."
-        best = f"The best candidate starts with {first} and then follows each user's clicks. "
-        return Verdict("unclear", headline, (best + gain, sure))
+        change = " to ".join(f"{'−' if end < 0 else '+'}{clicks(abs(end))}" for end in (against.lower, against.upper))
+        best = (
+            f"The best candidate starts with {first} and then follows each user's clicks; compared with today it "
+            f"changes the clicks per user by {change} (95% interval)."
+        )
+        advice = "Collect more users, or try the candidate in an A/B test."
+        return Verdict("unclear", "This log does not show that a change would help.", (best, sure, advice))
     return Verdict("recommend", f"Show {first} first, then follow each user's clicks.", (gain, sure))
 
 
