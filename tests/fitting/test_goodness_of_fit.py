@@ -10,7 +10,8 @@ from scipy import stats
 
 import departing as dp
 from departing.fitting.forecast_cells import COUNT_LABELS, STEP_GROUPS, ForecastSums
-from departing.fitting.goodness_of_fit import Cell, check_forecasts, weighted_chi_squared_test
+from departing.fitting.forecast_tests import check_forecasts, weighted_chi_squared_test
+from departing.fitting.goodness_of_fit import Cell
 
 SITE = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.6], [0.7, 0.4]], 0.02, categories=["news", "film"])
 

@@ -4,6 +4,7 @@ import pytest
 from benchmarks.checks import CONTROLS, MODELS, control_log, model_log, verdict
 
 import departing as dp
+from departing.fitting.type_evidence import bic_gain
 
 CAUSES = {  # the beginning of a reason that must be among those given
     "departure by step count": "Departures after a no-click depend on the step",
@@ -43,7 +44,20 @@ def test_users_of_the_model_cause_no_alarm(name):
     assert "types describe the users better than one: their BIC is lower by" in fit.describe_evidence()
     one = next(row.bic for row in fit.criteria if row.types == 1)
     own = next(row.bic for row in fit.criteria if row.types == fit.instance.n_types)
-    assert fit._bic_gain == pytest.approx(one - own, abs=0.5)  # the pseudocount moves the one type a little
+    assert bic_gain(fit.likelihood, fit.log_likelihood) == pytest.approx(
+        one - own, abs=0.5
+    )  # the pseudocount moves the one type a little
+
+
+def test_a_number_of_types_that_is_too_small_is_no_misfit_of_the_model():
+    """BIC selects one type, because a log of this size has too few users for two of nine parameters each."""
+    fit, check = verdict(model_log(MODELS["shop"], 2000, seed=3))
+    assert fit.instance.n_types == 1
+    assert check.misfits
+    assert check.more_types == 2
+    assert check.fits
+    assert check.reasons == ()
+    assert check.describe().startswith("The model fits with 2 types, but the log has too few users")
 
 
 @pytest.mark.slow

@@ -22,12 +22,15 @@ from departing.fitting.estimation import (
     selection_criteria,
     shift_logit,
 )
-from departing.fitting.goodness_of_fit import FitCheck, check_forecasts
+from departing.fitting.forecast_tests import check_forecasts
+from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
+from departing.fitting.standard_errors import transform_estimates
 from departing.fitting.type_description import describe_types
+from departing.fitting.type_evidence import bic_gain, describe_gain
 from departing.fitting.type_matching import match_types, sort_types
 from departing.html_tables import html_repr
 from departing.model import random_streams
@@ -39,7 +42,7 @@ from departing.model.instance import Floats, Instance
 from departing.model.logged_policy import LoggedPolicy
 from departing.model.names import suggest
 from departing.model.progress import Progress
-from departing.model.validation import check_choice, check_confidence, check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_choice, check_confidence, check_float, check_int, check_seed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,7 +97,7 @@ class Fit:
     @cached_property
     def stderr(self) -> Parameters:
         """Standard errors from the observed information; 0 for probabilities that were not estimated."""
-        return self._transform(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
+        return self._transformed(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
 
     def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
         """Lower and upper ends of confidence intervals, normal in the logits and so within 0 and 1.
@@ -111,27 +114,13 @@ class Fit:
         """
         z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
         lower, upper = (
-            self._transform(lambda prob, stderr, end=end: shift_logit(prob, end * stderr), 1.0, 0.0)
+            self._transformed(lambda prob, stderr, end=end: shift_logit(prob, end * stderr), 1.0, 0.0)
             for end in (-z, z)
         )
         return lower, upper
 
-    def _transform(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
-        """`function(estimate, standard error of its logit)`; `depart` and `depart_on_click` where not estimated."""
-        likelihood, prior = self.likelihood, self.likelihood.from_logits(self.logits).prior
-        prob = likelihood.response_probabilities(self.logits)
-        stderr = np.sqrt(np.diag(self.covariance)[: prob.size]).reshape(prob.shape)
-        prior = function(prior, self._prior_logit_stderr(prior))
-        return likelihood.parameters(prior, function(prob, stderr), depart, depart_on_click)
-
-    def _prior_logit_stderr(self, prior: Floats) -> Floats:
-        """Standard errors of the logit of every share, by the delta method."""
-        m = len(prior)
-        if m == 1:
-            return np.zeros(1)
-        slopes = prior[:, None] * (np.eye(m)[:, :-1] - prior[:-1]) / np.maximum(prior * (1 - prior), 1e-300)[:, None]
-        tail = self.covariance[-(m - 1) :, -(m - 1) :]
-        return np.asarray(np.sqrt(np.einsum("xi,ij,xj->x", slopes, tail, slopes)))
+    def _transformed(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
+        return transform_estimates(self.likelihood, self.logits, self.covariance, function, depart, depart_on_click)
 
     def bootstrap(
         self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
@@ -175,6 +164,8 @@ class Fit:
     def check(self, users: int = 200_000) -> FitCheck:
         """Test the goodness of fit on the steps of the log, which is read again.
 
+        If the model does not fit in a way that more types may explain, one type more is tried.
+
         Parameters
         ----------
         users : int
@@ -190,6 +181,16 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
+        check = self._check(users)
+        more = self.instance.n_types + 1
+        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
+            larger = fit(self.histories, more, pseudocount=self.pseudocount)
+            if larger._check(users).fits:
+                return replace(check, more_types=more)
+        return check
+
+    def _check(self, users: int) -> FitCheck:
+        """Check with the present number of types."""
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
@@ -214,31 +215,11 @@ class Fit:
     @cached_property
     def one_type(self) -> bool:
         """True if one type describes the users as well as several do, by BIC: planning has nothing to gain."""
-        return self._bic_gain <= 0
-
-    @cached_property
-    def _bic_gain(self) -> float:
-        """BIC of one type minus that of this fit; 0 if this fit has one type."""
-        if self.instance.n_types == 1:
-            return 0.0
-        own = self.likelihood
-        single = replace(own, n_types=1)
-        trials, successes = own.users @ own.trials, own.users @ own.successes
-        rates = single.parameters(np.ones(1), (successes / np.maximum(trials, 1.0))[:, None], 1.0, 0.0)
-        value = single.log_likelihood(single.to_logits(rates))
-        added = (own.n_parameters - single.n_parameters) * np.log(own.users.sum())
-        return float(2 * (self.log_likelihood - value) - added)
+        return bic_gain(self.likelihood, self.log_likelihood) <= 0
 
     def describe_evidence(self) -> str:
         """Describe in one sentence whether one type of users suffices."""
-        m = self.instance.n_types
-        if not self.one_type:
-            return f"{m} types describe the users better than one: their BIC is lower by {self._bic_gain:,.0f}."
-        note = "" if m == 1 else f", because {m} types do not lower the BIC"
-        return (
-            f"One type of users suffices{note}: the same category is best for everybody, and planning has nothing to "
-            "gain over the best single category."
-        )
+        return describe_gain(self.instance.n_types, bic_gain(self.likelihood, self.log_likelihood))
 
     def summary(self) -> str:
         """Overview in several lines: types, criteria for the number of types, warnings.

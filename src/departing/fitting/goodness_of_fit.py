@@ -7,20 +7,15 @@ follows the data; the variance is reduced accordingly.
 """
 
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from departing.data.log import Episodes
-from departing.fitting.forecast_cells import FAMILIES, RESPONSES, Family, ForecastSums
+from departing.fitting.forecast_cells import FAMILIES, RESPONSES
 from departing.formatting import format_p_value, format_percent
 from departing.html_tables import html_repr
-from departing.model.counts import Integers
 from departing.model.frames import to_frame
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Floats
 from departing.model.validation import check_choice
 
 if TYPE_CHECKING:
@@ -37,6 +32,7 @@ MAX_FINAL_SURVIVAL = 0.05
 # Families overlap: previous responses determine the step. The first one in this order that has nearly the largest
 # error names the reason.
 NEARLY = 0.9
+WITHIN_USERS = {"previous", "repetition", "counts"}
 
 NOUNS = {"click": "Clicks", "depart": "Departures after a no-click", "depart_on_click": "Departures after a click"}
 CAUSES = {
@@ -143,6 +139,8 @@ class FitCheck:
         Smallest p-value of these tests, Bonferroni-corrected.
     calibration : tuple of Cell
         Observed and forecast responses by the forecast probability.
+    more_types : int or None
+        Larger number of types with which the model fits, if it does not with the present one.
     survival, expected_survival : array [n + 1]
         Share of users active after 0, 1, … steps: the Kaplan-Meier estimate, and the forecast.
     click_rate : array [n]
@@ -155,6 +153,7 @@ class FitCheck:
     survival: Floats = field(repr=False)
     expected_survival: Floats = field(repr=False)
     click_rate: Floats = field(repr=False)
+    more_types: int | None = None
 
     @property
     def significant(self) -> tuple[FamilyTest, ...]:
@@ -168,14 +167,21 @@ class FitCheck:
         return tuple(test for test in self.significant if test.relative_error >= MIN_ERROR)
 
     @property
+    def types_may_suffice(self) -> bool:
+        """True if all misfits depend on a user's earlier responses, so that more types may explain them."""
+        return bool(self.misfits) and {test.family for test in self.misfits} <= WITHIN_USERS
+
+    @property
     def fits(self) -> bool:
-        """True unless there is evidence of a misfit that is large enough to matter."""
-        return not self.misfits
+        """True unless there is evidence of a misfit that is large enough to matter, whatever the number of types."""
+        return not self.misfits or self.more_types is not None
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Sentences on what does not fit, one for each response; empty if the model fits."""
-        reasons = []
+        reasons: list[str] = []
+        if self.fits:
+            return ()
         for response in dict.fromkeys(test.response for test in self.misfits):
             failed = {test.family: test for test in self.misfits if test.response == response}
             largest = max(test.relative_error for test in failed.values())
@@ -228,6 +234,11 @@ class FitCheck:
         p = format_p_value(self.p_value)
         if not self.significant:
             return f"No evidence of misfit ({p})."
+        if self.more_types is not None:
+            return (
+                f"The model fits with {self.more_types} types, but the log has too few users to select them by BIC "
+                f"({p} for fewer types)."
+            )
         points = f"{100 * self.error:.1f} points of probability"
         if self.fits:
             return f"The model fits: forecasts are off by at most {points}, which is significant ({p}) but small."
@@ -283,125 +294,3 @@ class FitCheck:
         from departing.plotting.figures import save
 
         return save(draw_calibration(self), path)
-
-
-def check_forecasts(
-    instance: Instance,
-    episodes: Iterable[Episodes],
-    *,
-    covariance: Floats | None = None,
-    parameters: Integers | None = None,
-    users: int = 1,
-) -> FitCheck:
-    """Compare the steps of a log with their forecasts by `instance`.
-
-    Parameters
-    ----------
-    instance : Instance
-        Model that forecasts.
-    episodes : iterable of Episodes
-        Steps of the log.
-    covariance : array [d, d], optional
-        Covariance matrix of the estimated logits if `instance` was fitted to these steps.
-    parameters : int array [d], optional
-        Number of each estimated logit: `(response * K + category) * M + type`, then the log-ratios of the prior.
-    users : int
-        Number of users of the log, at least roughly.
-    """
-    sums = ForecastSums(instance, users, covariance is not None)
-    for chunk in episodes:
-        sums.add(chunk)
-    departures = float(sums.totals[:, 3].sum())
-    tests = tuple(
-        test
-        for family in sums.families()
-        for response in range(len(RESPONSES))
-        if (test := _test(family, response, sums.category_names, departures, covariance, parameters)) is not None
-    )
-    p_value = min((min(1.0, len(tests) * test.p_value) for test in tests), default=1.0)
-    shown, clicks, *_ = sums.totals.T
-    survival, expected = np.cumprod(1 - sums.totals[:, 3:] / np.maximum(sums.totals[:, 2:3], 1.0), axis=0).T
-    curves = np.append(1.0, survival), np.append(1.0, expected), clicks / np.maximum(shown, 1.0)
-    return FitCheck(tests, p_value, tuple(_calibration(sums.bins)), *curves)
-
-
-def _calibration(bins: Floats) -> Iterator[Cell]:
-    for response, rows in zip(RESPONSES, bins, strict=True):
-        for i, row in enumerate(rows.tolist()):
-            if row[0]:
-                low, high = i / len(rows), (i + 1) / len(rows)
-                yield Cell(
-                    response, f"with a forecast of {low:.0%} to {high:.0%}", int(row[0]), int(row[1]), *row[2:]
-                )
-
-
-def _test(
-    family: Family,
-    response: int,
-    categories: list[str],
-    departures: float,
-    covariance: Floats | None,
-    parameters: Integers | None,
-) -> FamilyTest | None:
-    """Test one response in one family, in a log with so many `departures`; None if there is nothing to test.
-
-    In every group the categories with too few responses are joined.
-    """
-    cells, sums, slopes = [], [], []
-    for group, rows, derivatives in zip(family.groups, family.sums[response], family.slopes[response], strict=True):
-        large = np.minimum(rows[:, 2], rows[:, 0] - rows[:, 2]) >= MIN_EXPECTED
-        parts = [(name, np.array([c])) for c, name in enumerate(categories) if large[c]]
-        parts.append(("other categories" if large.any() else "all categories", np.flatnonzero(~large)))
-        for name, members in parts:
-            label = f"{group} for {name}" if len(categories) > 1 else group
-            cell = _cell(response, label, rows[members].sum(axis=0))
-            if cell.testable:
-                cells.append(cell)
-                sums.append(rows[members].sum(axis=0))
-                slopes.append(derivatives[members].sum(axis=0))
-    if not cells:
-        return None
-    n, observed, expected, variance = np.array(sums).T
-    correlation = np.eye(len(cells))
-    if covariance is not None:
-        scaled = np.array(slopes)[:, parameters] / np.sqrt(variance)[:, None]
-        correlation -= scaled @ covariance @ scaled.T
-    residual = observed - expected
-    excess = (residual**2 - variance * np.clip(np.diag(correlation), 0.0, 1.0)) / n
-    error = sqrt(max(float(excess.sum() / n.sum()), 0.0))
-    p_value = weighted_chi_squared_test(float((residual**2 / variance).sum()), correlation)
-    if p_value is None:
-        return None
-    rate = float(expected.sum() / n.sum())
-    relative = error / (rate * (1 - rate)) if response == 0 else error * float(n.sum()) / max(departures, 1.0)
-    totals = family.sums[response].sum(axis=1)
-    groups = (_cell(response, group, row) for group, row in zip(family.groups, totals, strict=True))
-    return FamilyTest(
-        family.name,
-        RESPONSES[response],
-        tuple(cells),
-        tuple(cell for cell in groups if cell.testable),
-        p_value,
-        error,
-        relative,
-    )
-
-
-def _cell(response: int, group: str, sums: Floats) -> Cell:
-    return Cell(RESPONSES[response], group, int(sums[0]), int(sums[1]), float(sums[2]), float(sums[3]))
-
-
-def weighted_chi_squared_test(statistic: float, correlation: Floats) -> float | None:
-    """p-value of a sum of squares of normal variables with this matrix of correlations.
-
-    The sum is distributed as `Σ λ χ²(1)` with the eigenvalues λ, here approximated by a multiple of a chi-squared
-    variable of the same mean and variance (Satterthwaite). Eigenvalues are 0 for what the fit determines, 1 for what
-    it does not affect. None if they sum to less than one degree of freedom.
-    """
-    from scipy.special import chdtrc  # 0.1 s to import
-
-    eigenvalues = np.clip(np.linalg.eigvalsh(correlation), 0.0, 1.0)
-    total, squares = float(eigenvalues.sum()), float((eigenvalues**2).sum())
-    if total < 1 - 1e-9:
-        return None
-    return float(chdtrc(total**2 / squares, statistic * total / squares))
