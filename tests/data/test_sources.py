@@ -133,7 +133,7 @@ def write(path, rows, header="user,time,category,clicked,departed"):
         ("a.parquet", "", "Cannot read"),
         ("a.duckdb", "no database at all, only text in a file of this name", "Cannot read"),
         ("a.jsonl", '{"user": 1, "time": \n{{{', "Cannot read"),
-        ("a.csv.gz", "not compressed", "Cannot read"),
+        ("a.csv.gz", "not compressed", "There are no columns"),
         ("a.sqlite", "SQLite format 3\0 and nothing more", "Cannot read"),
         ("a.csv", "user,time,category,clicked,departed\n1,1,a,1,0\r\n1,2,b,0,1\n", "mixes line endings"),
         (

@@ -11,24 +11,25 @@ FLAG_WORDS = {
     "departed": ((*YES, "depart", "departed", "left"), (*NO, "stay", "stayed")),
 }
 WHITESPACE = literal("".join(filter(str.isspace, map(chr, range(0x3001)))))  # U+3000 is the last one of Unicode
-# Text that other tools write for a missing value: that of pandas.read_csv, of SQL dumps and of JavaScript.
+# Text that pandas, spreadsheets and dumps of databases write for a missing value.
 MISSING_WORDS = (
     *("NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-NaN", "-nan", "NaT"),
-    *("NULL", "Null", "null", "None", "\\N", "undefined", "(null)"),
+    *("NULL", "Null", "null", "None", "\\N"),
 )
-MAX_MISSING_WORD = max(map(len, MISSING_WORDS))
 
 
-def is_missing_text(column: str, except_for: Sequence[str] = ()) -> str:
-    """Condition for text that is missing: NULL, blank, or a word for a missing value that is not in `except_for`.
+def is_missing_text(column: str, words: Sequence[str] = MISSING_WORDS) -> str:
+    """Condition for text that is missing: NULL, blank, or one of `words`.
 
-    Long and plain text is decided first: CASE spares most values the other tests, AND would not.
+    CASE spares most values the slower tests, AND would not.
     """
-    words = [word for word in MISSING_WORDS if word not in except_for]
-    listed = ", ".join(map(literal, words))
+    plain, listed = "false", ", ".join(map(literal, ("", *words)))
+    if words:
+        longest = max(map(len, words))
+        plain = f"CASE WHEN strlen({column}) > {longest} THEN false ELSE {column} IN ({listed}) END"
     return (
-        f"CASE WHEN strlen({column}) > {MAX_MISSING_WORD} AND {column} BETWEEN '!' AND '~' THEN false "
-        f"ELSE {column} IS NULL OR trim({column}, {WHITESPACE}) IN ('', {listed}) END"
+        f"CASE WHEN {column} BETWEEN '!' AND '~' THEN {plain} "
+        f"ELSE {column} IS NULL OR trim({column}, {WHITESPACE}) IN ({listed}) END"
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from departing.data.rules import HistoryEnd
+from departing.data.history_rules import HistoryEnd
 from departing.data.sources import Arrays, Database
 from departing.model.counts import Integers
 from departing.model.histories import Histories

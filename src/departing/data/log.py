@@ -11,10 +11,10 @@ import numpy as np
 
 from departing.data.columns import USUAL_NAMES
 from departing.data.history_rows import UserHistories
+from departing.data.history_rules import Profile
 from departing.data.inactivity import ReturnTimes
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader
-from departing.data.rules import Profile
 from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import MAX_REJECTED, LogSpec, LogSummary, parse_bytes, parse_categories, parse_values
 from departing.data.times import check_format

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from departing.data import checks, rules, times
-from departing.data.flags import FLAG_WORDS
+from departing.data.flags import FLAG_WORDS, MISSING_WORDS
 from departing.data.history_rows import UserHistories, distinct_histories, merge_histories, numbered_histories
+from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.inactivity import ReturnTimes, gaps_query, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
-from departing.data.rules import REJECTION_REASONS, HistoryEnd, Profile, Rules
+from departing.data.rules import REJECTION_REASONS, Rules
 from departing.data.sources import Arrays, DuckDBEngine
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
-from departing.data.times import EPOCHS, HAS_ZONE, TimeColumn, as_epoch
+from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class LogReader:
         self.engine, self.spec = engine, spec
         self.rules = Rules(spec, engine.columns, engine.name)
         self.irregularities: list[Irregularity] = []
-        self.guessed, self.notes, self.is_date_only = self.rules.guessed, list[str](), False
+        self.guessed, self.notes = engine.guessed + self.rules.guessed, list[str]()
+        self.is_date_only = False
 
     def read(self, max_bytes: int) -> tuple[Profile, LogSummary]:
         """Read all rows into a table of counts of at most `max_bytes`."""
@@ -127,6 +129,11 @@ class LogReader:
         time, without_zone = self._time_column()
         self.engine.define(*self.rules.checked(time, self.spec.categories))
         rows, malformed = self.engine.rows(self.rules.profile(time), "SELECT count(*) FROM malformed")
+        used_names = {row[1].strip() for row in rows if row[0] is None} if self.spec.categories is None else set()
+        if words := [word for word in MISSING_WORDS if word in used_names]:
+            self.rules.missing_words = tuple(words)
+            self.engine.define(*self.rules.checked(time, self.spec.categories))
+            (rows,) = self.engine.rows(self.rules.profile(time))
         if not rows:
             raise InputError(f"There are no events in {self.engine.name}.")
         total, counts = _totals(rows), _merged((row[1], row[2], None) for row in rows if row[0] is None)
@@ -134,10 +141,10 @@ class LogReader:
         codes = range(1, len(REJECTION_REASONS) + 1)
         rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
         self._check_flags(total, used, events, rejected[CLICKED_UNKNOWN])
-        time, sentences = as_epoch(
-            time, total["n"] - rejected[2] - rejected[3], [total[unit] for unit in EPOCHS], self.rules.fields["time"]
-        )
-        self.guessed += sentences
+        if (query := times.epoch_counts(time, total["last"])) is not None:
+            (numbers,) = self.engine.rows(query)
+            time, sentences = times.as_epoch(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
+            self.guessed += sentences
         examples = self.rules.examples
         notes = [(*rules.NO_ZONE, without_zone, examples("raw", f"{time.sql} IS NOT NULL AND NOT {HAS_ZONE}"))]
         notes += [
@@ -267,6 +274,11 @@ class LogReader:
             raise InputError(
                 f"Column {column!r} holds more than {MAX_CATEGORIES:,} categories, the maximum; list "
                 "those that matter by `categories`, or group them."
+            )
+        if counts and all(name.startswith("[") and name.endswith("]") for name, _ in counts):
+            raise InputError(
+                f"Column {column!r} for category holds lists such as {counts[0][0]!r:.40}; expected one category per "
+                "row: expand lists to one row per recommendation first."
             )
         if categories is not None and len(counts) < len(categories):
             (found,) = self.engine.rows(self.rules.category_counts())

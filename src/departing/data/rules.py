@@ -20,15 +20,15 @@ event.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 from departing.data.checks import TIME_BINS
 from departing.data.columns import OPTIONAL, find_columns
-from departing.data.flags import FLAG_WORDS, is_missing_text, is_value, label, parse_flag
+from departing.data.flags import FLAG_WORDS, MISSING_WORDS, is_missing_text, is_value, label, parse_flag
+from departing.data.history_rules import HistoryEnd, Profile, grouped, history_end, is_recent, step, user_keys
 from departing.data.quality import MAX_EXAMPLES
+from departing.data.sources import is_nested
 from departing.data.spec import MAX_CATEGORIES, LogSpec
-from departing.data.times import DAY, EPOCHS, TimeColumn, in_epoch
+from departing.data.times import DAY, TimeColumn
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
 from departing.model.tables import literal, quoted
@@ -62,38 +62,13 @@ TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n_events || ' events' FROM ties ORDER BY
 SEEN_LATER_EXAMPLES = f"SELECT u::VARCHAR, until, 'rejected row' FROM seen_later ORDER BY ALL LIMIT {MAX_EXAMPLES}"
 PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
-    *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights", *EPOCHS),
+    *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights"),
 )
 DIGEST_MODULUS = 2**61 - 1
 DIGEST = (
     "SELECT coalesce(sum((hash(counts_hash, n_events, history_end, last_step) >> 32)::HUGEINT * users) "
     f"% {DIGEST_MODULUS}, 0)::BIGINT AS digest FROM histories"
 )
-
-
-class HistoryEnd(IntEnum):
-    """End of the history of a user; the values are those in SQL."""
-
-    CENSORED = 0
-    CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
-    DEPARTED_LOGGED = 2
-    DEPARTED_INACTIVE = 3
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Facts about all rows that reading a single user depends on.
-
-    `inactive` is the inactivity period in units of the time column. `has_rejected` is true if there are rejected rows
-    with a known user and time.
-    """
-
-    time: TimeColumn
-    first: int
-    last: int
-    categories: tuple[str, ...]
-    inactive: int | None
-    has_rejected: bool
 
 
 class Rules:
@@ -108,6 +83,8 @@ class Rules:
         }
         self.kinds = {field: column_kind(column_type) for field, column_type in self.types.items()}
         self._check_types()
+        # Of missing categories, words are tested only where they occur: the test takes a tenth of a reading.
+        self.missing_words: tuple[str, ...] = () if spec.categories is None else MISSING_WORDS
 
     def raw(self) -> str:
         """The view `raw`: the columns of the source under the names of their fields."""
@@ -141,7 +118,7 @@ class Rules:
             if self.kinds[field] == "text":
                 value, other = self._parse_flag(field)
                 statements.append(
-                    f"CREATE TABLE {field}_values AS SELECT {field}_, {value} AS value, {other} AS other "
+                    f"CREATE OR REPLACE TABLE {field}_values AS SELECT {field}_, {value} AS value, {other} AS other "
                     f"FROM (SELECT DISTINCT {field}_ FROM raw)"
                 )
                 joins += f" LEFT JOIN {field}_values USING ({field}_)"
@@ -156,7 +133,7 @@ class Rules:
         )
         cases = " ".join(f"WHEN {test} THEN {i}" for i, test in enumerate(tests, 1))
         statements.append(
-            f"CREATE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS rejection_code FROM ("
+            f"CREATE OR REPLACE VIEW checked AS SELECT *, (CASE {cases} END)::UTINYINT AS rejection_code FROM ("
             f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
@@ -168,8 +145,7 @@ class Rules:
     def _check_types(self) -> None:
         for field, name in self.fields.items():
             kind, column_type = self.kinds[field], self.types[field]
-            is_nested = column_type.endswith("]") or column_type.startswith(("STRUCT", "MAP", "UNION"))
-            if is_nested and field != "time":
+            if is_nested(column_type) and field != "time":
                 raise InputError(
                     f"Column {name!r} for {field} is of type {column_type}; expected one value per row: expand lists "
                     "to one row per recommendation first."
@@ -182,8 +158,11 @@ class Rules:
 
     def missing(self, field: str) -> str:
         """Condition for a missing value; a category that the caller lists is never missing."""
+        if self.kinds[field] == "text" and field == "category":
+            listed = self.spec.categories or ()
+            return is_missing_text("category_", [word for word in self.missing_words if word not in listed])
         if self.kinds[field] == "text":
-            return is_missing_text(f"{field}_", self.spec.categories or () if field == "category" else ())
+            return is_missing_text(f"{field}_")
         if self.types[field] in FLOATING:
             return f"({field}_ IS NULL OR isnan({field}_))"
         return f"{field}_ IS NULL"
@@ -214,7 +193,7 @@ class Rules:
     def time_bins(self, time: TimeColumn, first: int, last: int) -> str:
         """Query for the number of rows in each of `TIME_BINS` intervals, with their first and last time."""
         return (
-            f"SELECT ((t - ({first}))::HUGEINT * {TIME_BINS} // {last - first + 1})::INTEGER, count(*), min(t), "
+            f"SELECT floor((t - ({first}))::DOUBLE * {TIME_BINS / (last - first + 1)!r})::TINYINT, count(*), min(t), "
             f"max(t) FROM (SELECT {time.sql} AS t FROM raw) WHERE t IS NOT NULL GROUP BY 1"
         )
 
@@ -231,12 +210,11 @@ class Rules:
         The columns are the code, the category and `PROFILE_COLUMNS`.
         """
         is_midnight = f"t % {DAY} = 0" if time.is_clock else "false"
-        epochs = (in_epoch(unit, time) if not time.is_clock else "false" for unit in EPOCHS)
-        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in (is_midnight, *epochs))
         return (
             "SELECT rejection_code, CASE WHEN rejection_code IS NULL THEN c END AS c, count(*), min(t), max(t), "
             "min(clicked_number), min(departed_number), count(*) FILTER (departed_missing), count(*) FILTER (d = 1), "
-            f"count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL), {counts} FROM checked GROUP BY ALL "
+            f"count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL), count(*) FILTER ({is_midnight}) "
+            "FROM checked GROUP BY ALL "
             f"ORDER BY rejection_code NULLS LAST, c LIMIT {len(REJECTION_REASONS) + MAX_CATEGORIES + 1}"
         )
 
@@ -264,7 +242,7 @@ class Rules:
             f"WHERE rejection_code >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
             "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
             "FROM checked WHERE rejection_code IS NULL",
-            f"CREATE TABLE groups AS {_grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
+            f"CREATE TABLE groups AS {grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
             "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = irregular_user",
             "CREATE TABLE corrected_users AS SELECT u FROM ("
             "SELECT u, t, d, count(*) AS n FROM irregular GROUP BY u, t, k, y, d, p) "
@@ -281,13 +259,13 @@ class Rules:
             "HAVING count(*) > 1",
             "CREATE VIEW seen_later AS SELECT u, until FROM ("
             "SELECT u, max(t) AS t FROM events SEMI JOIN rejected_users USING (u) GROUP BY u HAVING max(d) < 2) "
-            f"JOIN rejected_users USING (u) WHERE t < until AND NOT {_is_recent(profile)}",
+            f"JOIN rejected_users USING (u) WHERE t < until AND NOT {is_recent(profile)}",
             "CREATE TABLE histories AS SELECT *, "
             "row_number() OVER (ORDER BY is_irregular, counts_hash, n_events, history_end, last_step) - 1 "
             "AS history FROM ("
             "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
             "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
-            f"FROM ({_grouped(profile, 'irregular_used', 'NULL')}))",
+            f"FROM ({grouped(profile, 'irregular_used', 'NULL')}))",
         ]
 
     def histories(self, profile: Profile, max_rows: int) -> tuple[str, str, str]:
@@ -301,7 +279,7 @@ class Rules:
             f"({DIGEST}) AS digest FROM corrected",
             "SELECT history_end, coalesce(last_step, 0) AS last_step, users FROM histories "
             f"WHERE {if_small} ORDER BY history",
-            f"SELECT history, {_step(profile)} AS code, count(*) AS n FROM ("
+            f"SELECT history, {step(profile)} AS code, count(*) AS n FROM ("
             "SELECT history, k, y, t FROM events JOIN histories ON u = sample_user WHERE NOT is_irregular UNION ALL "
             "SELECT history, k, y, t FROM irregular_used JOIN histories ON u = sample_user WHERE is_irregular) "
             f"WHERE {if_small} GROUP BY ALL",
@@ -313,8 +291,8 @@ class Rules:
         equal = " AND ".join(f"one.{name} IS NOT DISTINCT FROM histories.{name}" for name in key)
         return (
             "SELECT u, history FROM ("
-            f"FROM ({_user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
-            f"SELECT * REPLACE (true AS is_irregular) FROM ({_user_keys(profile, 'irregular_used')})) AS one "
+            f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
+            f"SELECT * REPLACE (true AS is_irregular) FROM ({user_keys(profile, 'irregular_used')})) AS one "
             f"JOIN histories ON {equal}"
         )
 
@@ -338,10 +316,10 @@ class Rules:
             f"CREATE TABLE episodes AS SELECT user, step, k AS category, {outcome} AS outcome, "
             f"coalesce(p, 'nan') AS propensity, "
             f"(arrival - ({profile.first}))::DOUBLE / {max(profile.last - profile.first, 1)} AS arrival, "
-            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {_is_recent(profile)}) AS pending "
+            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {is_recent(profile)}) AS pending "
             f"FROM (SELECT *, user_end >= {HistoryEnd.DEPARTED_LOGGED} AND is_last AS departs FROM ("
             "SELECT *, max(history_end) OVER (PARTITION BY user) AS user_end FROM ("
-            f"SELECT *, CASE WHEN is_last THEN {_history_end(profile, 'd')} END AS history_end FROM ("
+            f"SELECT *, CASE WHEN is_last THEN {history_end(profile, 'd')} END AS history_end FROM ("
             "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
             "first_value(t) OVER steps AS arrival, row_number() OVER steps - 1 AS step, "
             "lead(k) OVER steps IS NULL AS is_last FROM ("
@@ -360,71 +338,6 @@ def category_type(categories: Sequence[str]) -> str:
 def is_rejected_as(reason: str) -> str:
     """Condition for a row of `corrected` with this rejection reason."""
     return f"rejection_reason = {literal(reason)}"
-
-
-def _is_recent(profile: Profile) -> str:
-    """Condition for a step less than the inactivity period before the end of the log."""
-    return "false" if profile.inactive is None else f"t > {profile.last - profile.inactive}"
-
-
-def _step(profile: Profile) -> str:
-    """SQL of a step's code: 2 × category + click, and 2 K more if the step is recent."""
-    step = "k * 2 + y::INTEGER"
-    if profile.inactive is None:
-        return step
-    return f"{step} + {2 * len(profile.categories)} * ({_is_recent(profile)})::INTEGER"
-
-
-def _history_end(profile: Profile, d: str) -> str:
-    """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`."""
-    end = HistoryEnd
-    logged, seen_later = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}", f"WHEN t < until THEN {end.CENSORED}"
-    if profile.inactive is None:
-        return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
-    recent = f"WHEN {_is_recent(profile)} THEN {end.CENSORED_PENDING}"
-    return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
-
-
-def _grouped(profile: Profile, relation: str, irregular_user: str) -> str:
-    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
-    return f"""
-        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
-            min(u) AS sample_user
-        FROM ({_user_keys(profile, relation)})
-        GROUP BY ALL"""
-
-
-def _user_keys(profile: Profile, relation: str) -> str:
-    """SQL of the users of `relation`: the key of each user's history, and true if the user is irregular.
-
-    `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
-    departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
-    `bits59` (modulo 59); a user whose times collide in both by coincidence is sorted needlessly, with the same
-    result. `last_key` encodes time, departure flag, category and click of the last step.
-    """
-    codes = 2 * len(profile.categories)
-    base = 3 * codes  # flags × categories × clicks
-    is_small = (profile.last - profile.first + 1) * base < 2**63
-    since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
-    return f"""
-        SELECT u, counts_hash, n_events, history_end, is_irregular,
-            CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
-        FROM (
-            SELECT u, counts_hash, n_events, code, {_history_end(profile, f"(code // {codes})")} AS history_end,
-                (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
-                    OR (departures = 1 AND code < {2 * codes}) AS is_irregular
-            FROM (
-                SELECT *, last_key // {base} + ({profile.first}) AS t, (last_key % {base})::INTEGER AS code
-                FROM (
-                    SELECT u, count(*) AS n_events, sum(hash({_step(profile)} + 1)) AS counts_hash,
-                        count(*) FILTER (d = 2) AS departures,
-                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS last_key,
-                        bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS bits61,
-                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59
-                    FROM {relation} GROUP BY u
-                ) LEFT JOIN rejected_users USING (u)
-            )
-        )"""
 
 
 def column_kind(column_type: str) -> str:

@@ -1,6 +1,5 @@
 """Sources of events: files, folders, databases and frames, each opened in DuckDB as the relation `source`."""
 
-import gzip
 import os
 import sqlite3
 import tempfile
@@ -17,6 +16,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
+from departing.data.encodings import as_utf8, open_bytes, read_bytes
 from departing.model.errors import InputError, interruptible_query
 from departing.model.names import list_names, suggest
 from departing.model.tables import disable_progress_bar, literal, quoted
@@ -99,6 +99,7 @@ class DuckDBEngine:
     database: Database
     name: str
     columns: dict[str, str]
+    guessed: tuple[str, ...] = ()
 
     def define(self, *statements: str) -> None:
         """Create views, tables and types."""
@@ -141,10 +142,10 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
     """Open `source` in a database that spills to a temporary folder above `memory` bytes."""
     name = describe_source(source)
     with open_database(memory) as (database, folder), input_errors(name):
-        _create_source(database, source, table, folder)
-        columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()}
+        nested, guessed = _create_source(database, source, table, folder)
+        columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()} | nested
         _keep_malformed(database)
-        yield DuckDBEngine(database, name, columns)
+        yield DuckDBEngine(database, name, columns, guessed)
 
 
 @contextmanager
@@ -195,24 +196,33 @@ def _check_no_table(table: str | None) -> None:
         raise InputError(f"table is {table!r}, but only a database file has tables; leave it out.", "table")
 
 
-def _create_source(database: Database, source: Any, table: str | None, folder: Path) -> None:
-    """Create the relation `source`: a view of columnar data, a table of text columns for text formats."""
+def _create_source(
+    database: Database, source: Any, table: str | None, folder: Path
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Create the relation `source`: a view of columnar data, a table of text columns for text formats.
+
+    Return the types of JSON columns that hold lists or objects, and sentences on what was inferred.
+    """
+    nested: dict[str, str] = {}
+    guessed: tuple[str, ...] = ()
     if not isinstance(source, str | os.PathLike):
         _check_no_table(table)
         _create_from_frame(database, source, folder)
-        return
+        return nested, guessed
     files, form = find_files(source)
     if form == "database":
         _create_from_database(database, files, table, str(source))
-        return
+        return nested, guessed
     _check_no_table(table)
+    if form in ("csv", "json"):
+        _check_not_empty(files)
+        files, guessed = as_utf8(files, folder)
     patterns = [literal(escape(file)) for file in files]  # DuckDB reads a file name as a glob pattern
     listed = ", ".join(patterns)
     if form == "parquet":
         database.execute(f"CREATE VIEW source AS FROM read_parquet([{listed}], union_by_name = true)")
     elif form == "csv":
         options = "all_varchar = true, header = true, store_rejects = true"
-        _check_not_empty(files)
         scans = " UNION ALL BY NAME ".join(f"FROM read_csv({pattern}, {options})" for pattern in patterns)
         try:
             database.execute(f"CREATE TABLE source AS {scans}")
@@ -220,11 +230,17 @@ def _create_source(database: Database, source: Any, table: str | None, folder: P
             _check_line_ends(files)
             raise
     else:
-        _check_not_empty(files)
         scan = f"FROM read_json([{listed}], sample_size = -1, union_by_name = true)"
-        names = [row[0] for row in database.execute(f"DESCRIBE {scan}").fetchall()]
-        types = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in names)
+        found = {row[0]: row[1] for row in database.execute(f"DESCRIBE {scan}").fetchall()}
+        nested = {name: kind for name, kind in found.items() if is_nested(kind)}
+        types = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in found)
         database.execute(f"CREATE TABLE source AS FROM read_json([{listed}], columns = {{{types}}})")
+    return nested, guessed
+
+
+def is_nested(column_type: str) -> bool:
+    """Return True for a type of lists or objects in DuckDB."""
+    return column_type.endswith("]") or column_type.startswith(("STRUCT", "MAP", "UNION"))
 
 
 def find_files(source: str | os.PathLike[str]) -> tuple[list[str], str]:
@@ -269,19 +285,17 @@ def _format(path: Path) -> str | None:
 
 def _check_not_empty(files: list[str]) -> None:
     for file in files:
-        if not _first_bytes(file, 1):
+        with open_bytes(file) as stream:
+            start = stream.read(1)
+        if not start:
             raise InputError(f"{file!r} is empty; expected a log with a header.")
-
-
-def _first_bytes(file: str, n: int) -> bytes:
-    with gzip.open(file) if file.lower().endswith(".gz") else open(file, "rb") as stream:
-        return stream.read(n)
 
 
 def _check_line_ends(files: list[str]) -> None:
     """Raise if a file mixes line endings, which CSV readers refuse."""
     for file in files:
-        start = _first_bytes(file, 2**20)
+        with open_bytes(file) as stream:
+            start = stream.read(2**20)
         windows, unix = start.count(b"\r\n"), start.count(b"\n")
         if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
             raise InputError(
@@ -302,7 +316,7 @@ def _keep_malformed(database: Database) -> None:
 def _create_from_database(database: Database, files: list[str], table: str | None, name: str) -> None:
     if len(files) > 1:
         raise InputError(f"{name!r} matches {len(files)} databases; read one at a time.")
-    if _first_bytes(files[0], 16) == b"SQLite format 3\0":
+    if read_bytes(files[0], 16) == b"SQLite format 3\0":
         _create_from_sqlite(database, files[0], table, name)
         return
     database.execute(f"ATTACH {literal(files[0])} AS attached (READ_ONLY)")

@@ -28,6 +28,8 @@ class SparkEngine:
     with an empty database and runs all statements defined so far.
     """
 
+    guessed: tuple[str, ...] = ()
+
     def __init__(self, frame: Any, memory: int) -> None:
         self.name, self.memory = describe_source(frame), memory
         self.settings = {

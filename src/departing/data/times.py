@@ -160,26 +160,29 @@ def formatted_column(time_format: str) -> TimeColumn:
     return _clock(f"try_strptime(trim(time_::VARCHAR), {literal(time_format)})")
 
 
-def as_epoch(
-    time: TimeColumn, numbers: int, counts: Sequence[int], column: str
-) -> tuple[TimeColumn, tuple[str, ...]]:
-    """The column of `numbers` as timestamps if most of them are in the range of an epoch, with `counts` per unit."""
-    units = [unit for unit, n in zip(EPOCHS, counts, strict=True) if n]
-    if time.is_clock or sum(counts) * 2 < numbers or not units:
+def epoch_counts(time: TimeColumn, last: int | None) -> str | None:
+    """Query for the number of times, and of those in the range of an epoch of each unit; None if there is none."""
+    if time.is_clock or last is None or last < EPOCH_RANGE[0] * time.units:
+        return None
+    ranges = ([end * unit * time.units for end in EPOCH_RANGE] for unit in EPOCHS.values())
+    counts = ", ".join(f"count(*) FILTER (t BETWEEN {first} AND {last})" for first, last in ranges)
+    return f"SELECT count(t), {counts} FROM (SELECT {time.sql} AS t FROM raw)"
+
+
+def as_epoch(time: TimeColumn, counts: Sequence[int], column: str) -> tuple[TimeColumn, tuple[str, ...]]:
+    """The column as timestamps if most of its numbers are in the range of an epoch, given `epoch_counts`."""
+    numbers, *by_unit = counts
+    units = {unit: n for unit, n in zip(EPOCHS, by_unit, strict=True) if n}
+    if not units or sum(by_unit) * 2 < numbers:
         return time, ()
     if len(units) > 1:
-        listed = " and ".join(f"{unit} ({counts[list(EPOCHS).index(unit)]:,} rows)" for unit in units)
+        listed = " and ".join(f"{unit} ({n:,} rows)" for unit, n in units.items())
         raise InputError(
             f"Column {column!r} for time mixes times since 1970 in {listed}; convert all of them to one unit first."
         )
-    sentence = f"Numbers in column {column!r} are read as {units[0]} since 1970."
-    return replace(time, units=time.units * EPOCHS[units[0]], is_clock=True), (sentence,)
-
-
-def in_epoch(unit: str, time: TimeColumn) -> str:
-    """Condition for a number in the range of an epoch of this unit."""
-    first, last = (end * EPOCHS[unit] * time.units for end in EPOCH_RANGE)
-    return f"t BETWEEN {first} AND {last}"
+    (unit,) = units
+    sentence = f"Numbers in column {column!r} are read as {unit} since 1970."
+    return replace(time, units=time.units * EPOCHS[unit], is_clock=True), (sentence,)
 
 
 def check_format(time_format: str | None) -> str | None:

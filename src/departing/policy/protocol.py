@@ -84,9 +84,8 @@ class Reordered:
         rows = given[..., self.place, :].reshape(-1, *given.shape[-2:])
         mask = None
         if allowed is not None:
-            mask = allowed_mask(allowed, given.shape[:-1], self.category_names)[..., self.place].reshape(
-                len(rows), -1
-            )
+            mask = allowed_mask(allowed, given.shape[:-1], self.category_names)[..., self.place]
+            mask = mask.reshape(len(rows), -1)
         return np.asarray(self.place[recommended(self.policy, rows, mask)].reshape(given.shape[:-2]))
 
 

@@ -1,0 +1,99 @@
+"""The end of a user's history, and the grouping of users with equal counts, as SQL.
+
+The columns are those of `rules.py`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from departing.data.times import TimeColumn
+
+
+class HistoryEnd(IntEnum):
+    """End of the history of a user; the values are those in SQL."""
+
+    CENSORED = 0
+    CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
+    DEPARTED_LOGGED = 2
+    DEPARTED_INACTIVE = 3
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Facts about all rows that reading a single user depends on.
+
+    `inactive` is the inactivity period in units of the time column. `has_rejected` is true if there are rejected rows
+    with a known user and time.
+    """
+
+    time: TimeColumn
+    first: int
+    last: int
+    categories: tuple[str, ...]
+    inactive: int | None
+    has_rejected: bool
+
+
+def is_recent(profile: Profile) -> str:
+    """Condition for a step less than the inactivity period before the end of the log."""
+    return "false" if profile.inactive is None else f"t > {profile.last - profile.inactive}"
+
+
+def step(profile: Profile) -> str:
+    """SQL of a step's code: 2 × category + click, and 2 K more if the step is recent."""
+    step = "k * 2 + y::INTEGER"
+    if profile.inactive is None:
+        return step
+    return f"{step} + {2 * len(profile.categories)} * ({is_recent(profile)})::INTEGER"
+
+
+def history_end(profile: Profile, d: str) -> str:
+    """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`."""
+    end = HistoryEnd
+    logged, seen_later = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}", f"WHEN t < until THEN {end.CENSORED}"
+    if profile.inactive is None:
+        return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
+    recent = f"WHEN {is_recent(profile)} THEN {end.CENSORED_PENDING}"
+    return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
+
+
+def grouped(profile: Profile, relation: str, irregular_user: str) -> str:
+    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
+    return f"""
+        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
+            min(u) AS sample_user
+        FROM ({user_keys(profile, relation)})
+        GROUP BY ALL"""
+
+
+def user_keys(profile: Profile, relation: str) -> str:
+    """SQL of the users of `relation`: the key of each user's history, and true if the user is irregular.
+
+    `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
+    departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
+    `bits59` (modulo 59); a user whose times collide in both by coincidence is sorted needlessly, with the same
+    result. `last_key` encodes time, departure flag, category and click of the last step.
+    """
+    codes = 2 * len(profile.categories)
+    base = 3 * codes  # flags × categories × clicks
+    is_small = (profile.last - profile.first + 1) * base < 2**63
+    since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
+    return f"""
+        SELECT u, counts_hash, n_events, history_end, is_irregular,
+            CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
+        FROM (
+            SELECT u, counts_hash, n_events, code, {history_end(profile, f"(code // {codes})")} AS history_end,
+                (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
+                    OR (departures = 1 AND code < {2 * codes}) AS is_irregular
+            FROM (
+                SELECT *, last_key // {base} + ({profile.first}) AS t, (last_key % {base})::INTEGER AS code
+                FROM (
+                    SELECT u, count(*) AS n_events, sum(hash({step(profile)} + 1)) AS counts_hash,
+                        count(*) FILTER (d = 2) AS departures,
+                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS last_key,
+                        bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS bits61,
+                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59
+                    FROM {relation} GROUP BY u
+                ) LEFT JOIN rejected_users USING (u)
+            )
+        )"""
