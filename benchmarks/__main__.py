@@ -6,6 +6,7 @@ from rich.console import Console
 
 from benchmarks import (
     aggregate,
+    assign,
     checks,
     exact,
     fitting,
@@ -31,6 +32,7 @@ ALL = {
     "logs": logs,
     "fitting": fitting,
     "movielens": movielens,
+    "assign": assign,
     "offpolicy": offpolicy,
     "checks": checks,
     "reading": reading,

@@ -353,3 +353,21 @@ def test_ibis_tables_are_read(spark, tmp_path):
     assert outcome(ibis.duckdb.connect().read_parquet(path), DAYS) == expected
     table = ibis.pyspark.connect(spark).read_parquet(str(path))
     assert outcome(table.filter(table.item.isin(["x", "y"])), DAYS) == expected
+
+
+@pytest.mark.parametrize("case", ["random 0", "random text"])
+def test_users_are_assigned_to_types_as_by_duckdb(spark, tmp_path, case):
+    table, reading = CASES[case]
+    path = write(table, tmp_path / "events.parquet")
+    site = dp.Instance(
+        [0.7, 0.3], [[0.8, 0.3], [0.4, 0.6], [0.2, 0.9]], 0.5, 0.1, categories=["sport", "news", "film"]
+    )
+    files = []
+    for name, source in (("one", path), ("two", spark.read.parquet(str(path)).repartition(3))):
+        log = dp.read_log(source, **{"max_rejected": 1} | reading)
+        users = dp.assign(log, site, "greedy", tmp_path / f"{name}.parquet")
+        users.save(tmp_path / f"{name}.csv")
+        rows = parquet.read_table(tmp_path / f"{name}.parquet").to_pylist()
+        files.append((rows, (tmp_path / f"{name}.csv").read_bytes()))
+    assert len(rows) == len(users)
+    assert files[0] == files[1]

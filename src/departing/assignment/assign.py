@@ -91,10 +91,7 @@ def assign(
     with ExitStack() as stack:
         part = None if output is None else stack.enter_context(atomic_write(output))
         users = stack.enter_context(log.user_histories())
-        counts = np.zeros((len(users.counts), instance.n_categories, 4), np.int64)
-        counts[:, order] = users.counts
-        unknown = np.where(users.unknown >= 0, 2 * order[users.unknown // 2] + users.unknown % 2, -1)
-        rows = assign_histories(instance, chosen, counts, unknown, users.users)
+        rows = assign_histories(instance, chosen, users, order)
         assignments = Assignments(log, instance, chosen, rows)
         if output is not None and part is not None:
             assignments.write(users, output, part)

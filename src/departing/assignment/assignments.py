@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from departing.assignment.histories import HistoryAssignments
+from departing.assignment.histories import HistoryAssignments, history_keys
 from departing.data.history_rows import UserHistories
 from departing.data.log import Log
 from departing.formatting import format_count, format_percent, format_significant
@@ -186,10 +186,13 @@ class Assignments:
         return notes
 
     def _query(self, users: UserHistories) -> str:
-        """Query for the table of users; the assignments of histories become the relation `assigned`."""
+        """Query for the table of users; the assignments of histories become the relation `assigned`.
+
+        Histories are found by their keys, because the engine may number them differently when it reads them again.
+        """
         rows, types = self.histories, self.instance.types
         arrays: dict[str, Any] = {
-            "history": np.arange(len(rows.users)),
+            "row": np.arange(len(rows.users)),
             "events": rows.events,
             "clicks": rows.clicks,
             "departed": rows.departed,
@@ -199,6 +202,8 @@ class Assignments:
         }
         arrays |= {f"p{x}": np.ascontiguousarray(rows.posterior[:, x]) for x in range(len(types))}
         users.database.register("assigned", arrays)
+        found = np.searchsorted(rows.key, history_keys(users))
+        users.database.register("numbers", {"history": np.arange(len(found)), "row": found})
         posterior = [f"p{x}" for x in range(len(types))]
         columns = (
             "u",
@@ -213,7 +218,8 @@ class Assignments:
             *map(_known, posterior),
         )
         chosen = ", ".join(f"{sql} AS {quoted(name)}" for sql, name in zip(columns, self.columns, strict=True))
-        return f"SELECT {chosen} FROM ({users.query}) JOIN assigned USING (history) ORDER BY u"
+        joined = f"({users.query}) JOIN numbers USING (history) JOIN assigned USING (row)"
+        return f"SELECT {chosen} FROM {joined} ORDER BY u"
 
     def __len__(self) -> int:
         return int(self.histories.users.sum())

@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from departing.data.history_rows import UserHistories
 from departing.evaluation.remaining import remaining_clicks
 from departing.model.belief import IMPOSSIBLE, log_weights, posterior, row_max
 from departing.model.counts import Booleans, Integers, clicks, departed, hash_rows, steps
 from departing.model.instance import CLICK, LOG_ZERO, STAY, Floats, Instance
 from departing.policy.protocol import Policy, recommended
 
+MULTIPLIER = 0x9E3779B97F4A7C15  # odd, 2^64 divided by the golden ratio: spreads hashes before the last step is added
 CHUNK = 2**16  # histories whose log weights are computed at once: tens of MB
 RELATIVE_GAP = 1e-3  # of expected remaining clicks, relative to the value of the best fixed policy
 
@@ -20,6 +23,8 @@ class HistoryAssignments:
 
     Attributes
     ----------
+    key : uint64 array [N]
+        `history_keys` of the histories, in increasing order.
     users, events, clicks : int array [N]
         Users with this history; recommendations and clicks of each of them.
     departed : bool array [N]
@@ -34,6 +39,7 @@ class HistoryAssignments:
         Certified upper bounds on the errors of `remaining`.
     """
 
+    key: npt.NDArray[np.uint64]
     users: Integers
     events: Integers
     clicks: Integers
@@ -50,8 +56,13 @@ class HistoryAssignments:
         return np.where(known, np.nan_to_num(self.posterior).argmax(axis=1), -1)
 
 
+def history_keys(histories: UserHistories) -> npt.NDArray[np.uint64]:
+    """64-bit hash of each history, the same whatever engine numbered the histories."""
+    return np.asarray(hash_rows(histories.counts) * np.uint64(MULTIPLIER) + histories.unknown.astype(np.uint64))
+
+
 def assign_histories(
-    instance: Instance, policy: Policy, counts: Integers, unknown: Integers, users: Integers
+    instance: Instance, policy: Policy, histories: UserHistories, order: Integers
 ) -> HistoryAssignments:
     """Assign types, recommendations and expected remaining clicks to histories.
 
@@ -61,13 +72,18 @@ def assign_histories(
         Model of the users.
     policy : Policy
         Policy whose categories are indices into those of the instance.
-    counts : int array [N, K, 4]
-        Counts of each history.
-    unknown : int array [N]
-        2 × category + click of a last step after which it is unknown whether the user stayed, else -1.
-    users : int array [N]
-        Users with each history.
+    histories : UserHistories
+        Histories of a log; equal ones, from several partitions, are merged.
+    order : int array [K of the log]
+        Index of every category of the log in the instance.
     """
+    key, distinct, inverse = np.unique(history_keys(histories), return_index=True, return_inverse=True)
+    users = np.zeros(len(key), np.int64)
+    np.add.at(users, inverse, histories.users)
+    counts = np.zeros((len(key), instance.n_categories, 4), np.int64)
+    counts[:, order] = histories.counts[distinct]
+    last = histories.unknown[distinct]
+    unknown = np.where(last >= 0, 2 * order[last // 2] + last % 2, -1)
     gone = departed(counts)
     beliefs, stay = _beliefs(instance, counts, unknown)
     recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)
@@ -81,7 +97,9 @@ def assign_histories(
         returning = stay[active] > 0
         remaining[active[returning]] = (value[row] * stay[active])[returning]
         error[active[returning]] = (half_width[row] * stay[active])[returning]
-    return HistoryAssignments(users, steps(counts), clicks(counts), gone, beliefs, recommendation, remaining, error)
+    return HistoryAssignments(
+        key, users, steps(counts), clicks(counts), gone, beliefs, recommendation, remaining, error
+    )
 
 
 def _beliefs(instance: Instance, counts: Integers, unknown: Integers) -> tuple[Floats, Floats]:

@@ -43,6 +43,7 @@ def write_table(database: duckdb.DuckDBPyConnection, query: str, path: str | os.
 def copy_rows(database: duckdb.DuckDBPyConnection, query: str, part: os.PathLike[str]) -> None:
     """Write the rows of `query` to `part`, the temporary path of a .parquet or .csv file."""
     options = _COPY_OPTIONS[check_suffix(part, TABLE_SUFFIXES)]
+    disable_progress_bar(database)
     database.execute(f"COPY ({query}) TO {literal(str(part))} ({options}, USE_TMP_FILE false)")
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from msgspec import UNSET
 
+from departing.evaluation.remaining import remaining_clicks
 from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
 from departing.service import messages as m
@@ -360,5 +361,6 @@ def _forecast(version: PolicyVersion, counts: list[int]) -> tuple[dict[str, floa
         belief = belief_after(instance, known)
     except InputError:  # no type of the instance can have these counts
         return None
-    vectors = getattr(version.policy, "vectors", instance.fixed_values)
-    return dict(zip(instance.types, belief.tolist(), strict=True)), float((vectors @ belief).max())
+    # Without lookahead, which takes too long for a request: exact for schedules, the best alpha vector for a plan.
+    remaining = remaining_clicks(instance, version.policy, known[None], gap=0.0, max_nodes=0)
+    return dict(zip(instance.types, belief.tolist(), strict=True)), float(remaining.values[0])
