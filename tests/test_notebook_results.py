@@ -18,6 +18,7 @@ def results():
     sample = dp.sample_log(SITE, users=800, seed=4)
     fit = dp.fit(sample.to_frame(), 2, inactive_after="12 days")
     found = [SITE, sample, sample.histories, fit.histories, fit, fit.check(), dp.plan(fit.instance)]
+    found.append(dp.plan(fit, bootstrap=20))
     found += [
         dp.evaluate(SITE, "greedy"),
         dp.simulate(SITE, "greedy", 500),
@@ -28,7 +29,7 @@ def results():
 
 
 NAMES = ["Instance", "SampleLog", "Histories", "Log", "Fit", "FitCheck", "Plan", "Evaluation", "Run", "Comparison"]
-NAMES.append("OffPolicyValue")
+NAMES += ["OffPolicyValue", "Decision"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,12 +51,13 @@ def test_html_is_short_and_safe(results, name):
         ("SampleLog", "user time category clicked propensity", None),
         ("Histories", "category shown clicks departures", 2),
         ("Log", "category shown clicks departures", 2),
-        ("FitCheck", "response group n observed expected z", None),
+        ("FitCheck", "family response group n observed expected z", None),
         ("Plan", "policy lower upper loss", 3),
         ("Evaluation", "type share value lower upper", 2),
         ("Run", "clicks users", None),
         ("Comparison", "users first second difference stderr unpaired_stderr lower upper", 1),
         ("OffPolicyValue", "estimator value stderr lower upper ess", 3),
+        ("Decision", "policy value lower upper gain gain_lower gain_upper", 4),
     ],
 )
 def test_frames(results, name, columns, rows):
@@ -85,7 +87,9 @@ def test_frames_of_sample_logs_are_logs_in_every_library(results):
     assert np.array_equal(one.counts, dp.read_log(two, inactive_after="12 days").counts)
 
 
-@pytest.mark.parametrize("name", ["Log", "Fit", "Plan", "Evaluation", "Run", "Comparison", "OffPolicyValue"])
+@pytest.mark.parametrize(
+    "name", ["Log", "Fit", "Plan", "Evaluation", "Run", "Comparison", "OffPolicyValue", "Decision"]
+)
 def test_plots_are_figures_that_notebooks_display(results, name, tmp_path):
     figure = results[name].plot(tmp_path / "plot.svg")
     assert isinstance(figure, Figure)

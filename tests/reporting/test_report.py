@@ -188,7 +188,7 @@ def test_interrupted_writing_leaves_no_file(magazine, tmp_path, monkeypatch):
 def test_arguments_are_checked(magazine, tmp_path):
     with pytest.raises(dp.InputError, match=r"expected one of \.html"):
         magazine.save(tmp_path / "page.pdf")
-    with pytest.raises(dp.InputError, match="user applies to a source of read_log"):
+    with pytest.raises(dp.InputError, match="user is given, but the source is read already"):
         dp.report(magazine.log, user="uid")
     with pytest.raises(dp.InputError, match="do not keep the order of steps"):
         dp.report(magazine.log.confirmed)

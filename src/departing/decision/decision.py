@@ -1,13 +1,16 @@
 """`Decision`: the policy to use, given a fit, and how sure that is."""
 
+import math
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from departing.decision.claims import PolicyValue
 from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_percent, format_significant
+from departing.html_tables import html_repr
 from departing.model.files import write_document
+from departing.model.frames import to_frame
 from departing.planning.plan import Plan
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
@@ -158,6 +161,27 @@ class Decision:
         return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
 
     __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the values and gains as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each policy, the recommended one first: policy, value, lower, upper, and the gain of the
+            recommended policy over it, gain, gain_lower, gain_upper (NaN for itself).
+        """
+        ends, gains = ("value", "lower", "upper"), {gain.name: gain for gain in self.gains}
+        columns: dict[str, Any] = {"policy": [each.name for each in self.values]}
+        for end in ends:
+            columns[end] = [getattr(each, end) for each in self.values]
+        for end, name in zip(ends, ("gain", "gain_lower", "gain_upper"), strict=True):
+            columns[name] = [getattr(gains.get(each.name), end, math.nan) for each in self.values]
+        return to_frame(columns)
+
+    def _repr_html_(self) -> str:
+        head = ["policy", "clicks per user", "95% interval", "gain over it", "95% interval"]
+        return html_repr(self.sentences[0], head, self.rows(), [*self.sentences[1:], *self.warnings])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot the probability that each first category is optimal, and the values of the policies.

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from inspect import signature
 from itertools import islice
 from math import ceil
 from statistics import NormalDist
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.data.log import Log, read_log
+from departing.data.log import Log
+from departing.data.read_source import read_source
 from departing.fitting.estimation import (
     HELD_OUT_FRACTION,
     SelectionCriteria,
@@ -40,7 +40,6 @@ from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
 from departing.model.logged_policy import LoggedPolicy
-from departing.model.names import suggest
 from departing.model.progress import Progress
 from departing.model.validation import MAX_TYPES, check_choice, check_confidence, check_float, check_int, check_seed
 
@@ -368,7 +367,7 @@ def fit(
     check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
-    histories = _read(source, read_options)
+    histories = read_source(source, read_options, fit)
     candidates = candidate_types(types, histories)
     known = histories.confirmed
     free, notes = free_departures(known, depart, depart_on_click)
@@ -393,17 +392,3 @@ def fit(
     return Fit(
         instance, tuple(criteria), warnings, identified, histories, likelihood, logits, covariance, pseudocount
     )
-
-
-def _read(source: Any, options: dict[str, Any]) -> Histories:
-    """`source` if it is histories, otherwise the log that `read_log` reads from it."""
-    accepted = [name for function in (fit, read_log) for name in signature(function).parameters]
-    for name in options:
-        if name not in accepted:
-            raise TypeError(f"fit() got an unexpected keyword argument {name!r}; {suggest(name, accepted)}")
-        if isinstance(source, Histories):
-            raise InputError(
-                f"{name} is given, but the source is read already: {source!r:.80}; pass {name} to read_log instead.",
-                name,
-            )
-    return source if isinstance(source, Histories) else read_log(source, **options)

@@ -11,7 +11,8 @@ import numpy as np
 
 from departing.abtest.sample_size import SampleSize, power
 from departing.data.inactivity import ReturnTimes
-from departing.data.log import Log, read_log, suggest_inactivity
+from departing.data.log import Log, suggest_inactivity
+from departing.data.read_source import read_source
 from departing.data.spec import AUTO
 from departing.decision.claims import PolicyValue
 from departing.decision.decision import Decision
@@ -264,17 +265,12 @@ def report(
 
 
 def _log(source: Any, columns: dict[str, Any]) -> Log:
-    if not isinstance(source, Histories):
-        if columns.get("inactive_after") is None:
-            columns = columns | {"inactive_after": AUTO}
-        return read_log(source, **columns)
-    if not isinstance(source, Log):
+    if not isinstance(source, Histories) and columns.get("inactive_after") is None:
+        columns = columns | {"inactive_after": AUTO}
+    log = read_source(source, columns, report)
+    if not isinstance(log, Log):
         raise InputError("source is Histories, which do not keep the order of steps; expected a Log or its source.")
-    if columns:
-        raise InputError(
-            f"{next(iter(columns))} applies to a source of read_log; the given Log has been read already."
-        )
-    return source
+    return log
 
 
 def analyse(
