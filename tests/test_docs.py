@@ -39,7 +39,9 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
 def test_links_between_pages_resolve():
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+                assert (page.parent / target).stat().st_size, f"{page.name}: {target} is empty"
 
 
 def test_the_readme_has_exactly_two_set_up_commands():
