@@ -1,91 +1,50 @@
-"""The decision from a fit: candidate policies, their values under bootstrap draws, and the choice between them."""
-
-from dataclasses import dataclass
+"""The decision from a fit: the best candidate, the claims about it, and the uncertainty."""
 
 import numpy as np
 
-from departing.decision.claims import PolicyValue, claim_difference, claim_value
+from departing.decision.candidates import Candidates, choices
+from departing.decision.claims import Claim, PolicyValue, gain, observed_value
 from departing.decision.decision import Candidate, Decision, FirstCategory
-from departing.decision.ensemble import Ensemble
+from departing.decision.ensemble import GRAPH_GAP, Ensemble, follow
 from departing.decision.information import expected_loss, users_to_halve
 from departing.decision.log_value import LogValue
+from departing.decision.stack import Stack
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
-from departing.model.counts import Integers
-from departing.model.instance import Floats
+from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_int, check_seed
-from departing.planning.plan import Plan, plan, plan_within
-from departing.planning.problem import PlanningProblem
+from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
-from departing.policy.protocol import Allowed, Policy, recommended
+from departing.policy.protocol import Allowed
 from departing.policy.schedule import Fixed
 
-# Candidates are planned to this fraction of their value: far below the sampling error of a log. The limit on nodes
-# makes the result independent of the speed of the machine.
-RELATIVE_GAP, MAX_NODES = 1e-3, 5_000
 # The plan of the fitted instance is certified to this fraction of its value, within these seconds.
 PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0
 MIN_DRAWS, MAX_DRAWS = 20, 10_000  # 20 are the fewest for a 95% interval
-SAME_VALUE = 1e-6  # relative difference of values below which two candidates are one
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Distinct policies with their values `[policies, 1 + draws]` under the fit and the draws."""
-
-    policies: list[Policy]
-    values: Floats
-    first: Integers
-
-
-def find_candidates(ensemble: Ensemble, allowed: tuple[int, ...]) -> Candidates:
-    """Plan for the fitted instance and for every draw; keep the distinct policies, and the fixed ones."""
-    policies: list[Policy] = []
-    values: list[Floats] = []
-    first: list[int] = []
-    start = np.zeros((1, ensemble.instances[0].n_categories, 4), np.int64)
-
-    def add(policy: Policy, value: Floats) -> None:
-        if not any(np.allclose(value, other, SAME_VALUE, 0.0) for other in values):
-            policies.append(policy)
-            values.append(value)
-            first.append(int(recommended(policy, start)[0]))
-
-    for instance in ensemble.instances:
-        gap = RELATIVE_GAP * float(instance.best_fixed[1])
-        best = plan_within(PlanningProblem(instance, list(allowed)), gap, MAX_NODES)
-        add(best.policy, ensemble.values(best.controller))
-    for a in allowed:
-        add(Fixed(a), ensemble.fixed_values[a])
-    return Candidates(policies, np.array(values), np.array(first))
 
 
 def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Progress | None) -> Decision:
-    """The decision from a fit; see `plan`."""
+    """Decide from a fit; see `departing.plan`."""
     draws, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, MAX_DRAWS), check_seed(seed)
     instance = fit.instance
     best = plan(instance, PLAN_GAP * instance.best_fixed[1], PLAN_SECONDS, allowed=allowed)
     ensemble = Ensemble.bootstrap(fit, draws, seed, progress)
-    candidates = find_candidates(ensemble, best.allowed)
-    in_draws = candidates.values[:, 1:]
-    means = in_draws.mean(axis=1)
-    chosen = int(means.argmax())
-    own = in_draws.argmax(axis=0)  # best candidate under each draw
-    order = np.argsort(-means, kind="stable")
-    share = np.bincount(own, minlength=len(means)) / draws
-    names = instance.categories
-    first = np.bincount(candidates.first[own], minlength=len(names)) / draws
-    values, gains = _claims(fit, best, ensemble, candidates, chosen)
+    candidates = Candidates.of(ensemble, best.allowed)
+    values, gains = _claims(fit, best, ensemble, candidates)
+    names, in_draws = instance.categories, candidates.values[:, 1:]
+    share = np.bincount(candidates.best, minlength=len(in_draws)) / draws
+    first = np.bincount(candidates.first[candidates.best], minlength=len(names)) / draws
+    order = np.argsort(-candidates.means, kind="stable")
     return Decision(
         fit=fit,
-        policy=candidates.policies[chosen],
+        policy=candidates.policies[order[0]],
         plan=best,
         first=tuple(
             FirstCategory(names[a], float(first[a])) for a in sorted(best.allowed, key=lambda a: (-first[a], a))
         ),
         candidates=tuple(
-            Candidate(candidates.policies[i], names[candidates.first[i]], float(means[i]), float(share[i]))
+            Candidate(candidates.policies[i], names[candidates.first[i]], float(candidates.means[i]), float(share[i]))
             for i in order
         ),
         expected_loss=expected_loss(in_draws),
@@ -97,38 +56,50 @@ def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Prog
 
 
 def _claims(
-    fit: Fit, best: Plan, ensemble: Ensemble, candidates: Candidates, chosen: int
+    fit: Fit, best: Plan, ensemble: Ensemble, candidates: Candidates
 ) -> tuple[tuple[PolicyValue, ...], tuple[PolicyValue, ...]]:
     """Values of the recommended policy and of the others, and the gains over these."""
-    matrix, n = candidates.values, len(ensemble.instances) - 1
-    rows = np.arange(1, n + 1)
-    # In the world of a draw the recommended policy is the one with the best mean over its own draws, which differ
-    # from those of the fit by the difference of draw and fit.
-    shift = matrix[:, 1:].mean(axis=1) - matrix[:, 0]
-    own = (matrix[:, 1:] + shift[:, None]).argmax(axis=0)
-    own_value = (matrix[chosen, 0], matrix[own, rows], matrix[own, 0])
-    fixed = ensemble.fixed_values[list(best.allowed)]
-    fixed_own = fixed[:, 1:].argmax(axis=0)
-    fixed_chosen = int(fixed[:, 0].argmax())
-    everything = len(best.allowed) == fit.instance.n_categories
-    restricted = ensemble if everything else ensemble.restrict(best.allowed)
-    greedy = restricted.values(Greedy(restricted.instances[0]))
-    others = {
-        f"always {fit.instance.categories[best.allowed[fixed_chosen]]}": (
-            fixed[fixed_chosen, 0],
-            fixed[fixed_own, rows],
-            fixed[fixed_own, 0],
-        ),
-        "greedy": (greedy[0], greedy[1:], np.full(n, greedy[0])),
-    }
-    log = LogValue.of(fit.histories)
-    if log.final_survival(fit.likelihood.users) <= MAX_FINAL_SURVIVAL:
-        observed = ensemble.log_values
-        others = {"policy of the log": (observed[0], observed[1:], np.full(n, observed[0])), **others}
-    values = [claim_value("recommended policy", *own_value)]
-    values += [claim_value(name, *parts) for name, parts in others.items()]
-    gains = [
-        claim_difference(name, *(mine - theirs for mine, theirs in zip(own_value, parts, strict=True)))
-        for name, parts in others.items()
-    ]
-    return tuple(values), tuple(gains)
+    allowed = list(best.allowed)
+    category, fixed = _fixed(ensemble, allowed)
+    recommended, greedy = _recommended(ensemble, candidates), _greedy(ensemble, allowed)
+    value = recommended.value("recommended policy")
+    others = [(fixed.value(f"always {fit.instance.categories[category]}"), fixed.in_draws)]
+    same = np.allclose(greedy.in_draws, recommended.in_draws, rtol=GRAPH_GAP)
+    others.append(((recommended if same else greedy).value("greedy"), (recommended if same else greedy).in_draws))
+    if LogValue.of(fit.histories).final_survival(fit.likelihood.users) <= MAX_FINAL_SURVIVAL:
+        others.insert(0, (observed_value("policy of the log", ensemble.log_values), ensemble.log_values))
+    gains = (gain(value, other, recommended.in_draws, in_draws) for other, in_draws in others)
+    return (value, *(other for other, _ in others)), tuple(gains)
+
+
+def _recommended(ensemble: Ensemble, candidates: Candidates) -> Claim:
+    """Values of the recommended policy."""
+    own, values = candidates.choices, candidates.values
+    stderr = ensemble.log_stderr([candidates.rules[i] for i in own])
+    return Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]], stderr)
+
+
+def _fixed(ensemble: Ensemble, allowed: list[int]) -> tuple[int, Claim]:
+    """Category of the best fixed policy, chosen as the recommended policy is, and the values of that policy."""
+    values = ensemble.stack.fixed_values[allowed]
+    own = choices(values)
+    stderr = ensemble.log_stderr([Fixed(allowed[i]) for i in own])
+    return allowed[own[0]], Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]], stderr)
+
+
+def _greedy(ensemble: Ensemble, allowed: list[int]) -> Claim:
+    """Values of the greedy policy."""
+    instances = [_restrict(each, allowed) for each in ensemble.instances]
+    rules = [follow(Greedy(each), each) for each in instances]
+    in_own, in_fit = np.array(
+        [Stack.of([each, instances[0]]).values(rule) for each, rule in zip(instances, rules, strict=True)]
+    ).T
+    return Claim(in_own, in_fit, Stack.of(instances).values(rules[0]))
+
+
+def _restrict(instance: Instance, allowed: list[int]) -> Instance:
+    """The instance with the allowed categories only."""
+    if len(allowed) == instance.n_categories:
+        return instance
+    tables = {name: getattr(instance, name)[allowed] for name in ("click", "depart", "depart_on_click")}
+    return instance.replace(categories=[instance.categories[a] for a in allowed], **tables)

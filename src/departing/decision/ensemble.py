@@ -1,4 +1,4 @@
-"""Ensemble: a fitted instance with bootstrap draws of it, and the values of policies under all of them."""
+"""Ensemble: a fitted instance with bootstrap draws of it."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,101 +8,125 @@ import numpy as np
 
 from departing.decision.log_value import LogValue
 from departing.decision.policy_graph import PolicyGraph
-from departing.evaluation.closed_form import schedule_values
-from departing.fitting.fit import Fit
-from departing.fitting.optimisation import maximise
-from departing.fitting.type_matching import match_types
+from departing.decision.stack import Rule, Stack
+from departing.fitting.fit import MIN_CURVATURE, Fit
+from departing.fitting.likelihood import MixtureLikelihood
+from departing.fitting.optimisation import newton_maximise
 from departing.model import random_streams
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
-from departing.planning.controller import Controller
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 # Values are needed to a small fraction of the sampling error of a log, which is some percent of the value.
 GRAPH_GAP = 1e-3
-GRAPH_NODES = 20_000  # counts of one policy; 0.1 s
-TABLES = ("click", "depart", "depart_on_click")
+GRAPH_NODES = 20_000  # counts of one policy; 0.05 s
+# Refits are limited to about ten seconds for 100 draws: 60 parameters, and rows times parameters. Larger logs
+# determine the logits so well, and larger models so badly, that one step is enough.
+MAX_PARAMETERS, MAX_REFIT_SIZE = 60, 1_500_000
+MAX_STEP = 4.0  # logits, from a probability of 0.5 to 0.98
+STEP = 0.5  # standard errors: the slope of a value is that within its uncertainty
 
 
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Instances of the same shape: the fitted one first, then bootstrap draws.
+    """Fitted instance, first, and bootstrap draws.
 
     Attributes
     ----------
+    likelihood : MixtureLikelihood
+        Likelihood of the log; gives the meaning of logits.
     instances : list of Instance
         The fitted instance and `n - 1` draws.
+    logits : array [n, d]
+        The same as logits.
+    information : array [n, d, d]
+        Observed information at the logits, in the log and in each resample of it; empty if these were not refitted.
     log_values : array [n]
         Clicks per user under the policy of the log, in the log and in each resample of it.
     """
 
+    likelihood: MixtureLikelihood
     instances: list[Instance]
+    logits: Floats
+    information: Floats
     log_values: Floats
 
     @classmethod
     def bootstrap(cls, fit: Fit, draws: int, seed: int, progress: Progress | None = None) -> Self:
-        """Refit `draws` samples of the users with replacement, starting at the fit."""
+        """Refit `draws` samples of the users with replacement, starting at the fit.
+
+        Where refits would take too long, one step of Newton's method with the curvature of the fit replaces each.
+        """
         rng = np.random.default_rng([seed, random_streams.DECISION])
         likelihood, log = fit.likelihood, LogValue.of(fit.histories)
         users, total = likelihood.users, int(likelihood.users.sum())
-        instances, values = [fit.instance], [log.value(users)]
+        rows, d = len(users), likelihood.n_parameters
+        refit = d <= MAX_PARAMETERS and rows * d <= MAX_REFIT_SIZE
+        scores = None if refit else _scores(likelihood, fit.logits) @ fit.covariance
+        logits, values = [fit.logits], [log.value(users)]
+        information = [likelihood.derivatives(fit.logits[None], fit.pseudocount)[2][0]] if refit else []
         for done in range(draws):
             resampled = rng.multinomial(total, users / total).astype(np.float64)
-            kept = resampled > 0
-            rows = replace(
-                likelihood,
-                users=resampled[kept],
-                successes=likelihood.successes[kept],
-                trials=likelihood.trials[kept],
-            )
-            parameters = match_types(maximise(rows, fit.logits[None], fit.pseudocount).parameters, fit.instance)
-            instances.append(Instance(**vars(parameters), categories=fit.instance.categories))
+            if scores is None:
+                result = newton_maximise(_reweighted(likelihood, resampled), fit.logits[None], fit.pseudocount)
+                logits.append(result.logits[0])
+                information.append(result.information[0])
+            else:
+                logits.append(fit.logits + np.clip((resampled - users) @ scores, -MAX_STEP, MAX_STEP))
             values.append(log.value(resampled))
             if progress is not None:
                 progress(done + 1, draws)
-        return cls(instances, np.array(values))
+        names = fit.instance.categories
+        drawn = [Instance(**vars(likelihood.from_logits(each)), categories=names) for each in logits[1:]]
+        instances = [fit.instance, *drawn]
+        return cls(likelihood, instances, np.array(logits), np.array(information), np.array(values))
 
     @cached_property
-    def stacked(self) -> Instance:
-        """All instances as the types of one, `n · M` types."""
-        tables = [np.concatenate([getattr(each, name) for each in self.instances], axis=1) for name in TABLES]
-        prior = np.concatenate([each.prior for each in self.instances])
-        return Instance(prior / prior.sum(), tables[0], tables[1], tables[2])
+    def stack(self) -> Stack:
+        """All instances, to evaluate policies under them."""
+        return Stack.of(self.instances)
 
-    @cached_property
-    def priors(self) -> Floats:
-        """Shares of the types, `[n, M]`."""
-        return np.array([each.normalised_prior for each in self.instances])
+    def rule(self, policy: Policy) -> Rule:
+        """A policy in a form that can be evaluated under many instances, followed as the fitted users do."""
+        return policy if isinstance(policy, Schedule) else follow(policy, self.instances[0])
 
-    def restrict(self, categories: tuple[int, ...]) -> "Ensemble":
-        """The same with some of the categories only."""
-        rows = list(categories)
-        names = [self.instances[0].categories[a] for a in rows]
-        kept = [
-            each.replace(categories=names, **{name: getattr(each, name)[rows] for name in TABLES})
-            for each in self.instances
-        ]
-        return Ensemble(kept, self.log_values)
+    def log_stderr(self, rules: list[Rule]) -> Floats | None:
+        """Standard error of the logarithm of a value under each instance, as if it were the fit (delta method), `[n]`.
 
-    def values(self, policy: Policy | Controller) -> Floats:
-        """Expected clicks per user of a policy or a controller under each of the instances, `[n]`."""
-        if isinstance(policy, Controller):
-            copies = replace(policy, vectors=np.tile(policy.vectors, (1, len(self.instances))))
-            by_type = copies.solve(self.stacked).vectors[policy.start]
-        elif isinstance(policy, Schedule):
-            by_type = np.mean(schedule_values(self.stacked, policy), axis=0)
-        else:
-            fitted = self.instances[0]
-            gap = GRAPH_GAP * float(fitted.best_fixed[1])
-            by_type = PolicyGraph.follow(policy, fitted, gap, GRAPH_NODES).values(self.stacked)
-        return self.average(by_type)
+        The sum of squares over the principal axes of the covariance of the logits, each a difference quotient. None
+        if the draws were not refitted.
+        """
+        if not len(self.information):
+            return None
+        return np.array([self._log_stderr(*each) for each in zip(self.logits, self.information, rules, strict=True)])
 
-    @cached_property
-    def fixed_values(self) -> Floats:
-        """Values of the fixed policies under each of the instances, `[K, n]`."""
-        return np.array([self.average(row) for row in self.stacked.fixed_values])
+    def _log_stderr(self, logits: Floats, information: Floats, rule: Rule) -> float:
+        curvature, directions = np.linalg.eigh(information)
+        axes = STEP * (directions / np.sqrt(np.maximum(curvature, MIN_CURVATURE))).T
+        places = np.concatenate([logits + axes, logits - axes])
+        stack = Stack.of([self.likelihood.from_logits(place) for place in places])
+        forward, backward = np.log(np.maximum(stack.values(rule), 1e-300)).reshape(2, -1)
+        return float(np.sqrt((((forward - backward) / (2 * STEP)) ** 2).sum()))
 
-    def average(self, by_type: Floats) -> Floats:
-        """Mean over the types of every instance, `[n]`."""
-        return np.asarray((by_type.reshape(self.priors.shape) * self.priors).sum(axis=1))
+
+def _reweighted(likelihood: MixtureLikelihood, users: Floats) -> MixtureLikelihood:
+    """The likelihood with another number of users of each row."""
+    kept = users > 0
+    successes, trials = likelihood.successes[kept], likelihood.trials[kept]
+    return replace(likelihood, users=users[kept], successes=successes, trials=trials)
+
+
+def _scores(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
+    """Gradient of the log-likelihood of a user of each row, `[N, d]`."""
+    shares = likelihood.responsibilities(logits)
+    errors = likelihood.successes[:, :, None] - likelihood.trials[:, :, None] * likelihood.response_probabilities(
+        logits
+    )
+    of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
+    return np.concatenate([of_responses, (shares - likelihood.from_logits(logits).prior)[:, :-1]], axis=1)
+
+
+def follow(policy: Policy, instance: Instance) -> PolicyGraph:
+    """Count graph of a policy, as far as it matters to users of an instance."""
+    return PolicyGraph.follow(policy, instance, GRAPH_GAP * float(instance.best_fixed[1]), GRAPH_NODES)
