@@ -92,7 +92,7 @@ class Ensemble:
         return policy if isinstance(policy, Schedule) else follow(policy, self.instances[0])
 
     def log_stderr(self, rules: list[Rule]) -> Floats | None:
-        """Standard error of the logarithm of a value under each instance, as if it were the fit (delta method), `[n]`.
+        """Standard error of the logarithm of a value under each instance, were it the fit (delta method), `[n]`.
 
         The sum of squares over the principal axes of the covariance of the logits, each a difference quotient. None
         if the draws were not refitted.
