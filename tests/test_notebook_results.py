@@ -18,7 +18,7 @@ def results():
     sample = dp.sample_log(SITE, users=800, seed=4)
     fit = dp.fit(sample.to_frame(), 2, inactive_after="12 days")
     found = [SITE, sample, sample.histories, fit.histories, fit, fit.check(), dp.plan(fit.instance)]
-    found.append(dp.plan(fit, bootstrap=20))
+    found += [dp.plan(fit, bootstrap=20), fit.histories.report, dp.suggest_inactivity(sample.to_frame())]
     found += [
         dp.evaluate(SITE, "greedy"),
         dp.simulate(SITE, "greedy", 500),
@@ -29,7 +29,7 @@ def results():
 
 
 NAMES = ["Instance", "SampleLog", "Histories", "Log", "Fit", "FitCheck", "Plan", "Evaluation", "Run", "Comparison"]
-NAMES += ["OffPolicyValue", "Decision"]
+NAMES += ["OffPolicyValue", "Decision", "LogReport", "ReturnTimes"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,6 +57,8 @@ def test_html_is_short_and_safe(results, name):
         ("Run", "clicks users", None),
         ("Comparison", "users first second difference stderr unpaired_stderr lower upper", 1),
         ("OffPolicyValue", "estimator value stderr lower upper ess", 3),
+        ("LogReport", "kind decision count rejected example", None),
+        ("ReturnTimes", "period returning_later", None),
         ("Decision", "policy value lower upper gain gain_lower gain_upper", 4),
     ],
 )
@@ -87,9 +89,7 @@ def test_frames_of_sample_logs_are_logs_in_every_library(results):
     assert np.array_equal(one.counts, dp.read_log(two, inactive_after="12 days").counts)
 
 
-@pytest.mark.parametrize(
-    "name", ["Log", "Fit", "Plan", "Evaluation", "Run", "Comparison", "OffPolicyValue", "Decision"]
-)
+@pytest.mark.parametrize("name", [name for name in NAMES[3:] if name not in ("FitCheck", "LogReport")])
 def test_plots_are_figures_that_notebooks_display(results, name, tmp_path):
     figure = results[name].plot(tmp_path / "plot.svg")
     assert isinstance(figure, Figure)
@@ -99,9 +99,7 @@ def test_plots_are_figures_that_notebooks_display(results, name, tmp_path):
     assert (tmp_path / "plot.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize(
-    "name", ["Log", "Fit", "FitCheck", "Plan", "Evaluation", "Run", "Comparison", "OffPolicyValue"]
-)
+@pytest.mark.parametrize("name", NAMES[3:])
 def test_printing_a_result_prints_its_summary(results, name):
     assert str(results[name]) == results[name].summary()
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from departing.data.spec import SECONDS
+from departing.html_tables import html_repr
 from departing.model.errors import InputError
+from departing.model.frames import to_frame
 from departing.model.instance import Floats
 
 if TYPE_CHECKING:
@@ -94,6 +96,24 @@ class ReturnTimes:
         lines.append("Inactive for        return later")
         lines += [f"  {text:16} {later:12.1%}" for text, later in self._shares()]
         return "\n".join(lines)
+
+    __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the shares as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each customary period: period, returning_later.
+        """
+        periods, shares = zip(*self._shares(), strict=True)
+        return to_frame({"period": periods, "returning_later": shares})
+
+    def _repr_html_(self) -> str:
+        rows = [[text, f"{later:.1%}"] for text, later in self._shares()]
+        title = f"Suggested inactivity period: {self.period}"
+        return html_repr(title, ["inactive for", "return later"], rows, [self.describe()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the suggestion and the shares by period as plain values."""

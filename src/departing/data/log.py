@@ -178,7 +178,7 @@ class Log(Histories):
         return save(draw_log(self), path)
 
     def _repr_html_(self) -> str:
-        return self._html(self.report.notes)
+        return self._html([*self.report.guessed, *self.report.notes])
 
     def __repr__(self) -> str:
         report, k = self.report, self.counts.shape[1]

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from departing.formatting import first_few
+from departing.html_tables import html_repr
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART
 
@@ -101,6 +104,26 @@ class LogReport:
         return "\n".join([*lines, *self.guessed, *self.notes])
 
     __str__ = summary
+
+    def to_frame(self) -> Any:
+        """Return the irregularities as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each kind: kind, decision, count, rejected, example.
+        """
+        names = ("kind", "decision", "count", "rejected")
+        columns = {name: [getattr(each, name) for each in self.irregularities] for name in names}
+        return to_frame(columns | {"example": [next(iter(each.examples), "") for each in self.irregularities]})
+
+    def _repr_html_(self) -> str:
+        title = f"{self.events:,} events from {self.source}, {self.used:,} used, {self.rejected:,} rejected"
+        rows = [
+            [each.kind, f"{each.count:,}", each.decision, next(iter(each.examples), "")]
+            for each in self.irregularities
+        ]
+        return html_repr(title, ["irregularity", "rows", "decision", "example"], rows, [*self.guessed, *self.notes])
 
 
 def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
