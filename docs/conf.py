@@ -18,7 +18,10 @@ exclude_patterns = ["_build"]
 nb_execution_mode = "off"  # notebooks are committed with their outputs; `docs/notebook.py` executes them
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]  # links to repository files outside the site; a test checks them
+suppress_warnings = [
+    "myst.xref_missing",  # links to repository files outside the site; a test checks them
+    "ref.python",  # attributes of the same name in several classes
+]
 html_theme = "furo"
 html_title = "departing"
 html_static_path = ["static"]
