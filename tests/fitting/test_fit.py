@@ -256,6 +256,9 @@ def test_frames_and_files_are_read_with_the_options_of_read_log(tmp_path):
 
 def test_invalid_arguments_of_methods_raise_input_errors():
     fit = dp.fit(dp.sample_log(SITE, users=300, seed=3).histories, types=1)
+    for function in (lambda: dp.evaluate(fit, "greedy"), lambda: dp.belief(fit, events=[])):
+        with pytest.raises(dp.InputError, match="expected an Instance, pass its attribute `instance`"):
+            function()
     with pytest.raises(dp.InputError, match="method is 'jackknife'; expected one of parametric, nonparametric"):
         fit.bootstrap(3, "jackknife")
     with pytest.raises(dp.InputError, match="confidence is 1"):

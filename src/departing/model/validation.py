@@ -77,7 +77,9 @@ def check_seed(seed: int) -> int:
 def check_instance(instance: object) -> None:
     """Raise unless `instance` is an Instance."""
     if not isinstance(instance, Instance):
-        raise InputError(f"instance is {instance!r:.80}; expected an Instance, for example Instance.load(path).")
+        own = isinstance(getattr(instance, "instance", None), Instance)
+        hint = "pass its attribute `instance`" if own else "for example Instance.load(path)"
+        raise InputError(f"instance is {instance!r:.80}; expected an Instance, {hint}.")
 
 
 def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:
