@@ -286,7 +286,8 @@ def analyse(
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
     if types is None:
-        types = [m for m in TYPES if m <= distinct and (m <= 2 or m * parameters <= MAX_PARAMETERS)]
+        types = [m for m in TYPES if m <= 2 or m * parameters <= MAX_PARAMETERS]
+    types = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
     many = 2 * parameters > MANY
     bootstrap = bootstrap or (MIN_DRAWS if many else BOOTSTRAP)
     with compile_in_background():  # the planner

@@ -138,6 +138,7 @@ def _recommendation(report: "Report") -> Verdict:
         headline = f"Show {first} to everyone."
         if against is not None and against.lower <= 0:
             headline = "What you show makes little difference to these users."
+            gain = _gain_sentence(report, f"Always showing {first}")
         return Verdict("fixed", headline, (why, gain, sure))
     if against is not None and against.lower <= 0:
         change = " to ".join(f"{'−' if end < 0 else '+'}{clicks(abs(end))}" for end in (against.lower, against.upper))
@@ -150,17 +151,17 @@ def _recommendation(report: "Report") -> Verdict:
     return Verdict("recommend", f"Show {first} first, then follow each user's clicks.", (gain, sure))
 
 
-def _gain_sentence(report: "Report") -> str:
+def _gain_sentence(report: "Report", subject: str = "This") -> str:
     """Expected clicks and gain over the log, or over the best single category."""
     value, gain = report.value, report.gain_over_log
     interval = f"95% interval {clicks(value.lower)} to {clicks(value.upper)}"
     if gain is None:
-        return f"This is expected to bring {clicks(value.value)} clicks per user ({interval})."
+        return f"{subject} is expected to bring {clicks(value.value)} clicks per user ({interval})."
     today = report.today
     if today <= 0:
-        return f"This is expected to bring {clicks(value.value)} clicks per user instead of none ({interval})."
+        return f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of none ({interval})."
     return (
-        f"This is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today: "
+        f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today: "
         f"{_relative([each / today for each in (gain.value, gain.lower, gain.upper)])}."
     )
 
