@@ -20,6 +20,7 @@ from departing.policy.schedule import Threshold
 
 IMAGES = Path(__file__).parent.resolve() / "images"
 COMMANDS = {  # as on the pages, and the plots that they write
+    "quickstart": "",
     "sample-log magazine --users 5e4 --days 60 -o events.parquet": "",
     "fit events.parquet --inactive-after 14days --types 1-4 --plot fitting.png": "fitting.png",
     "fit oulad --types 3 --bootstrap 0 --plot oulad.png": "oulad.png",
@@ -46,6 +47,18 @@ def run_commands(commands: dict[str, str], prefix: str = "") -> None:
             shutil.copyfile(plot, IMAGES / f"{prefix}{plot}")
 
 
+def screenshot_report() -> None:
+    """Save the top of the quickstart's page as Chromium shows it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 1085})
+        page.goto(Path("departing-quickstart.html").resolve().as_uri())
+        page.screenshot(path=IMAGES / "report.png")
+        browser.close()
+
+
 if __name__ == "__main__":
     instance = blog()
     sports, economics = instance.category_index("sports"), instance.category_index("economics")
@@ -58,6 +71,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run_commands(COMMANDS)
+        screenshot_report()
         if movielens is not None:
             Path("ml-latest-small").symlink_to(movielens)
             run_commands(MOVIELENS_COMMANDS, "movielens-")
