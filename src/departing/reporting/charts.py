@@ -168,7 +168,7 @@ def _tick_range(low: float, high: float) -> list[float]:
     """Ticks around rates from `low` to `high`, within 0 and 1.
 
     >>> _tick_range(0.42, 0.55), _tick_range(0.0, 0.004)
-    ([0.4, 0.45, 0.5, 0.55], [0.0, 0.001, 0.002, 0.003, 0.004, 0.005])
+    ([0.4, 0.45, 0.5, 0.55], [0.0, 0.001, 0.002, 0.003, 0.004])
     """
     steps = nice_ticks(max(high - low, 0.005))
     step = steps[1] if len(steps) > 1 else 0.001

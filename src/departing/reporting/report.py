@@ -238,7 +238,7 @@ def report(
     ...     dp.sample_log(dp.Instance([1.0], [[0.6], [0.3]], 0.5), 500, seed=1).save(f"{folder}/events.csv")
     ...     result = report(f"{folder}/events.csv", inactive_after="14 days", bootstrap=20)
     >>> result.verdict.kind, result.verdict.headline
-    ('fixed', 'Show a1 to everyone.')
+    ('fixed', 'Show category 0 to everyone.')
     """
     seed = check_seed(seed)
     if bootstrap is not None:
