@@ -60,7 +60,7 @@ class Comparison:
         more = "more" if self.difference >= 0 else "fewer"
         return (
             f"The first policy gets {abs(self.difference):.3g} clicks per user {more} than the second "
-            f"(95 % interval of the difference {low:.3g} to {high:.3g})."
+            f"(95% interval of the difference {low:.3g} to {high:.3g})."
         )
 
     def summary(self) -> str:
@@ -71,7 +71,7 @@ class Comparison:
                 f"Users: {self.users:,}",
                 f"Clicks per user of the first policy: {self.first:.6g}",
                 f"Clicks per user of the second policy: {self.second:.6g}",
-                f"Difference: {self.difference:.4g} ± {self.stderr:.2g} (95 % interval {low:.4g} to {high:.4g})",
+                f"Difference: {self.difference:.4g} ± {self.stderr:.2g} (95% interval {low:.4g} to {high:.4g})",
                 f"Standard error on different users: {self.unpaired_stderr:.2g}",
             ]
         )
@@ -85,7 +85,7 @@ class Comparison:
         -------
         DataFrame
             One row: users, first, second, difference, stderr, unpaired_stderr, and the ends lower and upper of the
-            95 % interval of the difference.
+            95% interval of the difference.
         """
         lower, upper = self.interval()
         return to_frame({name: [value] for name, value in (vars(self) | {"lower": lower, "upper": upper}).items()})
@@ -97,10 +97,10 @@ class Comparison:
             ["second policy", f"{self.second:.6g}", ""],
             ["difference", f"{self.difference:.4g}", f"{low:.4g} to {high:.4g}"],
         ]
-        return html_repr(self.describe(), [f"{self.users:,} users", "clicks per user", "95 % interval"], rows)
+        return html_repr(self.describe(), [f"{self.users:,} users", "clicks per user", "95% interval"], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Draw the difference with its 95 % interval, on the same users and as it would be on different users.
+        """Draw the difference with its 95% interval, on the same users and as it would be on different users.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from departing.simulation.run import Run, normal_interval
 
 
 def draw_comparison(comparison: Comparison) -> Figure:
-    """Draw the difference of two policies with its 95 % interval, paired and on different users."""
+    """Draw the difference of two policies with its 95% interval, paired and on different users."""
     figure = Figure(figsize=(6, 2.2), layout="constrained")
     (axes,) = panels(figure, 1)
     errors = {"same users": comparison.stderr, "different users": comparison.unpaired_stderr}
@@ -20,7 +20,7 @@ def draw_comparison(comparison: Comparison) -> Figure:
     axes.axvline(0, color=ORANGE, linewidth=1)
     axes.set_yticks(range(len(errors)), list(errors))
     axes.set_ylim(len(errors) - 0.5, -0.5)
-    axes.set_xlabel("clicks per user, first policy minus second (95 % interval)")
+    axes.set_xlabel("clicks per user, first policy minus second (95% interval)")
     return figure
 
 

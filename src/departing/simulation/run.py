@@ -105,7 +105,7 @@ class Run:
     def describe(self) -> str:
         """Result in one sentence."""
         low, high = self.interval()
-        interval = f"95 % interval {low:.6g} to {high:.6g}"
+        interval = f"95% interval {low:.6g} to {high:.6g}"
         return f"{format_count(self.users, 'user')} clicked {self.mean:.6g} times on average ({interval})."
 
     def summary(self) -> str:
@@ -113,7 +113,7 @@ class Run:
         low, high = self.interval()
         lines = [
             f"Users: {self.users:,} (engine {self.engine}, seed {self.seed})",
-            f"Clicks per user: {self.mean:.6g} ± {self.stderr:.2g} (95 % interval {low:.6g} to {high:.6g})",
+            f"Clicks per user: {self.mean:.6g} ± {self.stderr:.2g} (95% interval {low:.6g} to {high:.6g})",
             f"Steps per user: {self.steps / self.users:.6g}",
         ]
         if self.truncated:
