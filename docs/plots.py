@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from doctest import DocTestParser
 from pathlib import Path
 
 from departing.model.examples import blog, magazine
@@ -36,6 +37,13 @@ MOVIELENS_COMMANDS = {
         "replay.png"
     ),
 }
+
+
+def run_page(page: str) -> None:
+    """Run the Python examples of a page in the current folder."""
+    names: dict[str, object] = {}
+    for example in DocTestParser().get_examples((IMAGES.parent / page).read_text(encoding="utf-8")):
+        exec(example.source, names)
 
 
 def run_commands(commands: dict[str, str], prefix: str = "") -> None:
@@ -72,6 +80,8 @@ if __name__ == "__main__":
         os.chdir(folder)
         run_commands(COMMANDS)
         screenshot_report()
+        run_page("howto/ab-test.md")
+        shutil.copyfile("ab-test.png", IMAGES / "ab-test.png")
         if movielens is not None:
             Path("ml-latest-small").symlink_to(movielens)
             run_commands(MOVIELENS_COMMANDS, "movielens-")

@@ -1,8 +1,8 @@
 # The public names, listed once: `__init__.py` imports each from its module when it is first used.
 from .abtest.analysis import ab_test as ab_test
+from .abtest.power import power as power
 from .abtest.readout import ABTest as ABTest
 from .abtest.sample_size import SampleSize as SampleSize
-from .abtest.sample_size import power as power
 from .assignment.assign import assign as assign
 from .assignment.assignments import Assignments as Assignments
 from .data.log import Log as Log

@@ -181,7 +181,21 @@ def test_errors(options, message):
         dp.power(magazine(), policy, **options)
 
 
+@pytest.mark.slow
+def test_a_decision_adds_the_uncertainty_of_the_difference(fitted):
+    decision = dp.plan(fitted)
+    size = dp.power(decision, against="fixed:news")
+    assert size.users == dp.power(fitted, decision, "fixed:news").users
+    assert size.users == dp.power(decision, decision.policy, "fixed:news").users
+    gain = next(each for each in decision.gains if each.name == "always news")
+    assert f"{gain.lower:.3g} to {gain.upper:.3g} clicks per user" in size.notes[-1]
+    lower = int(size.notes[-1].rpartition("needs ")[2].split(" users")[0].replace(",", ""))
+    assert lower == pytest.approx(size.users_per_arm * (size.difference / gain.lower) ** 2, rel=0.05)
+
+
 def test_errors_of_sources(tmp_path):
+    with pytest.raises(dp.InputError, match="policy is missing"):
+        dp.power(magazine(), against="greedy")
     with pytest.raises(dp.InputError, match="expected a Fit"):
         dp.power(3, "greedy")
     magazine().save(tmp_path / "old.toml")

@@ -35,7 +35,7 @@ def power(
     as_json: opt.Json = False,
 ) -> None:
     """Compute the users that an A/B test of a policy needs."""
-    from departing.abtest.sample_size import power as compute_power
+    from departing.abtest.power import power as compute_power
     from departing.cli.tables import abtest as tables
     from departing.model.examples import EXAMPLES
 
