@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from departing.abtest.sample_size import SampleSize, power
+from departing.abtest.power import power
+from departing.abtest.sample_size import SampleSize
 from departing.data.inactivity import ReturnTimes
 from departing.data.log import Log, suggest_inactivity
 from departing.data.read_source import read_source
