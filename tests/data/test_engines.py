@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import departing as dp
+from helpers.dirty import COLUMNS, dirty_log
 from helpers.logs import histories_of, steps_of
 
 arrow = pytest.importorskip("pyarrow")
@@ -294,6 +295,50 @@ def test_mixed_values_of_python_are_read_alike(spark):
     log = dp.read_log(frame, max_rejected=1)
     assert histories_of(log) == histories_of(mixed)
     assert vars(log.report) | {"source": None} == vars(mixed.report) | {"source": None}
+
+
+def test_a_log_with_thirty_kinds_of_dirt_is_read_alike(spark, tmp_path):
+    rows = dirty_log()
+    path = write(
+        arrow.table(dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))), tmp_path / "a.parquet"
+    )
+    expected = outcome(path, {"max_rejected": 0.05})
+    assert expected[2]["columns"]["user"] == "uid"
+    assert outcome(spark.read.parquet(str(path)).repartition(3), {"max_rejected": 0.05}) == expected
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"time": ["13/01/2024 10:00", "02/03/2024 11:00"]},
+        {"time": ["01/13/2024", "02/03/2024 11:00"]},
+        {"time": ["01/02/2024"]},
+        {"time": ["13/01/2024", "01/13/2024"]},
+        {"time": ["1.2.2024 10:00", "3.2.2024 11:00"]},
+        {"time": ["1704103200", "1704103200000"]},
+        {"time": [str(1704103200 + i * 86400) for i in range(8)]},
+        {"clicked": ["click", "impression"]},
+        {"departed": ["churned", "active"]},
+        {"category": ["news", "nws", "NaN"]},
+        {"category": ["['news']"]},
+    ],
+)
+def test_text_is_inferred_alike(spark, tmp_path, columns):
+    path = write(texts(**columns), tmp_path / "events.parquet")
+    frame = spark.read.parquet(str(path)).repartition(2)
+    for reading in ({"inactive_after": "1 day"}, {"max_rejected": 0.05}):
+        assert outcome(frame, reading) == outcome(path, reading)
+
+
+def test_return_times_are_read_alike(spark, tmp_path):
+    site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8]], [[0.2, 0.7], [0.4, 0.6]])
+    path = tmp_path / "events.parquet"
+    dp.sample_log(site, users=1000, seed=1, days=40, step_days=1.0).save(path)
+    one, two = dp.suggest_inactivity(path), dp.suggest_inactivity(spark.read.parquet(str(path)).repartition(3))
+    assert one.to_dict() | {"source": None} == two.to_dict() | {"source": None}
+    assert outcome(spark.read.parquet(str(path)), {"inactive_after": "auto"}) == outcome(
+        path, {"inactive_after": "auto"}
+    )
 
 
 def test_partitions_are_merged(spark, tmp_path):
