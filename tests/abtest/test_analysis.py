@@ -206,6 +206,41 @@ def test_a_few_bad_rows_are_rejected_and_counted(tmp_path):
         dp.ab_test(tmp_path / "users.csv", max_rejected=0.001)
 
 
+def slow_users(rows):
+    """Arm and clicks of every user of rows of text, by the rules of the docs."""
+    users = {}
+    for user, arm, clicks, _ in rows:
+        try:
+            number = float(clicks)
+        except ValueError:
+            continue
+        if user.strip() and arm.strip() and 0 <= number <= 1e9:
+            known = users.setdefault(user, [arm.strip(), 0.0, False])
+            known[2] |= known[0] != arm.strip()
+            known[1] += number
+    return [(arm, clicks) for arm, clicks, twice in users.values() if not twice]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_dirty_rows_are_read_by_the_rules(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(400):
+        user = str(rng.choice(["", " ", *(f"u{i}" for i in range(300))]))
+        arm = "control" if len(user) % 2 else rng.choice(["new", " new"])
+        arm = str(rng.choice(["", "control"])) if rng.random() < 0.03 else str(arm)
+        clicks = str(rng.choice(["", "x", "-1", "nan", "inf", "1e10", "2.5", *map(str, range(12))]))
+        rows.append((user, arm, clicks, str(rng.integers(100))))
+    pd.DataFrame(rows, columns=["user", "arm", "clicks", "time"]).to_csv(tmp_path / "dirty.csv", index=False)
+    test = dp.ab_test(tmp_path / "dirty.csv", max_rejected=1)
+    slow = slow_users(rows)
+    for name in ("control", "new"):
+        clicks = [value for arm, value in slow if arm == name]
+        assert test.users[name] == len(clicks)
+        assert test.means[name] == pytest.approx(np.mean(clicks))
+    assert sum(each.count for each in test.irregularities) > 50
+
+
 def test_rows_of_a_user_are_added():
     frame = users_frame(400)
     test = dp.ab_test(pd.concat([frame, frame]))
@@ -234,6 +269,8 @@ def test_rows_of_a_user_are_added():
         ({"clicks": "x"}, {}, "clicks cannot be parsed"),
         ({"clicks": pd.Timestamp("2026-01-01")}, {}, "is of type TIMESTAMP"),
         ({"user": "u1"}, {}, "several arms"),
+        ({"clicks": 1e300}, {}, "clicks is above 1e"),
+        ({"arm": ["new", "New ", "control"] * 200}, {}, "differ in case only"),
     ],
 )
 def test_errors(change, options, message):
@@ -251,6 +288,8 @@ def test_more_errors(tmp_path):
             dp.ab_test(frame[columns])
     with pytest.raises(dp.InputError, match="needs the user ID"):
         dp.ab_test(events_frame(frame)[["arm", "clicked"]])
+    with pytest.raises(dp.InputError, match="may be the user: 'uid', 'user_id'"):
+        dp.ab_test(frame.rename(columns={"user": "uid"}).assign(user_id=1))
     with pytest.raises(dp.InputError, match="name the control arm by `control`"):
         dp.ab_test(frame.replace({"control": "old"}))
     with pytest.raises(dp.InputError, match="3 arms; expected a share for every arm"):

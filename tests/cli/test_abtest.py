@@ -76,6 +76,7 @@ def test_errors_of_ab_name_options(results):
     for arguments, message in (
         (["--control", "ctrl"], "--control is 'ctrl'"),
         (["--arm", "armm"], "did you mean 'arm'"),
+        (["--time", "x"], "Error: There is no column 'x' in"),
         (["--share", "x"], "--share is 'x'"),
         (["--share", "new=x"], "--share is 'new=x'"),
         (["--planned-users", "x"], "--planned-users is 'x'"),

@@ -181,13 +181,18 @@ class ABTest:
         """What to do next, in one sentence."""
         return self.best.recommendation
 
+    @property
+    def recommendations(self) -> tuple[str, ...]:
+        """Distinct recommendations of all comparisons."""
+        return tuple(dict.fromkeys(each.recommendation for each in self.comparisons))
+
     def describe(self) -> str:
         """Describe the readout in one sentence: the recommendation."""
         return self.recommendation
 
     def summary(self) -> str:
         """Overview in several lines: recommendations, arms, comparisons, warnings and notes."""
-        lines = [each.recommendation for each in self.comparisons] + list(self.warnings)
+        lines = [*self.recommendations, *self.warnings]
         for arm in self.arms:
             lines.append(f"  {arm.name}: {arm.users:,} users, {arm.mean:.4f} ± {arm.stderr:.4f} clicks per user")
         for each in self.comparisons:

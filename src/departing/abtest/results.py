@@ -24,6 +24,7 @@ from departing.model.tables import literal, quoted
 MAX_ARMS = 20  # more are rather a wrong column, such as the user ID
 ARM_NAMES = ("arm variant variation treatment experimentarm testarm abarm", "group bucket cohort testgroup abgroup")
 NAMES = USUAL_NAMES | {"arm": ARM_NAMES, "clicks": ("clicks nclicks clickcount numclicks totalclicks clickstotal",)}
+MAX_CLICKS = 10**9  # of one user; sums of third powers stay finite
 NUMERIC = ("integer", "number", "text")
 
 
@@ -119,11 +120,17 @@ class _Reading:
                 continue
             if name != each:
                 step = suggest(name, available)
-                raise InputError(f"There is no column {name!r} in {self.engine.name} for {each}; {step}", each)
+                raise InputError(f"There is no column {name!r} in {self.engine.name} for {each}; {step}")
             if each == "clicked" and "clicks" in found:
                 continue
             free = [column for column in available if column not in found.values()]
-            if len(usual := usual_columns(each, free, NAMES)) == 1:
+            usual = usual_columns(each, free, NAMES)
+            if len(usual) > 1:
+                raise InputError(
+                    f"Several columns of {self.engine.name} may be the {each}: {list_names(usual)}; name one, such "
+                    f"as `{each}`={usual[0]!r}."
+                )
+            if usual:
                 found[each] = usual[0]
                 self.notes.append(f"Column {usual[0]!r} is used for {each}.")
         listed = list_names(available)
@@ -165,6 +172,7 @@ class _Reading:
             number = "TRY_CAST(clicks_ AS DOUBLE)"
             clicks = f"CASE WHEN isfinite({number}) THEN {number} END"
             tests += [("y IS NULL", "clicks cannot be parsed"), ("y < 0", "clicks is negative")]
+            tests.append((f"y > {MAX_CLICKS}", f"clicks is above {MAX_CLICKS:g}"))
         else:
             clicks = self._flag("clicked", self.spec.clicked_values)
             tests.append(("y IS NULL", "clicked cannot be parsed"))
@@ -222,7 +230,9 @@ class _Reading:
         return rows, good - affected, tuple(irregularities)
 
     def _rejected(self, kind: str, n: int, examples: str) -> Irregularity:
-        shown = tuple(row[0] for row in self._rows(f"FROM ({examples}) ORDER BY 1 LIMIT {MAX_EXAMPLES}"))
+        shown = tuple(
+            row[0] for row in self._rows(f"SELECT DISTINCT * FROM ({examples}) ORDER BY 1 LIMIT {MAX_EXAMPLES}")
+        )
         return Irregularity(kind, "rejected", n, shown, True)
 
     def _example(self) -> str:
@@ -238,6 +248,13 @@ class _Reading:
                 f"Column {column!r} has {len(arms):,} distinct arms ({list_names(arms)}); expected 2 to {MAX_ARMS}. "
                 "Name the column of the arms by `arm`=COLUMN."
             )
+        lowered: dict[str, str] = {}
+        for name in arms:
+            if (other := lowered.setdefault(name.lower(), name)) != name:
+                raise InputError(
+                    f"Column {column!r} has the arms {other!r} and {name!r}, which differ in case only; write every "
+                    "arm in one way."
+                )
         if len(arms) < 2:
             raise InputError(
                 f"Column {column!r} has the arms {list_names(arms)} only; expected at least two. Include the users "

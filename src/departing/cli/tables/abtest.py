@@ -42,8 +42,7 @@ def _arm_values(arm: Returns) -> dict[str, Any]:
 
 def readout_contents(test: ABTest) -> Iterator[RichTable | str]:
     """Recommendations and warnings, both kinds of intervals, and how the results were read."""
-    for comparison in test.comparisons:
-        yield comparison.recommendation
+    yield from test.recommendations
     yield from test.warnings
     rows = test.rows()
     arms = new_table("Arms", *READOUT_COLUMNS[:3])
