@@ -1,5 +1,7 @@
 """The decision from a fit: the best candidate, the claims about it, and the uncertainty."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from departing.decision.candidates import Candidates, choices
@@ -51,8 +53,18 @@ def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Prog
         users_to_halve=users_to_halve(in_draws, fit.histories.users),
         values=values,
         gains=gains,
-        warnings=fit.warnings,
+        warnings=(*fit.warnings, *_extrapolation(fit)),
     )
+
+
+def _extrapolation(fit: Fit) -> Iterator[str]:
+    """Sentence about steps that the log does not show, if they matter."""
+    survival = LogValue.of(fit.histories).final_survival(fit.likelihood.users)
+    if survival > MAX_FINAL_SURVIVAL:
+        yield (
+            f"{survival:.0%} of users are still active after the longest history, so the values of all policies are "
+            "extrapolated by the model, and the value of the policy of the log is unknown."
+        )
 
 
 def _claims(

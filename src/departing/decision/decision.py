@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ESTIMATED_BY = "model"
+ONE_TYPE = "One type of users suffices, so planning has nothing to gain over the best fixed category."
 MAX_CATEGORIES = 5  # first categories in a sentence
 
 
@@ -143,9 +144,9 @@ class Decision:
         shown = [f"{each.category} {format_percent(each.probability)}" for each in likely]
         first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
         loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} clicks per user"
-        if self.users_to_halve is None:
-            return self.describe(), first, f"{loss}."
-        return self.describe(), first, f"{loss}; {format_count(self.users_to_halve, 'more user')} would halve it."
+        if self.users_to_halve is not None:
+            loss += f"; {format_count(self.users_to_halve, 'more user')} would halve it"
+        return self.describe(), first, f"{loss}.", *([ONE_TYPE] if self.one_type else [])
 
     def rows(self) -> list[list[str]]:
         """Rows of a table: policy, value and interval; gain of the recommended policy over it and interval."""
