@@ -24,7 +24,7 @@ def results():
         dp.simulate(SITE, "greedy", 500),
         dp.compare(SITE, "greedy", "fixed:music", 500),
     ]
-    found.append(dp.off_policy_value(fit.histories, "greedy", fit=fit, bootstrap=3))
+    found.append(dp.off_policy_value(fit.histories, "greedy", fit=fit, bootstrap=20))
     return {type(each).__name__: each for each in found}
 
 

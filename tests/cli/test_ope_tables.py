@@ -14,7 +14,7 @@ SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7)
 def value():
     seen = dp.sample_log(SITE, 1000, 1)
     log = dp.read_log(pd.DataFrame(seen.columns() | {"departed": seen.outcome >= 2}))
-    return dp.off_policy_value(log, dp.Fixed(0), types=1, bootstrap=5)
+    return dp.off_policy_value(log, dp.Fixed(0), types=1, bootstrap=20)
 
 
 def printed(table):

@@ -34,7 +34,7 @@ def fit(log):
 def test_pdis_on_the_policys_own_log_is_the_mean_number_of_clicks(policy, tmp_path):
     run = dp.simulate(SITE, policy, users=3000, seed=2, log=tmp_path / "events.csv")
     own = pd.read_csv(tmp_path / "events.csv").assign(propensity=1.0)
-    value = dp.off_policy_value(dp.read_log(own), policy, types=2, bootstrap=5)
+    value = dp.off_policy_value(dp.read_log(own), policy, types=2, bootstrap=20)
     assert value.pdis.value == pytest.approx(run.mean, abs=1e-12)
     assert value.pdis.stderr == pytest.approx(run.stderr, rel=1e-3)
     assert value.tail_share < 1e-3
@@ -76,7 +76,7 @@ def test_intervals_widen_with_the_confidence(log, fit):
 
 def test_the_order_of_rows_changes_nothing(log, fit):
     again = dp.read_log(events().sample(frac=1, random_state=0))
-    one, two = (dp.off_policy_value(each, dp.Fixed(1), fit=fit, bootstrap=3) for each in (log, again))
+    one, two = (dp.off_policy_value(each, dp.Fixed(1), fit=fit, bootstrap=20) for each in (log, again))
     assert one.dr.value == pytest.approx(two.dr.value, abs=1e-12)
 
 
@@ -85,7 +85,7 @@ def test_a_misfit_of_the_model_causes_a_warning():
     rng = np.random.default_rng(3)
     order = drifting.groupby("user").cumcount()
     drifting["clicked"] = np.where(order > 0, rng.random(len(drifting)) < 0.95, drifting["clicked"])
-    value = dp.off_policy_value(dp.read_log(drifting), dp.Fixed(0), types=1, bootstrap=10)
+    value = dp.off_policy_value(dp.read_log(drifting), dp.Fixed(0), types=1, bootstrap=20)
     assert any("the model does not fit this log" in note for note in value.warnings)
 
 
@@ -102,37 +102,38 @@ def test_censored_users_do_not_count_as_departed():
 
 
 def test_without_propensities_only_the_direct_method_applies(fit):
-    value = dp.off_policy_value(dp.read_log(events().drop(columns="propensity")), dp.Fixed(0), fit=fit, bootstrap=3)
+    value = dp.off_policy_value(dp.read_log(events().drop(columns="propensity")), dp.Fixed(0), fit=fit, bootstrap=20)
     assert value.pdis is None
     assert value.dr is None
     assert value.best is value.dm
     (warning,) = value.warnings
     assert warning.startswith("The log has no propensities, so only the direct method applies")
+    assert "--propensity COLUMN" in warning
 
 
 def test_for_plain_histories_only_the_direct_method_applies(log, fit):
     plain = dp.Histories(log.counts, log.multiplicity, categories=log.categories)
-    value = dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=3)
+    value = dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=20)
     assert value.pdis is None
     assert "Plain histories have no propensities" in value.warnings[0]
-    assert value.dm == dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3).dm
+    assert value.dm == dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=20).dm
 
 
 def test_users_without_a_propensity_are_left_out_and_counted(fit):
     some = events()
     some.loc[(some["user"] % 10 == 0) & (some["clicked"]), "propensity"] = None
     missing = some.loc[some["propensity"].isna(), "user"].nunique()
-    value = dp.off_policy_value(dp.read_log(some), dp.Fixed(0), fit=fit, bootstrap=3)
+    value = dp.off_policy_value(dp.read_log(some), dp.Fixed(0), fit=fit, bootstrap=20)
     assert value.warnings[0].startswith(f"{missing} of 2,000 users lack a propensity")
 
 
 def test_missing_and_poor_overlap_cause_warnings(log, fit):
-    poor = dp.off_policy_value(log, dp.Greedy(SITE), fit=fit, bootstrap=3)
+    poor = dp.off_policy_value(log, dp.Greedy(SITE), fit=fit, bootstrap=20)
     assert re.match(r"Poor overlap: after \d+ steps too few users agree .* but \d+% of its clicks", poor.warnings[-1])
     assert poor.tail_share > 0.1
     only = events()
     only = only[only.groupby("user").category.transform("first") == "news"]
-    none = dp.off_policy_value(dp.read_log(only), dp.Fixed(1), fit=fit, bootstrap=3)
+    none = dp.off_policy_value(dp.read_log(only), dp.Fixed(1), fit=fit, bootstrap=20)
     assert none.dr is None
     assert none.warnings[-1].startswith("No overlap: the policy starts with 'sport'")
 
@@ -162,12 +163,12 @@ def test_departures_inferred_from_inactivity_do_not_bias_the_estimates():
         ),
         ({"fit": SITE}, "fit is Instance.*; expected a Fit"),
         ({"confidence": 1.5}, "confidence is 1.5; expected a number above 0 and below 1"),
-        ({"bootstrap": 1}, "bootstrap is 1; expected an integer ≥ 2"),
+        ({"bootstrap": 5}, "bootstrap is 5; expected an integer ≥ 20"),
         ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_invalid_arguments_raise_input_errors(arguments, sentence, log, fit):
-    given = {"log": log, "policy": dp.Fixed(0), "fit": fit, "bootstrap": 3} | arguments
+    given = {"log": log, "policy": dp.Fixed(0), "fit": fit, "bootstrap": 20} | arguments
     with pytest.raises(dp.InputError, match=sentence):
         dp.off_policy_value(given.pop("log"), given.pop("policy"), **given)
 
@@ -187,7 +188,7 @@ def test_a_fit_of_the_categories_in_another_order_is_rejected(log, fit):
 def test_a_policy_for_the_categories_in_another_order_is_reordered(log, fit):
     for policy in (dp.Greedy(SITE), dp.plan(SITE).policy, dp.Walk([0], then=1).resolve(SITE.categories)):
         other = policy.reorder([1, 0])
-        one, two = (dp.off_policy_value(log, each, fit=fit, bootstrap=3) for each in (policy, other))
+        one, two = (dp.off_policy_value(log, each, fit=fit, bootstrap=20) for each in (policy, other))
         assert one.dr == two.dr
         assert one.dm == two.dm
 
@@ -204,21 +205,21 @@ def test_the_interval_of_skewed_returns_is_shifted_towards_the_long_tail():
 
 
 def test_the_plot_shows_every_estimate_and_the_overlap(log, fit, tmp_path):
-    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
+    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=20)
     estimates, overlap = value.plot(tmp_path / "value.svg").axes
     assert [label.get_text() for label in estimates.get_xticklabels()] == ["DM", "PDIS", "DR"]
     assert overlap.lines[0].get_ydata().tolist() == [step.ess for step in value.overlap]
     assert (tmp_path / "value.svg").read_text().startswith("<?xml")
     plain = dp.Histories(log.counts, log.multiplicity, categories=log.categories)
-    assert len(dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=3).plot().axes) == 1
+    assert len(dp.off_policy_value(plain, dp.Fixed(0), fit=fit, bootstrap=20).plot().axes) == 1
 
 
 def test_describe_names_the_best_estimator(log, fit):
-    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=3)
+    value = dp.off_policy_value(log, dp.Fixed(0), fit=fit, bootstrap=20)
     assert value.describe().startswith(f"{value.dr.value:.4g} expected clicks per user (doubly robust, 95% interval")
 
 
 def test_texts_stand_for_policies(log, fit):
     for text, policy in (("greedy", dp.Greedy(fit.instance)), ("fixed:1", dp.Fixed(1))):
-        given, expected = (dp.off_policy_value(log, each, fit=fit, bootstrap=3) for each in (text, policy))
+        given, expected = (dp.off_policy_value(log, each, fit=fit, bootstrap=20) for each in (text, policy))
         assert given.estimates == expected.estimates

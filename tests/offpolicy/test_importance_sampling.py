@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.data.log import Episodes
-from departing.evaluation.continuation import continuation_values, first_steps
+from departing.evaluation.continuation import clicks_within, continuation_values, first_steps
 from departing.offpolicy.importance_sampling import importance_returns, observation_probabilities
 from helpers.strategies import Opaque, instances, schedules
 
@@ -171,6 +171,18 @@ def test_rare_counts_have_an_approximate_continuation_value():
     assert (rough <= site.fixed_values.max(axis=0)).all()
     assert (rough >= site.fixed_values.min(axis=0)).all()
     assert continuation.child_rows(2, np.array([-1]), np.array([0])).tolist() == [-1]
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_clicks_within_some_steps_agree_with_following_all_counts(data):
+    instance = data.draw(instances(probabilities=st.floats(0.2, 0.7), most=3, depart=0.8))
+    greedy = dp.Greedy(instance)
+    policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(greedy), st.just(Opaque(greedy))))
+    steps = data.draw(st.integers(0, 6))
+    clicks, _ = first_steps(instance, policy, steps, 0.0)
+    within = clicks_within(instance, policy, steps, 1e-9, 10**5)
+    assert instance.prior @ within == pytest.approx(instance.prior @ clicks, abs=1e-8)
 
 
 def test_first_steps_and_continuation_add_up_to_the_value():

@@ -126,7 +126,7 @@ def test_the_log_of_a_served_plan_supports_off_policy_evaluation(tmp_path):
         ]
         assert (logs[0].counts == logs[1].counts).all()
         assert logs[0].users == 150
-        value = dp.off_policy_value(logs[0], dp.plan(site).policy, types=3, bootstrap=5).pdis
+        value = dp.off_policy_value(logs[0], dp.plan(site).policy, types=3, bootstrap=20).pdis
         assert value is not None
         assert value.stderr > 0
         server.stop()

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from departing.model.instance import Instance
     from departing.policy.protocol import Policy
 
-MIN_RESAMPLES = 20  # with fewer, the ends of a 95% interval are the extremes of the sample
-
 
 def exclusive(option: str, **others: object) -> None:
     """Raise if one of the `others` is given (not None) together with `option`."""
@@ -56,11 +54,9 @@ def check_files(output: Path | None = None, plot: Path | None = None, suffixes: 
 
 def check_resamples(bootstrap: int, optional: bool = False) -> int:
     """Number of bootstrap resamples; 0 is accepted if the bootstrap is `optional`."""
-    from departing.model.validation import check_int
+    from departing.model import validation
 
-    if optional and bootstrap == 0:
-        return 0
-    return check_int("bootstrap", bootstrap, MIN_RESAMPLES, 10**5)
+    return 0 if optional and bootstrap == 0 else validation.check_resamples(bootstrap)
 
 
 def parse_int(parameter: str, text: str) -> int:

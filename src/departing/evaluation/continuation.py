@@ -88,6 +88,36 @@ def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> 
     return gained, np.zeros(instance.n_types)
 
 
+def clicks_within(instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int) -> Floats:
+    """Expected clicks `[M]` of every type in its first `steps` steps.
+
+    Exact for a schedule. The counts of another policy are followed until they are committed to a category within
+    `gap` clicks of an average user, or `max_nodes` are expanded.
+    """
+    gained, click, leave = np.zeros(instance.n_types), instance.click, instance.departure_probabilities
+    if isinstance(policy, Schedule):
+        active = np.ones(instance.n_types)
+        for a in policy.first_categories(steps):
+            gained += active * click[a]
+            active = active * (1 - leave[a])
+        return gained
+    spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
+    truncation, lost = Truncation(gap, max_nodes), 0.0
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == steps:
+            break
+        errors = (level.weights * level.switch_bounds) @ (instance.normalised_prior * spread)
+        stop = truncation.rows(errors, lost)
+        lost += float(errors[stop].sum())
+        a = level.categories[stop]
+        with np.errstate(divide="ignore"):  # a sure departure
+            later = -np.expm1((steps - level.step) * np.log1p(-leave[a])) / leave[a]
+        gained += np.einsum("nx,nx->x", level.weights[stop], click[a] * later)
+        level.keep(~stop)
+        gained += np.einsum("nx,nx->x", level.weights, click[level.categories])
+    return gained
+
+
 def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> list[ContinuationLevel]:
     """One row a level, because a schedule depends on the number of steps only."""
     lower, upper = schedule_values(instance, policy, steps)

@@ -13,6 +13,7 @@ MAX_USERS = 10**15  # sums of clicks of all users stay exact in 64-bit integers
 MAX_MEAN_STEPS = 10**8
 # Far above what short histories identify; bounds the (F M)² entries of the information matrix of a fit.
 MAX_TYPES = 64
+MIN_RESAMPLES = 20  # with fewer, the ends of a 95% interval are the extremes of the sample
 
 
 def check_int(field: str, value: float, least: int = 1, most: int | None = None) -> int:
@@ -23,6 +24,11 @@ def check_int(field: str, value: float, least: int = 1, most: int | None = None)
     if most is not None and value > most:
         raise InputError(f"{field} is {value!r:.40}; expected at most {most:g}.", field)
     return int(value)
+
+
+def check_resamples(value: float) -> int:
+    """Return `value` if it is a number of bootstrap resamples."""
+    return check_int("bootstrap", value, MIN_RESAMPLES, 10**5)
 
 
 def _as_float(value: float) -> float:

@@ -1,7 +1,7 @@
 """`off_policy_value`: value of a policy from a log that another policy produced."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,17 @@ from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
-from departing.model.validation import check_confidence, check_int, check_seed
+from departing.model.validation import check_confidence, check_resamples, check_seed
 from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
 from departing.offpolicy.importance_sampling import ImportanceReturns, importance_returns, observation_probabilities
+from departing.offpolicy.limits import (
+    MAX_TAIL_SHARE,
+    Extrapolation,
+    check_departures,
+    extrapolation,
+    model_warnings,
+    overlap_warnings,
+)
 from departing.policy.library import GREEDY, PolicyLike, to_policy
 from departing.policy.protocol import Policy, recommended
 
@@ -30,9 +38,7 @@ if TYPE_CHECKING:
 # The horizon trades bias against variance: beyond it a single user would carry more than this share of the estimate.
 # `scripts/bench offpolicy` measures the coverage of the intervals at this value.
 MAX_WEIGHT_SHARE = 0.01  # of all users, by the weighted mean weight of a step
-MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon above which there is a warning
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
-MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ class OffPolicyValue:
         Number of steps that PDIS and DR take from the log.
     tail_share : float
         Share of the policy's clicks after the horizon, under the model.
+    extrapolation : Extrapolation
+        Share of the value beyond the longest history of the log, under the model.
     overlap : tuple of Overlap
         Overlap by step.
     warnings : tuple of str
@@ -125,6 +133,7 @@ class OffPolicyValue:
     users: int
     horizon: int
     tail_share: float
+    extrapolation: Extrapolation
     overlap: tuple[Overlap, ...] = field(repr=False)
     warnings: tuple[str, ...]
     fit: Fit = field(repr=False)
@@ -145,7 +154,9 @@ class OffPolicyValue:
         """Describe the best estimate in one sentence."""
         name = "direct method" if self.dr is None else "doubly robust"
         interval = f"{self.confidence:.0%} interval {self.best.lower:.4g} to {self.best.upper:.4g}"
-        return f"{self.best.value:.4g} expected clicks per user ({name}, {interval})."
+        share = self.extrapolation.share
+        note = f", {share:.0%} of them extrapolated beyond the longest history" if share > MAX_TAIL_SHARE else ""
+        return f"{self.best.value:.4g} expected clicks per user ({name}, {interval}){note}."
 
     def summary(self) -> str:
         """Overview in several lines: estimates with confidence interval and effective sample size, warnings."""
@@ -221,7 +232,7 @@ def off_policy_value(
     confidence : float
         Coverage of the confidence intervals.
     bootstrap : int
-        Number of nonparametric bootstrap resamples for the error of the model, at least 2.
+        Number of nonparametric bootstrap resamples for the error of the model, at least 20.
     seed : int
         Seed of the random numbers.
     progress : callable, optional
@@ -235,7 +246,7 @@ def off_policy_value(
     Raises
     ------
     InputError
-        If an argument is invalid, or policy, fit and log have different categories.
+        If an argument is invalid, policy, fit and log have different categories, or fewer than 10 users departed.
 
     Examples
     --------
@@ -257,7 +268,8 @@ def off_policy_value(
     if policy != GREEDY:
         policy = _resolve(log, policy)
     z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
-    bootstrap, seed = check_int("bootstrap", bootstrap, 2), check_seed(seed)
+    bootstrap, seed = check_resamples(bootstrap), check_seed(seed)
+    check_departures(log)
     if fit is None:
         fit = fit_histories(log, types, seed=seed)
     elif not isinstance(fit, Fit):
@@ -276,7 +288,9 @@ def off_policy_value(
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
     dm = _direct_method(ensemble, log.users, z)
-    value = OffPolicyValue(dm, None, None, confidence, log.users, 0, 1.0, (), ensemble.warnings, fit, policy)
+    beyond = extrapolation(fit, policy, dm.value, log)
+    value = OffPolicyValue(dm, None, None, confidence, log.users, 0, 1.0, beyond, (), ensemble.warnings, fit, policy)
+    value = replace(value, warnings=(*value.warnings, *model_warnings(log, value)))
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
         return replace(value, warnings=(*value.warnings, note))
@@ -296,7 +310,8 @@ def off_policy_value(
         ess = overlap[horizon - 1].ess
         pdis, dr = (_mean_estimate(each, added, least, z, ess) for each in (returns.pdis, returns.dr))
         value = replace(value, pdis=pdis, dr=dr)
-    return replace(value, warnings=(*value.warnings, *_warnings(log, returns, value)))
+    first = (log.categories or ())[_first_category(log, policy)]
+    return replace(value, warnings=(*value.warnings, *overlap_warnings(log, first, returns, value)))
 
 
 def _resolve(log: Histories, given: PolicyLike, instance: Instance | None = None) -> Policy:
@@ -345,35 +360,3 @@ def _overlap(returns: ImportanceReturns, continuation: ContinuationValues) -> tu
     share = np.zeros(max(len(returns.users), len(clicks)))
     share[: len(clicks)] = clicks / clicks.sum() if clicks.sum() > 0 else 0.0
     return tuple(Overlap(t, int(n), float(returns.ess[t]), float(share[t])) for t, n in enumerate(returns.users) if n)
-
-
-def _warnings(log: Log, returns: ImportanceReturns, value: OffPolicyValue) -> Iterator[str]:
-    """Sentences about the limits of the estimates."""
-    if not len(returns.pdis):
-        yield (
-            "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
-            "on the same log. Log the probability of each recommendation in a column propensity."
-        )
-        return
-    if returns.missing:
-        yield (
-            f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
-            "these are unbiased if such users behave like the others."
-        )
-    if value.dr is None:
-        name = (log.categories or ())[_first_category(log, value.policy)]
-        yield (
-            f"No overlap: the policy starts with {name!r}, which the log hardly ever shows first, so only the direct "
-            "method applies."
-        )
-        return
-    if value.tail_share > MAX_TAIL_SHARE:
-        yield (
-            f"Poor overlap: after {value.horizon} steps too few users agree with the policy, but "
-            f"{value.tail_share:.0%} of its clicks come later; these are taken from the model."
-        )
-    if abs(value.dr.value - value.dm.value) > MISFIT_STDERRS * max(value.dr.stderr, 1e-12):
-        yield (
-            f"DM ({value.dm.value:.4g}) and DR ({value.dr.value:.4g}) differ by more than {MISFIT_STDERRS:.0f} "
-            "standard errors: the model does not fit this log. Rely on DR and see fit.check()."
-        )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -299,7 +300,8 @@ def analyse(
     ope = None
     if "propensity" in log.report.columns:
         progress = at("evaluating")
-        ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
+        with suppress(InputError):  # too few users departed
+            ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
     return Report(log, model, check, decision, ope, _sample_size(decision), _return_times(log), **names)
 
 

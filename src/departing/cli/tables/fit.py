@@ -58,7 +58,7 @@ def type_table(fit: Fit) -> RichTable:
             table.add_row(escape(name) if i == 0 else "", field, *row, end_section=field == fields[-1])
     captions = []
     if not all(getattr(identified, field)[:MAX_CATEGORIES].all() for field in fields):
-        captions.append("? Not identifiable: the log does not determine this probability; see the warnings.")
+        captions.append("? Not identifiable: the log does not determine it; see the warnings.")
     if instance.n_categories > MAX_CATEGORIES:
         captions.append(f"{instance.n_categories - MAX_CATEGORIES} more categories are not shown.")
     table.caption = "\n".join(captions) or None

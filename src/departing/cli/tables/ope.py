@@ -70,5 +70,6 @@ def ope_values(policy: str, value: OffPolicyValue) -> dict[str, Any]:
         "policy": policy,
         "estimates": {name: json_fields(estimate) for name, estimate in value.estimates.items()},
         "overlap": [*map(json_fields, value.overlap)],
+        "extrapolation": json_fields(value.extrapolation),
         **json_fields(value, "confidence", "users", "horizon", "tail_share", "warnings"),
     }

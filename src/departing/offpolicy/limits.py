@@ -1,0 +1,134 @@
+"""Limits of off-policy estimates: few departures, extrapolation, categories without data, and overlap."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from departing.data.log import Log
+from departing.evaluation.continuation import clicks_within
+from departing.evaluation.traversal import first_level, traverse
+from departing.fitting.fit import Fit
+from departing.formatting import first_few, format_count, format_significant
+from departing.model.errors import InputError
+from departing.model.histories import Histories
+from departing.offpolicy.direct_method import MAX_NODES, evaluation_tolerance
+from departing.policy.protocol import Policy
+from departing.policy.schedule import Schedule
+
+if TYPE_CHECKING:
+    from departing.offpolicy.estimators import OffPolicyValue
+    from departing.offpolicy.importance_sampling import ImportanceReturns
+
+# Departures below which departure probabilities, and with them the value, rest on the pseudocount; the usual minimum
+# for a normal approximation.
+MIN_DEPARTURES = 10
+MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon, or after the longest history, before a warning
+MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
+FIRST_STEPS = 6  # whose categories are compared with those of the log, if the policy depends on the counts
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """Part of a value that lies beyond the longest history of the log, under the model.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps of the longest history.
+    clicks : float
+        Expected clicks per user within these steps.
+    share : float
+        Share of the value beyond them.
+    """
+
+    steps: int
+    clicks: float
+    share: float
+
+
+def check_departures(histories: Histories) -> None:
+    """Raise if too few users departed for any estimate of clicks until departure."""
+    known = histories.confirmed
+    departed = int(known.multiplicity[~known.censored].sum())
+    if departed < MIN_DEPARTURES:
+        raise InputError(
+            f"{format_count(departed, 'user')} of {histories.users:,} departed, so the value of a policy, its clicks "
+            f"until departure, is unknown; expected at least {MIN_DEPARTURES}. Collect a longer log, or shorten "
+            "`inactive_after` if departures are inferred from inactivity."
+        )
+
+
+def extrapolation(fit: Fit, policy: Policy, value: float, histories: Histories) -> Extrapolation:
+    """Compare the clicks within the longest history with the whole value under the model."""
+    instance, steps = fit.instance, int(histories.confirmed.steps.max())
+    by_type = clicks_within(instance, policy, steps, evaluation_tolerance(instance), MAX_NODES)
+    clicks = float(instance.normalised_prior @ by_type)
+    return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > 0 else 0.0)
+
+
+def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[str]:
+    """Sentences about categories without data, and about extrapolation, with the warnings of the fit."""
+    instance = value.fit.instance
+    shown = histories.multiplicity @ histories.counts.sum(axis=2)
+    unseen = [repr(instance.categories[a]) for a in _categories(value) if not shown[a]]
+    if unseen:
+        yield (
+            f"The policy recommends {first_few(unseen, 3)}, which the log never shows: the estimates rest on guesses "
+            "there. Show such categories to some users at random first, or leave them out of the policy."
+        )
+    beyond = value.extrapolation
+    if beyond.share > MAX_TAIL_SHARE:
+        yield (
+            f"{beyond.share:.0%} of the value is extrapolated by the model beyond the longest history of the log, "
+            f"{format_count(beyond.steps, 'step')}; within these steps it is {format_significant(beyond.clicks)} "
+            "clicks per user."
+        )
+        yield from value.fit.warnings
+
+
+def _categories(value: "OffPolicyValue") -> list[int]:
+    """Categories that the policy recommends: all of a schedule, else those of the first steps."""
+    instance, policy = value.fit.instance, value.policy
+    if isinstance(policy, Schedule):
+        return [int(a) for a in np.unique(policy.phase_categories)]
+    categories: set[int] = set()
+    for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == FIRST_STEPS:
+            break
+        categories.update(level.categories.tolist())
+    return sorted(categories)
+
+
+def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: "OffPolicyValue") -> Iterator[str]:
+    """Sentences about propensities, overlap and misfit; `first` is the category that the policy shows first."""
+    if not len(returns.pdis):
+        yield (
+            "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
+            "on the same log. Log the probability of each recommendation and name its column as `propensity` "
+            "(--propensity COLUMN)."
+        )
+        return
+    if returns.missing:
+        yield (
+            f"{returns.missing:,} of {log.users:,} users lack a propensity and are left out of PDIS and DR; "
+            "these are unbiased if such users behave like the others."
+        )
+    if value.dr is None:
+        yield (
+            f"No overlap: the policy starts with {first!r}, which the log hardly ever shows first, so only the "
+            "direct method applies. Show it first to some users at random, with its propensity."
+        )
+        return
+    if value.tail_share > MAX_TAIL_SHARE:
+        yield (
+            f"Poor overlap: after {value.horizon} steps too few users agree with the policy, but "
+            f"{value.tail_share:.0%} of its clicks come later; these are taken from the model. Collect more users "
+            "with random recommendations, or test the policy on some users."
+        )
+    if abs(value.dr.value - value.dm.value) > MISFIT_STDERRS * max(value.dr.stderr, 1e-12):
+        yield (
+            f"DM ({value.dm.value:.4g}) and DR ({value.dr.value:.4g}) differ by more than {MISFIT_STDERRS:.0f} "
+            "standard errors: the model does not fit this log. Rely on DR and see fit.check()."
+        )
