@@ -150,7 +150,7 @@ def test_departures_inferred_from_inactivity_do_not_bias_the_estimates():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"log": "events.csv"}, "log is 'events.csv'; expected a Log"),
+        ({"log": "events.csv"}, "There is no file 'events.csv'"),
         ({"policy": 3}, "policy is 3; expected an object with a method recommend"),
         ({"policy": "greedi"}, "There is no policy 'greedi'; write fixed:C"),
         ({"policy": "fixed:8"}, "There is no category '8'"),

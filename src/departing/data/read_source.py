@@ -4,6 +4,8 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from departing.data.log import read_log
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -40,4 +42,8 @@ def read_source(source: Any, options: dict[str, Any], function: Callable[..., An
                 f"{name} is given, but the source is read already: {source!r:.80}; pass {name} to read_log instead.",
                 name,
             )
+    if isinstance(source, np.ndarray):
+        raise InputError(
+            f"The source is an array of shape {source.shape}; expected a log, or Histories(counts) for counts."
+        )
     return source if isinstance(source, Histories) else read_log(source, **options)

@@ -32,6 +32,7 @@ from departing.fitting.standard_errors import transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import bic_gain, describe_gain
 from departing.fitting.type_matching import match_types, sort_types
+from departing.formatting import format_count
 from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.errors import InputError
@@ -204,8 +205,8 @@ class Fit:
     def describe(self) -> str:
         """Describe the fit in one sentence."""
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
-        noun = "type" if self.instance.n_types == 1 else "types"
-        return f"{self.instance.n_types} {noun} of users ({shares}), estimated from {self.histories.users:,} users."
+        types, users = format_count(self.instance.n_types, "type"), format_count(self.histories.users, "user")
+        return f"{types} of users ({shares}), estimated from {users}."
 
     def describe_types(self) -> list[str]:
         """Describe every type in one line, by the probabilities that the histories determine."""
@@ -299,8 +300,9 @@ class Fit:
 
     def __repr__(self) -> str:
         shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
-        types = f"{self.instance.n_types} types ({shares}), {self.instance.n_categories} categories"
-        return f"<Fit of {self.histories.users} users: {types}>"
+        types = format_count(self.instance.n_types, "type")
+        categories = format_count(self.instance.n_categories, "category", "categories")
+        return f"<Fit of {self.histories.users} users: {types} ({shares}), {categories}>"
 
 
 def fit(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from departing.learning.base import Option
 from departing.learning.blocks import ALL_USERS, Block, BlockLearner
 from departing.model.instance import Instance
-from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
 from departing.policy.schedule import Fixed
 
 
@@ -15,8 +15,8 @@ class Frozen(BlockLearner):
 
     Parameters
     ----------
-    policy : Policy
-        The policy of all users.
+    policy : Policy, Plan or str
+        The policy of all users, or its short form such as "fixed:CATEGORY".
     categories : int or sequence of str
         Number of categories, or their names.
 
@@ -31,9 +31,9 @@ class Frozen(BlockLearner):
     required: ClassVar[tuple[str, ...]] = ("category",)
     depth = 0
 
-    def __init__(self, policy: Policy, categories: int | Sequence[str]) -> None:
+    def __init__(self, policy: PolicyLike, categories: int | Sequence[str]) -> None:
         super().__init__(categories)
-        self._policy = resolve_policy(policy, self.category_names)
+        self._policy = to_policy(policy, self.category_names)
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:

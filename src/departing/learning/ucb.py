@@ -14,7 +14,8 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_choice, check_fraction, check_instance, check_int, check_positive
-from departing.policy.protocol import Policy, resolve_policy
+from departing.policy.library import PolicyLike, to_policy
+from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule, Threshold
 
 SCALES = ("proved", "sharp", "estimated", "exact")
@@ -92,7 +93,7 @@ class UCBHybrid(LearnerBase):
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        policies: Sequence[PolicyLike],
         users: int | None = None,
         tau: float | Sequence[float] | None = None,
         eta: float | Sequence[float] = 1.0,
@@ -104,7 +105,7 @@ class UCBHybrid(LearnerBase):
         if not isinstance(policies, Sequence) or not policies:
             raise InputError(f"policies is {policies!r:.80}; expected a list of at least one policy.")
         names = categories if isinstance(categories, Sequence) else ()
-        self.policies = tuple(resolve_policy(policy, names) for policy in policies)
+        self.policies = tuple(to_policy(policy, names) for policy in policies)
         needed = _needed_categories(self.policies, categories)
         super().__init__(needed if categories is None else categories)
         if needed > self.n_categories:

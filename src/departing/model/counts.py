@@ -20,6 +20,10 @@ def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str
         array = np.asarray(counts)
     except ValueError as error:
         raise InputError("counts are rows of different lengths; expected [..., categories, 4].") from error
+    if array.dtype.kind == "U":
+        raise InputError(
+            "counts contain text; expected integers. Pass names of categories as events=[(category, outcome), …]."
+        )
     if array.ndim < 2 or array.shape[-1] != 4:
         raise InputError(f"counts have shape {array.shape}; expected [..., categories, 4].")
     if n_categories is not None and array.shape[-2] != n_categories:

@@ -22,15 +22,15 @@ _BY_SPELLING = {name.replace("_", "-"): code for name, code in _OUTCOMES.items()
 
 
 def find_outcome(outcome: Any) -> int:
-    """Code of an outcome, 0 to 3, given by its name or code, or by True for a click and False for a no-click.
+    """Code of an outcome, 0 to 3, given by its name, or by True for a click and False for a no-click.
 
-    >>> [find_outcome(each) for each in ("click", "no-click", "departed", "click_and_depart", False, 2)]
-    [0, 1, 2, 3, 1, 2]
+    Codes are not accepted: 0 is that of a click, but means no click in most logs.
+
+    >>> [find_outcome(each) for each in ("click", "no-click", "departed", "click_and_depart", False)]
+    [0, 1, 2, 3, 1]
     """
     if isinstance(outcome, bool | np.bool_):
         return CLICK if outcome else STAY
-    if isinstance(outcome, int | np.integer) and 0 <= outcome < len(OUTCOME_NAMES):
-        return int(outcome)
     name = str(outcome).strip().lower().replace("_", "-").replace(" ", "-")
     if not isinstance(outcome, str) or name not in _BY_SPELLING:
         raise InputError(f"outcome is {outcome!r:.60}; {suggest(str(outcome), list(_OUTCOMES))}")

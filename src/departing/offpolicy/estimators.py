@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from departing.data.log import Log
+from departing.data.read_source import read_source
 from departing.evaluation.continuation import ContinuationValues, continuation_values
 from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
@@ -202,7 +203,7 @@ class OffPolicyValue:
 
 
 def off_policy_value(
-    log: Histories,
+    log: Any,
     policy: PolicyLike,
     *,
     fit: Fit | None = None,
@@ -211,6 +212,7 @@ def off_policy_value(
     bootstrap: int = 200,
     seed: int = 0,
     progress: Progress | None = None,
+    **read_options: Any,
 ) -> OffPolicyValue:
     """Estimate the value of `policy` from a log: expected clicks per user, had the policy chosen the categories.
 
@@ -220,10 +222,10 @@ def off_policy_value(
 
     Parameters
     ----------
-    log : Log or Histories
-        Data; plain histories give the direct method alone.
+    log : Log, data frame, path or Histories
+        A `Log` or a source that `read_log` reads; plain histories give the direct method alone.
     policy : Policy, Plan or str
-        Policy to evaluate, for the categories of the log in the same order; or its short form such as
+        Policy to evaluate, for the categories of the log; or its short form such as
         "fixed:CATEGORY" or "greedy", the greedy policy of the fitted model.
     fit : Fit, optional
         Model; by default fitted to `log`.
@@ -237,6 +239,8 @@ def off_policy_value(
         Seed of the random numbers.
     progress : callable, optional
         Called with the number of finished resamples and `bootstrap`.
+    **read_options
+        Arguments of `read_log` for a log that is not read yet.
 
     Returns
     -------
@@ -263,8 +267,7 @@ def off_policy_value(
     >>> round(dp.evaluate(site, dp.Walk([0], then=1)).value, 3)
     1.171
     """
-    if not isinstance(log, Histories):
-        raise InputError(f"log is {log!r:.60}; expected a Log, such as read_log returns, or Histories.")
+    log = read_source(log, read_options, off_policy_value)
     if policy != GREEDY:
         policy = _resolve(log, policy)
     z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)

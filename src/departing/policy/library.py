@@ -137,6 +137,8 @@ def parse_policy(text: str, categories: Sequence[str], instance: Instance | None
         policy = Walk(arguments[:-1], then=arguments[-1])
     elif text == GREEDY and instance is not None:
         policy = Greedy(instance)
+    if text == GREEDY and policy is None:
+        raise InputError("The policy 'greedy' requires an instance; pass Greedy(instance).")
     if policy is None:
         raise InputError(
             f"There is no policy {text!r}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "

@@ -46,6 +46,8 @@ def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
 
     A policy that was made for the same categories in another order is reordered by name.
     """
+    if isinstance(policy, type):
+        raise InputError(f"policy is the class {policy.__name__}; expected an object, such as Fixed('news').")
     if not callable(getattr(policy, "recommend", None)):  # several times faster than isinstance with a protocol
         raise InputError(f"policy is {policy!r:.80}; expected an object with a method recommend(counts).")
     if (order := category_order(own_categories(policy), names)) is not None:
