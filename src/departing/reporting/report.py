@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from departing.model.histories import Histories
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
 from departing.planning.plan import compile_in_background
-from departing.reporting.verdict import Verdict, give_verdict, is_negligible
+from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
 PAGE_SUFFIXES = (".html", ".htm")
 STAGES = ("reading", "fitting", "checking", "planning", "evaluating", "writing")
@@ -57,7 +57,7 @@ class Report:
     check : FitCheck or None
         Goodness of fit.
     decision : Decision or None
-        Recommended policy with its uncertainty; None without a fit. Look at `verdict` before using it.
+        Recommended policy with its uncertainty; None if the log cannot answer or the model does not fit.
     ope : OffPolicyValue or None
         Off-policy value of the recommended policy; None unless the log has propensities.
     sample_size : SampleSize or None
@@ -296,13 +296,16 @@ def analyse(
         model = fit(log, types, n_init=FEW_INIT if many else N_INIT, seed=seed, progress=at("fitting"))
         at("checking")
         check = model.check()
+    described = Report(log, model, check, None, None, return_times=_return_times(log), **names)
+    if refusal(described):
+        return described
     decision = plan(model, bootstrap=bootstrap, seed=seed, progress=at("planning"))
     ope = None
     if "propensity" in log.report.columns:
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    return Report(log, model, check, decision, ope, _sample_size(decision), _return_times(log), **names)
+    return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision))
 
 
 def _sample_size(decision: Decision) -> SampleSize | None:

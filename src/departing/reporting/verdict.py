@@ -65,12 +65,16 @@ def clicks(value: float) -> str:
 
 def give_verdict(report: "Report") -> Verdict:
     """Verdict on the results of a report."""
+    return refusal(report) or _recommendation(report)
+
+
+def refusal(report: "Report") -> Verdict | None:
+    """Verdict on a log or a fit that allows no recommendation, or None; it needs no decision."""
     if reasons := _unanswerable(report):
         return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
-    assert report.check is not None
-    if not report.check.fits:
+    if report.check is not None and not report.check.fits:
         return _misfit(report)
-    return _recommendation(report)
+    return None
 
 
 def _unanswerable(report: "Report") -> list[str]:
@@ -113,7 +117,7 @@ def _unanswerable(report: "Report") -> list[str]:
 
 def _misfit(report: "Report") -> Verdict:
     assert report.check is not None
-    reasons = report.check.reasons
+    reasons = report.check.reasons[:2]  # all are in the section about the fit
     advice = (
         "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
     )

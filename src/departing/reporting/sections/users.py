@@ -107,9 +107,8 @@ def _rates_table(report: "Report", low: Parameters, high: Parameters, ranks: dic
     rows = [["<b>share of users</b>", *share]]
     rows += _category_rows(report, instance.click, low.click, high.click, known.click, ranks)
     head = ["", *report.type_names]
-    shown = int((report.log.multiplicity @ report.log.counts.sum(axis=2) > 0).sum())
-    unsure = not bool(known.prior.all() and known.click.all()) and shown > 0
-    return _long_table(head, rows), unsure
+    parts = [known.prior, known.click, *([known.depart] if _departures_differ(fit) else [])]
+    return _long_table(head, rows), not all(part.all() for part in parts)
 
 
 def _category_rows(
