@@ -48,7 +48,7 @@ def test_the_table_equals_a_loop_over_users(reading, policy):
     log = read(events, **READINGS[reading])
     users = dp.assign(log, SITE, policy)
     table = users.to_frame()
-    rows = list(slow_rows(log, SITE, to_policy(policy, SITE.categories, SITE)))
+    rows = list(slow_rows(log, events, SITE, to_policy(policy, SITE.categories, SITE)))
     assert len(table) == len(users) == len(rows) == log.users
     assert list(table["user"]) == sorted(set(events["user"]) & set(table["user"]))
     assert table["departed"].sum() == log.report.departed
@@ -56,6 +56,7 @@ def test_the_table_equals_a_loop_over_users(reading, policy):
     for row, slow in zip(table.itertuples(index=False), rows, strict=True):
         assert (row.events, row.clicks, row.departed) == (slow.events, slow.clicks, slow.departed)
         np.testing.assert_allclose(row[-3:], slow.posterior, rtol=1e-9)
+        assert row.active_probability == pytest.approx(slow.active, rel=1e-9)
         assert row.type == SITE.types[int(np.argmax(slow.posterior))]
         assert row.type_probability == max(row[-3:])
         assert (row.recommendation if isinstance(row.recommendation, str) else None) == slow.recommendation
@@ -115,8 +116,19 @@ def test_unknown_categories_are_an_error():
         dp.assign(log, dp.Instance([1.0], [[0.5]], categories=["opera"]))
     with pytest.raises(dp.InputError, match="expected a fit, a decision, a plan or an instance"):
         dp.assign(log, 3)
-    with pytest.raises(dp.InputError, match="expected a log that read_log returned"):
-        dp.assign([1], SITE)
+    with pytest.raises(dp.InputError, match="expected a log that read_log returned, with user IDs"):
+        dp.assign(dp.Histories(log.counts), SITE)
+    with pytest.raises(dp.InputError, match="pass inactive_after to read_log instead"):
+        dp.assign(log, SITE, inactive_after=3)
+
+
+def test_a_source_is_read():
+    events = random_events(6)
+    options = {"inactive_after": 6, "max_rejected": 1.0}
+    same(
+        dp.assign(events, SITE, "greedy", **options).to_frame(),
+        table_of(dp.read_log(events, **options), SITE, "greedy"),
+    )
 
 
 def test_impossible_histories_have_no_type():
@@ -221,29 +233,60 @@ def test_a_changed_log_is_refused(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["events.csv"]
 
 
-def test_posteriors_are_calibrated():
-    random, site, n = np.random.default_rng(14), magazine(), 20_000
-    types = random.choice(site.n_types, n, p=site.normalised_prior)
-    rows, active = [], np.arange(n)
-    for step in range(6):  # users of known types; those who remain are censored
+def simulated_users(site, users, days, seed):
+    """Events of users who arrive at random times and return after a day on average; their types and departures."""
+    random = np.random.default_rng(seed)
+    types = random.choice(site.n_types, users, p=site.normalised_prior)
+    time, gone, rows, active = random.random(users) * days, np.zeros(users, bool), [], np.arange(users)
+    while len(active := active[time[active] < days]):
         shown = random.integers(0, site.n_categories, len(active))
         clicked = random.random(len(active)) < site.click[shown, types[active]]
         left = ~clicked & (random.random(len(active)) < site.depart[shown, types[active]])
         names = np.array(site.categories)[shown]
-        events = {"user": active, "time": step, "category": names, "clicked": clicked, "departed": left}
+        events = {"user": active, "time": time[active], "category": names, "clicked": clicked, "departed": left}
         rows.append(pandas.DataFrame(events))
+        gone[active[left]] = True
         active = active[~left]
-    table = table_of(read(pandas.concat(rows)), site, "greedy")
+        time[active] += random.exponential(1.0, len(active))
+    return pandas.concat(rows), types, gone
+
+
+def z_score(happened, probability):
+    return (happened - probability).sum() / np.sqrt((probability * (1 - probability)).sum())
+
+
+def assert_calibrated(happened, probability):
+    for low in np.arange(0, 1, 0.1):
+        inside = (probability >= low) & (probability < low + 0.1)
+        assert abs(z_score(happened[inside], probability[inside])) < 4 or inside.sum() < 20
+
+
+def test_posteriors_are_calibrated():
+    site = magazine()
+    events, types, _ = simulated_users(site, 20_000, days=8, seed=14)
+    table = table_of(dp.read_log(events), site, "greedy")
     posterior = table.filter(like="posterior_").to_numpy()
     correct = types[table["user"], None] == np.arange(site.n_types)
-    for low in np.arange(0, 1, 0.1):
-        inside = (posterior >= low) & (posterior < low + 0.1)
-        p = posterior[inside]
-        z = (correct[inside] - p).sum() / np.sqrt((p * (1 - p)).sum())
-        assert inside.sum() > 50
-        assert abs(z) < 4
+    assert_calibrated(correct.ravel(), posterior.ravel())
     near = (posterior > 0.75) & (posterior < 0.85)
     assert correct[near].mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_inactive_users_are_calibrated():
+    site = dp.Instance([0.5, 0.5], [[0.7, 0.3], [0.4, 0.6]], [[0.2, 0.8], [0.2, 0.8]], categories=["news", "film"])
+    events, types, gone = simulated_users(site, 20_000, days=40, seed=15)
+    table = dp.assign(events.drop(columns="departed"), site, "greedy", inactive_after=8).to_frame()
+    users = table[table["censored"]]
+    correct, posterior = types[users["user"]] == 0, users["posterior_type 0"].to_numpy()
+    here, active = ~gone[users["user"]], users["active_probability"].to_numpy()
+    assert len(users) > 2000
+    # The return times are estimated and in steps of 5 %, so that the sums are compared instead of the bins.
+    assert correct.mean() == pytest.approx(posterior.mean(), abs=0.02)
+    assert here.mean() == pytest.approx(active.mean(), abs=0.02)
+    for low in (0.0, 0.25, 0.5, 0.75):
+        for happened, probability in ((correct, posterior), (here, active)):
+            inside = (probability >= low) & (probability < low + 0.25)
+            assert happened[inside].mean() == pytest.approx(probability[inside].mean(), abs=0.05)
 
 
 def test_the_command_equals_the_function(tmp_path):

@@ -33,6 +33,7 @@ class SlowRow:
     events: int
     clicks: int
     departed: bool
+    active: float
     posterior: np.ndarray
     recommendation: str | None
     remaining: float
@@ -48,8 +49,11 @@ class Continued:
         return self.policy.recommend(np.asarray(counts) + self.counts)
 
 
-def slow_rows(log, instance, policy):
+def slow_rows(log, events, instance, policy):
     """Yield the assignment of every user, in order, from the steps of the log; the slow way."""
+    with log.user_histories() as users:
+        ages, not_returned = users.ages, users.not_returned
+    last_times = events.groupby("user")["time"].max()  # in the order of the user column
     order = [instance.category_index(name) for name in log.categories]
     for part in log.episodes():
         for user in np.unique(part.user):
@@ -59,7 +63,7 @@ def slow_rows(log, instance, policy):
                 counts[order[part.category[i]], part.outcome[i]] += 1
             clicks, last = counts[:, [CLICK, CLICK_DEPART]].sum(), steps[-1]
             if part.outcome[last] > STAY:
-                yield SlowRow(len(steps), clicks, True, dp.belief(instance, counts), None, 0.0)
+                yield SlowRow(len(steps), clicks, True, 0.0, dp.belief(instance, counts), None, 0.0)
                 continue
             posterior, stay = dp.belief(instance, counts), 1.0
             if part.pending[last]:
@@ -67,12 +71,14 @@ def slow_rows(log, instance, policy):
                 before = counts.copy()
                 before[a, part.outcome[last]] -= 1
                 likelihood = instance.click[a] if clicked else 1 - instance.click[a]
-                weights = dp.belief(instance, before) * likelihood
+                silence = not_returned[(events["time"].max() - last_times.iloc[user] >= ages).sum()]
                 left = (instance.depart_on_click if clicked else instance.depart)[a]
-                stay = weights @ (1 - left) / weights.sum()
-                posterior = weights / weights.sum()
+                gone, here = (
+                    dp.belief(instance, before) * likelihood * each for each in (left, (1 - left) * silence)
+                )
+                posterior, stay = (gone + here) / (gone + here).sum(), here.sum() / (gone + here).sum()
             value = evaluate(
                 instance.replace(prior=dp.belief(instance, counts)), Continued(policy, counts), 1e-4
             ).value
             category = instance.categories[int(policy.recommend(counts))]
-            yield SlowRow(len(steps), clicks, False, posterior, category, stay * value)
+            yield SlowRow(len(steps), clicks, False, stay, posterior, category, stay * value)

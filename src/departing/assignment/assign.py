@@ -9,6 +9,7 @@ import numpy as np
 from departing.assignment.assignments import Assignments
 from departing.assignment.histories import RELATIVE_GAP, assign_histories
 from departing.data.log import Log
+from departing.data.read_source import read_source
 from departing.formatting import format_count
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -23,10 +24,11 @@ PLANNING_SECONDS = 60.0
 
 
 def assign(
-    log: Log,
+    log: Any,
     fit: Any,
     policy: PolicyLike | None = None,
     output: str | os.PathLike[str] | None = None,
+    **read_options: Any,
 ) -> Assignments:
     """Assign every user of a log to a type, and compute the next recommendation.
 
@@ -35,8 +37,9 @@ def assign(
 
     Parameters
     ----------
-    log : Log
-        Log of the users, which need not be the log of the fit. Categories are matched by name.
+    log : Log, data frame or path
+        Log of the users, which need not be the log of the fit; or a source that `read_log` reads. Categories are
+        matched by name.
     fit : Fit, Decision, Plan or Instance
         Model of the users.
     policy : Policy, Plan or str, optional
@@ -45,6 +48,8 @@ def assign(
         thousandth of its value]
     output : path, optional
         Write the table of users to this .parquet or .csv file.
+    **read_options
+        Arguments of `read_log` for a source that is not read yet, such as `user`, `time` and `inactive_after`.
 
     Returns
     -------
@@ -60,8 +65,9 @@ def assign(
     Notes
     -----
     A user whose last step is *pending* may have departed after it. The posterior then uses the click or no-click of
-    that step only, and the expected remaining clicks include the probability that the user stayed. The
-    recommendation is that for a user who returns.
+    that step and the time since it: the longer it is, compared with the times after which users return, the likelier
+    the user departed. `active_probability` is the probability that the user has not, and the expected remaining
+    clicks include it. The recommendation is that for a user who returns.
 
     Examples
     --------
@@ -77,12 +83,13 @@ def assign(
     >>> list(table.columns[-3:])
     ['expected_remaining_clicks', 'posterior_type 0', 'posterior_type 1']
     """
-    if not isinstance(log, Log):
-        raise InputError(f"log is {log!r:.80}; expected a log that read_log returned.", "log")
     instance = _instance(fit)
-    order = _category_order(log, instance)
     if output is not None:
         check_writable(output, TABLE_SUFFIXES)
+    log = read_source(log, read_options, assign)
+    if not isinstance(log, Log):
+        raise InputError(f"log is {log!r:.80}; expected a log that read_log returned, with user IDs.", "log")
+    order = _category_order(log, instance)
     if policy is None and hasattr(fit, "policy"):
         policy = fit.policy
     if policy is None:

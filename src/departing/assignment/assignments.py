@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from departing.assignment.histories import HistoryAssignments, history_keys
+from departing.assignment.histories import HistoryAssignments, group_keys
 from departing.data.history_rows import UserHistories
 from departing.data.log import Log
 from departing.formatting import format_count, format_percent, format_significant
@@ -129,9 +129,9 @@ class Assignments:
     def to_frame(self) -> Any:
         """Return the table of users as a pandas DataFrame, or a polars one if pandas is not installed.
 
-        Columns are the user ID, `events`, `clicks`, `departed`, `censored`, the most likely `type` and its
-        `type_probability`, the next `recommendation`, `expected_remaining_clicks`, and `posterior_NAME` for every
-        type.
+        Columns are the user ID, `events`, `clicks`, `departed`, `censored`, `active_probability`, the most likely
+        `type` and its `type_probability`, the next `recommendation`, `expected_remaining_clicks`, and
+        `posterior_NAME` for every type.
         """
         with self.log.user_histories() as users:
             arrays = users.database.execute(self._query(users)).fetchnumpy()
@@ -197,13 +197,14 @@ class Assignments:
             "clicks": rows.clicks,
             "departed": rows.departed,
             "type": rows.type,
+            "active": rows.active,
             "recommendation": rows.recommendation,
             "remaining": rows.remaining,
         }
         arrays |= {f"p{x}": np.ascontiguousarray(rows.posterior[:, x]) for x in range(len(types))}
         users.database.register("assigned", arrays)
-        found = np.searchsorted(rows.key, history_keys(users))
-        users.database.register("numbers", {"history": np.arange(len(found)), "row": found})
+        found = np.searchsorted(rows.key, group_keys(users))
+        users.database.register("numbers", {"history": users.history, "age": users.age, "row": found})
         posterior = [f"p{x}" for x in range(len(types))]
         columns = (
             "u",
@@ -211,6 +212,7 @@ class Assignments:
             "clicks",
             "departed",
             "NOT departed",
+            _known("active"),
             f"{_names(types)}[type + 1]",
             _known(f"greatest({', '.join(posterior)})"),
             f"CASE WHEN recommendation >= 0 THEN {_names(self.instance.categories)}[recommendation + 1] END",
@@ -218,8 +220,7 @@ class Assignments:
             *map(_known, posterior),
         )
         chosen = ", ".join(f"{sql} AS {quoted(name)}" for sql, name in zip(columns, self.columns, strict=True))
-        joined = f"({users.query}) JOIN numbers USING (history) JOIN assigned USING (row)"
-        return f"SELECT {chosen} FROM {joined} ORDER BY u"
+        return f"SELECT {chosen} FROM users JOIN numbers USING (history, age) JOIN assigned USING (row) ORDER BY u"
 
     def __len__(self) -> int:
         return int(self.histories.users.sum())
@@ -232,7 +233,7 @@ class Assignments:
 
 
 _COLUMNS = (
-    *("user", "events", "clicks", "departed", "censored"),
+    *("user", "events", "clicks", "departed", "censored", "active_probability"),
     *("type", "type_probability", "recommendation", "expected_remaining_clicks"),
 )
 

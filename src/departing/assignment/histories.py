@@ -19,16 +19,18 @@ RELATIVE_GAP = 1e-3  # of expected remaining clicks, relative to the value of th
 
 @dataclass(frozen=True, eq=False)
 class HistoryAssignments:
-    """Assignments of N histories, shared by all users with these histories.
+    """Assignments of N histories and ages, shared by all users who have them.
 
     Attributes
     ----------
     key : uint64 array [N]
-        `history_keys` of the histories, in increasing order.
+        `group_keys` of the histories, in increasing order.
     users, events, clicks : int array [N]
         Users with this history; recommendations and clicks of each of them.
     departed : bool array [N]
         True if the user departed; the others are censored.
+    active : float array [N]
+        Probability that the user has not departed; NaN where there is no posterior.
     posterior : float array [N, M]
         Posterior over types; NaN where the history has probability 0 under every type.
     recommendation : int array [N]
@@ -44,6 +46,7 @@ class HistoryAssignments:
     events: Integers
     clicks: Integers
     departed: Booleans
+    active: Floats
     posterior: Floats
     recommendation: Integers
     remaining: Floats
@@ -56,9 +59,11 @@ class HistoryAssignments:
         return np.where(known, np.nan_to_num(self.posterior).argmax(axis=1), -1)
 
 
-def history_keys(histories: UserHistories) -> npt.NDArray[np.uint64]:
-    """64-bit hash of each history, the same whatever engine numbered the histories."""
-    return np.asarray(hash_rows(histories.counts) * np.uint64(MULTIPLIER) + histories.unknown.astype(np.uint64))
+def group_keys(histories: UserHistories) -> npt.NDArray[np.uint64]:
+    """64-bit hash of the history and age of each group of users, the same for every numbering of the histories."""
+    keys, multiplier = hash_rows(histories.counts), np.uint64(MULTIPLIER)
+    keys = keys * multiplier + histories.unknown.astype(np.uint64)
+    return np.asarray(keys[histories.history] * multiplier + histories.age.astype(np.uint64))
 
 
 def assign_histories(
@@ -77,15 +82,15 @@ def assign_histories(
     order : int array [K of the log]
         Index of every category of the log in the instance.
     """
-    key, distinct, inverse = np.unique(history_keys(histories), return_index=True, return_inverse=True)
+    key, distinct, inverse = np.unique(group_keys(histories), return_index=True, return_inverse=True)
     users = np.zeros(len(key), np.int64)
     np.add.at(users, inverse, histories.users)
     counts = np.zeros((len(key), instance.n_categories, 4), np.int64)
-    counts[:, order] = histories.counts[distinct]
-    last = histories.unknown[distinct]
+    counts[:, order] = histories.counts[histories.history[distinct]]
+    last = histories.unknown[histories.history[distinct]]
     unknown = np.where(last >= 0, 2 * order[last // 2] + last % 2, -1)
     gone = departed(counts)
-    beliefs, stay = _beliefs(instance, counts, unknown)
+    beliefs, stay = _beliefs(instance, counts, unknown, histories.not_returned[histories.age[distinct]])
     recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)
     error = np.zeros(len(counts))
     active = np.flatnonzero(~gone)
@@ -97,16 +102,16 @@ def assign_histories(
         returning = stay[active] > 0
         remaining[active[returning]] = (value[row] * stay[active])[returning]
         error[active[returning]] = (half_width[row] * stay[active])[returning]
-    return HistoryAssignments(
-        key, users, steps(counts), clicks(counts), gone, beliefs, recommendation, remaining, error
-    )
+    made = steps(counts), clicks(counts), gone, np.where(gone, 0.0, stay)
+    return HistoryAssignments(key, users, *made, beliefs, recommendation, remaining, error)
 
 
-def _beliefs(instance: Instance, counts: Integers, unknown: Integers) -> tuple[Floats, Floats]:
+def _beliefs(instance: Instance, counts: Integers, unknown: Integers, not_returned: Floats) -> tuple[Floats, Floats]:
     """Posterior `[N, M]`, and the probability that the user stayed after the last step `[N]`; NaN where impossible.
 
     A last step after which it is unknown whether the user stayed contributes the probability of its click or
-    no-click.
+    no-click, and of what followed: a departure, or a stay without a return up to the end of the log, which has the
+    probability `not_returned[N]` for every type.
     """
     beliefs, stay = np.empty((len(counts), instance.n_types)), np.empty(len(counts))
     with np.errstate(divide="ignore"):
@@ -119,11 +124,15 @@ def _beliefs(instance: Instance, counts: Integers, unknown: Integers) -> tuple[F
         category, clicked = last[open_rows] // 2, last[open_rows] % 2
         known[open_rows, category, np.where(clicked, CLICK, STAY)] -= 1
         weights = log_weights(instance, known)
-        weights[open_rows] += log_click[category, clicked]
+        stayed = stay_given_click[category, clicked] * not_returned[part][open_rows, None]
+        silent = 1 - stay_given_click[category, clicked] + stayed
+        with np.errstate(divide="ignore"):
+            weights[open_rows] += log_click[category, clicked] + np.maximum(np.log(silent), LOG_ZERO)
         shares = posterior(weights, instance.prior)
         shares[row_max(weights) <= IMPOSSIBLE] = np.nan
         beliefs[part], stay[part] = shares, np.where(np.isnan(shares[:, 0]), np.nan, 1.0)
-        stay[start + open_rows] = (shares[open_rows] * stay_given_click[category, clicked]).sum(axis=1)
+        share_stayed = np.divide(stayed, silent, out=np.zeros_like(stayed), where=silent > 0)
+        stay[start + open_rows] = (shares[open_rows] * share_stayed).sum(axis=1)
     return beliefs, stay
 
 

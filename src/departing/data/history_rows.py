@@ -8,14 +8,14 @@ from departing.data.history_rules import HistoryEnd
 from departing.data.sources import Arrays, Database
 from departing.model.counts import Integers
 from departing.model.histories import Histories
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
 OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
 
 
 @dataclass(frozen=True)
 class UserHistories:
-    """Numbered histories, and a query for the number of every user's history.
+    """Numbered histories, and the users who have them.
 
     Attributes
     ----------
@@ -24,17 +24,25 @@ class UserHistories:
     unknown : int array [N]
         2 × category + click of the last step if it is unknown whether the user stayed after it, else -1. The counts
         contain that step as a click or stay.
-    users : int array [N]
-        Number of users with this history.
-    database, query : duckdb.DuckDBPyConnection, str
-        Query for the columns `u`, the user ID, and `history`, an index into the arrays.
+    ages : int array [A]
+        Increasing times since the last step, in units of the time column; empty if they say nothing about departures.
+    not_returned : float array [A + 1]
+        Probability that a user who stayed has not returned yet, by the number of `ages` reached.
+    history, age, users : int array [G]
+        Groups of users: index of the history, number of `ages` reached since a last step after which it is unknown
+        whether the user stayed (else 0), and number of users.
+    database : duckdb.DuckDBPyConnection
+        Database with the table `users`: user ID `u`, `history` and `age`.
     """
 
     counts: Integers
     unknown: Integers
+    ages: Integers
+    not_returned: Floats
+    history: Integers
+    age: Integers
     users: Integers
     database: Database
-    query: str
 
 
 def distinct_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
@@ -49,10 +57,10 @@ def distinct_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays)
     return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
 
 
-def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers, Integers]:
-    """`counts`, `unknown` and `users` of `UserHistories`, in the order of the histories of one partition."""
+def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
+    """`counts` and `unknown` of `UserHistories`, in the order of the histories of one partition."""
     is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1), rows["users"].astype(np.int64)
+    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1)
 
 
 def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:

@@ -67,7 +67,7 @@ def grouped(profile: Profile, relation: str, irregular_user: str) -> str:
 
 
 def user_keys(profile: Profile, relation: str) -> str:
-    """SQL of the users of `relation`: the key of each user's history, and true if the user is irregular.
+    """SQL of the users of `relation`: time of the last step, key of the history, and true if the user is irregular.
 
     `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
     departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
@@ -79,10 +79,10 @@ def user_keys(profile: Profile, relation: str) -> str:
     is_small = (profile.last - profile.first + 1) * base < 2**63
     since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
     return f"""
-        SELECT u, counts_hash, n_events, history_end, is_irregular,
+        SELECT u, t, counts_hash, n_events, history_end, is_irregular,
             CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
         FROM (
-            SELECT u, counts_hash, n_events, code, {history_end(profile, f"(code // {codes})")} AS history_end,
+            SELECT u, t, counts_hash, n_events, code, {history_end(profile, f"(code // {codes})")} AS history_end,
                 (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
                     OR (departures = 1 AND code < {2 * codes}) AS is_irregular
             FROM (

@@ -16,6 +16,7 @@ import numpy as np
 
 from departing.data.spec import SECONDS
 from departing.html_tables import html_repr
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
 from departing.model.instance import Floats
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 LATER = 0.05  # accepted share of inactive users who return later; departures are overstated by at most about as much
 BINS_PER_OCTAVE = 16  # bins of gaps, each 4.4 % longer than the one before: finer than the durations to choose from
 MAX_SAMPLE = 4_000_000  # events whose gaps are computed; users are sampled above, which leaves shares to 0.1 % points
+# Probabilities that a user who stayed has not returned, that divide users by their time of inactivity: steps
+# of 5 %, and finer ones for users who are almost certain to have departed.
+NOT_RETURNED = (*np.arange(19, 0, -1) / 20, 0.02, 0.01, 0.005, 0.002, 0.001)
 MIN_RETURNS = 20  # with fewer, a share of 5 % is one return
 SHOWN_LATER, LEAST_SHOWN = 0.9, 0.001  # shares that an overview shows: from the first falls to the last returns
 PERIODS = {
@@ -205,6 +209,24 @@ def return_times(
         horizon / time.units,
         time.is_clock,
     )
+
+
+def return_ages(times: ReturnTimes, inactive: int, units: int) -> tuple[Integers, Floats]:
+    """Times since the last step, and between them the probability that a user who stayed has not returned yet.
+
+    Users who do not return within the inactivity period have departed. Of the others, the share that has not returned
+    falls to the next of `NOT_RETURNED` from time to time. `inactive` and the times are in units of the time column.
+    """
+    end = max(int(np.searchsorted(times.times * units, inactive, side="right")), 1)
+    no_return = times.no_return[:end]
+    stayed = 1 - no_return[-1]
+    if stayed <= 0:
+        return np.empty(0, np.int64), np.ones(1)
+    not_yet = (no_return - no_return[-1]) / stayed
+    levels = np.array(NOT_RETURNED)
+    reached = (not_yet <= levels[:, None]).argmax(axis=1)  # the last of `not_yet` is 0
+    between = (np.append(1.0, levels) + np.append(levels, 0.0)) / 2
+    return np.ceil(times.times[reached] * units).astype(np.int64), between
 
 
 def _periods(is_clock: bool, most: float) -> list[tuple[float, str]]:

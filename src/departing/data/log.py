@@ -141,7 +141,7 @@ class Log(Histories):
         Yields
         ------
         UserHistories
-            Numbered histories, and a query for the number of every user's history, valid within the context.
+            Numbered histories, and a database with the number of every user's history, valid within the context.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Log(Histories):
         """
         with (
             self.source.open() as engine,
-            LogReader(engine, self.spec).user_histories(self.profile, self.digest) as users,
+            LogReader(engine, self.spec).user_histories(self.profile, self.digest, self.report.used) as users,
         ):
             yield users
 

@@ -6,7 +6,7 @@ partitions; a single machine has one partition.
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,15 @@ from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS
 from departing.data.history_rows import UserHistories, distinct_histories, merge_histories, numbered_histories
 from departing.data.history_rules import HistoryEnd, Profile
-from departing.data.inactivity import ReturnTimes, gaps_query, return_times
+from departing.data.inactivity import ReturnTimes, gaps_query, return_ages, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rules import REJECTION_REASONS, Rules
 from departing.data.sources import Arrays, DuckDBEngine
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import HAS_ZONE, TimeColumn
+from departing.model.counts import Integers
 from departing.model.errors import InputError
+from departing.model.instance import Floats
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -108,17 +110,27 @@ class LogReader:
         self._check_digest((yield from self.engine.steps("episodes", users, rules.DIGEST)), digest)
 
     @contextmanager
-    def user_histories(self, profile: Profile, digest: int) -> Iterator[UserHistories]:
-        """Open the histories of all users; raise if the log has changed."""
+    def user_histories(self, profile: Profile, digest: int, events: int) -> Iterator[UserHistories]:
+        """Open the histories of all users; raise if the log has changed. `events` is the number of rows used."""
         self.engine.by_user(self.rules.fields["user"])
         self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
+        ages, not_returned = self._return_ages(profile, events)
         self.engine.define(*self.rules.users(profile))
         queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
-        with self.engine.users(self.rules.user_histories(profile), *queries) as (parts, database, query):
+        with self.engine.users(self.rules.user_histories(profile, ages.tolist()), *queries) as (parts, database):
             self._check_digest(sum(int(totals["digest"][0]) for totals, _, _ in parts), digest)
-            found = [numbered_histories(len(profile.categories), rows, cells) for _, rows, cells in parts]
-            counts, unknown, users = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-            yield UserHistories(counts, unknown, users, database, query)
+            numbered = [numbered_histories(len(profile.categories), rows, cells) for _, rows, cells in parts]
+            counts, unknown = (np.concatenate(arrays) for arrays in zip(*numbered, strict=True))
+            groups = database.execute("SELECT history, age, count(*) FROM users GROUP BY ALL").fetchnumpy()
+            history, age, users = (np.ma.getdata(each).astype(np.int64) for each in groups.values())
+            yield UserHistories(counts, unknown, ages, not_returned, history, age, users, database)
+
+    def _return_ages(self, profile: Profile, events: int) -> tuple[Integers, Floats]:
+        """`ages` and `not_returned` of `UserHistories`, from the return times of the log's users."""
+        if profile.inactive is not None:
+            with suppress(InputError):  # too few returns
+                return return_ages(self._return_times(profile, events), profile.inactive, profile.time.units)
+        return np.empty(0, np.int64), np.ones(1)
 
     def _check_digest(self, total: int, digest: int) -> None:
         if total % rules.DIGEST_MODULUS != digest:

@@ -285,12 +285,17 @@ class Rules:
             f"WHERE {if_small} GROUP BY ALL",
         )
 
-    def user_histories(self, profile: Profile) -> str:
-        """Query for the number of every user's history, as in the table `histories`: columns `u` and `history`."""
+    def user_histories(self, profile: Profile, ages: Sequence[int]) -> str:
+        """Query for every user `u`: the number of the `history`, as in the table `histories`, and `age`.
+
+        `age` is the number of `ages` that the time since the last step of a user with a pending one has reached.
+        """
+        age = " + ".join([f"({profile.last} - t >= {each})::INTEGER" for each in ages] or ["0"])
+        age = f"CASE WHEN one.history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
         key = ("is_irregular", "counts_hash", "n_events", "history_end", "last_step")
         equal = " AND ".join(f"one.{name} IS NOT DISTINCT FROM histories.{name}" for name in key)
         return (
-            "SELECT u, history FROM ("
+            f"SELECT u, history, {age} AS age FROM ("
             f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
             f"SELECT * REPLACE (true AS is_irregular) FROM ({user_keys(profile, 'irregular_used')})) AS one "
             f"JOIN histories ON {equal}"

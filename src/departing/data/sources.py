@@ -118,12 +118,13 @@ class DuckDBEngine:
         yield [self._columns(query) for query in queries]
 
     @contextmanager
-    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database, str]]:
-        """The `arrays` of `queries`, and a database and a query in it for all rows of `query`.
+    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database]]:
+        """The `arrays` of `queries`, and a database in which the rows of `query` are the table `users`.
 
-        The columns of `query` are `u` and `history`, the number of a row of the second of `queries`.
+        The columns of `query` are `u`, `history`, the number of a row of the second of `queries`, and `age`.
         """
-        yield list(self.arrays(*queries)), self.database, query
+        self.define(f"CREATE TABLE users AS {query}")
+        yield list(self.arrays(*queries)), self.database
 
     def steps(self, table: str, users: int, digest: str) -> Generator[Arrays, None, int]:
         """Yield the rows of `table` for `users` users at a time, and return the sum of the query `digest`."""

@@ -89,11 +89,11 @@ class SparkEngine:
         return checksum
 
     @contextmanager
-    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database, str]]:
-        """The `arrays` of `queries`, and a database and a query in it for all rows of `query`.
+    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database]]:
+        """The `arrays` of `queries`, and a database in which the rows of `query` are the table `users`.
 
-        The columns of `query` are `u` and `history`, the number of a row of the second of `queries`. The rows pass
-        through the driver one partition at a time; the numbers of a partition continue those of the one before.
+        The columns of `query` are `u`, `history`, the number of a row of the second of `queries`, and `age`. The rows
+        pass through the driver one partition at a time; the numbers of a partition continue those of the one before.
         """
         parts: list[list[Arrays]] = []
         n = 0
@@ -101,11 +101,11 @@ class SparkEngine:
             for *part, table in self._parts(queries, as_arrays=True, stream=True, table=query):
                 database.register("part", pyarrow.ipc.open_stream(table).read_all())
                 insert = "INSERT INTO users" if parts else "CREATE TABLE users AS"
-                database.execute(f"{insert} SELECT u, history + {n} AS history FROM part")
+                database.execute(f"{insert} SELECT u, history + {n} AS history, age FROM part")
                 database.unregister("part")
                 parts.append(part)
                 n += len(part[1]["history_end"])
-            yield parts, database, "FROM users"
+            yield parts, database
 
     def _parts(
         self, queries: tuple[str, ...], as_arrays: bool, stream: bool = False, table: str | None = None
