@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from benchmarks.checks import MODELS, model_log
 
 import departing as dp
 from departing.reporting.log_page import SECTIONS
@@ -197,3 +198,10 @@ def test_quickstart_is_a_report_on_the_sample_log(tmp_path):
     assert "news lovers" in text
     for word in ("regret", "UCB", "blog", "theorem"):
         assert word not in text
+
+
+def test_users_who_differ_in_a_log_that_is_too_small_are_not_said_to_be_alike():
+    report = dp.report(model_log(MODELS["shop"], 2000, seed=3), bootstrap=20)
+    assert report.check.more_types == 2
+    assert report.verdict.kind == "fixed"
+    assert report.verdict.sentences[0].startswith("Users differ, but this log has too few of them")

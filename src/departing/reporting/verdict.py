@@ -134,11 +134,11 @@ def _recommendation(report: "Report") -> Verdict:
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
     against = report.gain_over_log
     if fit.one_type or report.is_fixed:
-        why = (
-            "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
-            if fit.one_type
-            else "Adapting to each user's clicks would gain less than 1%."
-        )
+        why = "Adapting to each user's clicks would gain less than 1%."
+        if fit.one_type:
+            why = "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
+        if report.check is not None and report.check.more_types is not None:
+            why = "Users differ, but this log has too few of them to tell their types apart; collect more users."
         headline = f"Show {first} to everyone."
         if against is not None and against.lower <= 0:
             headline = "What you show makes little difference to these users."
