@@ -263,6 +263,9 @@ class ABTest:
 
         return save(draw_readout(self), path)
 
+    def __repr__(self) -> str:
+        return f"<ABTest: {self.describe()}>"
+
     def _repr_html_(self) -> str:
         return html_repr(self.describe(), COLUMNS, self.rows(), [*self.warnings, *self.sentences()])
 

@@ -207,6 +207,9 @@ class SampleSize:
             ("control", self.control, self.control_users),
         ]
 
+    def __repr__(self) -> str:
+        return f"<SampleSize: {self.describe()}>"
+
     def _repr_html_(self) -> str:
         return html_repr(self.describe(), COLUMNS, self.rows(), [*self.sentences(), *self.notes])
 

@@ -268,6 +268,9 @@ class FitCheck:
         columns = {name: [getattr(cell, name) for test in self.tests for cell in test.cells] for name in names}
         return to_frame({"family": [test.family for test in self.tests for _ in test.cells]} | columns)
 
+    def __repr__(self) -> str:
+        return f"<FitCheck: {self.describe()}>"
+
     def _repr_html_(self) -> str:
         head = ["largest deviations", "response", "observed", "expected", "z"]
         rows = [

@@ -180,6 +180,9 @@ class OffPolicyValue:
         columns = {name: [getattr(each, name) for each in self.estimates.values()] for name in names}
         return to_frame({"estimator": list(self.estimates)} | columns)
 
+    def __repr__(self) -> str:
+        return f"<OffPolicyValue: {self.describe()}>"
+
     def _repr_html_(self) -> str:
         head = ["estimator", "clicks per user", f"{self.confidence:.0%} interval", "ESS"]
         rows = [
