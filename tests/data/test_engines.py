@@ -326,8 +326,8 @@ def test_a_log_with_thirty_kinds_of_dirt_is_read_alike(spark, tmp_path):
 def test_text_is_inferred_alike(spark, tmp_path, columns):
     path = write(texts(**columns), tmp_path / "events.parquet")
     frame = spark.read.parquet(str(path)).repartition(2)
-    for reading in ({"inactive_after": "1 day"}, {"max_rejected": 0.05}):
-        assert outcome(frame, reading) == outcome(path, reading)
+    reading = {"max_rejected": 0.05} | ({} if "departed" in columns else {"inactive_after": "1 day"})
+    assert outcome(frame, reading) == outcome(path, reading)
 
 
 def test_return_times_are_read_alike(spark, tmp_path):

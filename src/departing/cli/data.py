@@ -53,6 +53,7 @@ def sample_log(
 def return_times(log: opt.LogOptions, plot: opt.Plot = None, as_json: opt.Json = False) -> None:
     """Suggest an inactivity period from the times after which the users of a log return."""
     check_files(plot=plot)
+    exclusive("return-times", rejects=log.rejects, inactive_after=log.inactive_after)
     times = log.return_times(as_json)
     save_files((plot, times.plot))
     present(as_json, times.to_dict(), [times.summary()], plot=plot)

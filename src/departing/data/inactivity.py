@@ -89,10 +89,10 @@ class ReturnTimes:
 
     def describe(self) -> str:
         """Describe the suggested period in one sentence."""
-        text = f"Of the users inactive for {self.period}, {self.returning_later:.1%} return later"
-        if self.is_reliable:
-            return f"{text} (estimated from {self.returns:,} returns of {self.users:,} users)."
-        return f"{text}, but the log is too short for an estimate: its users still return after that time."
+        if not self.is_reliable:
+            return f"The log is too short to suggest a reliable period: users still return after {self.period}."
+        returns = f"estimated from {self.returns:,} returns of {self.users:,} users"
+        return f"Of the users inactive for {self.period}, {self.returning_later:.1%} return later ({returns})."
 
     def summary(self) -> str:
         """Printed overview: the suggestion, and the shares of users who return later by inactivity period."""
