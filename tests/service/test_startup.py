@@ -39,3 +39,12 @@ def test_a_restart_plans_without_retired_categories(address):
         run(served.retire_category("music"))
     with service(address, instance=site) as served:
         assert "music" not in run(served.policy()).description
+
+
+def test_an_instance_in_another_order_is_reordered_by_name(address):
+    site = magazine()
+    with service(address, instance=site) as served:
+        first = run(served.policy()).description
+    with service(address, instance=site.relabel(categories=[2, 0, 1])) as served:
+        assert run(served.policy()).description == first  # nothing is planned again
+        assert served.rollout.state.names == list(site.categories)
