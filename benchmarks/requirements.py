@@ -11,7 +11,7 @@ from benchmarks.common import Row
 from departing.model.examples import magazine
 
 USERS = (500, 2_000, 10_000, 50_000)
-LOGS = 20
+LOGS = 11
 SITES = {
     "magazine": magazine(),  # 3 types with clear preferences, 3 categories
     "similar types": dp.Instance(
