@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 PYTHON = """import departing as dp
 policy = dp.load_policy("policy.json")
-policy.recommend(events=[])   # a new user; later for example [("news", "no-click")]"""
+policy.recommend(events=[])   # a new user
+policy.recommend(events=[({category!r}, "no-click")])"""
 DEFAULT_COLUMNS = ("user", "time", "category", "clicked", "departed", "propensity")
 
 
@@ -103,7 +104,10 @@ def next_section(report: "Report") -> str:
         ("Save the policy and the fitted types.", _save_command(report)),
         ("Assign every user of the log to a type, with the next recommendation.", assign),
         ("Serve recommendations over HTTP; the service logs what it needs for the next report.", serve),
-        ("Use the policy in Python.", PYTHON),
+        (
+            "Use the policy in Python.",
+            PYTHON.format(category=(report.log.categories or ("",))[report.first_category]),
+        ),
     )
     items = "".join(f"<li><p>{html.escape(text)}</p>{commands(line)}</li>" for text, line in steps)
     before = paragraphs("This command writes the sample log of this page:") + commands(*report.before_commands)

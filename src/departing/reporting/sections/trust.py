@@ -93,7 +93,7 @@ def data_section(report: "Report") -> str:
         ["departed", f"{facts.departed:,}" + (f" ({facts.inactive:,} by inactivity)" if facts.inactive else "")],
         ["still observed (censored)", f"{facts.censored:,}"],
         ["time", f"{html.escape(facts.first[:19])} to {html.escape(facts.last[:19])}"],
-        ["source", name_html(facts.source)],
+        ["source", name_html(report.source_name)],
     ]
     named = [[html.escape(field), name_html(name)] for field, name in facts.columns.items()]
     parts = [scroll_table(["", ""], rows), collapsed("Columns", scroll_table(["field", "column"], named))]
