@@ -18,6 +18,9 @@ from departing.policy.schedule import Fixed
 # Candidates are planned to this fraction of their value: far below the sampling error of a log. The limit on nodes
 # makes the result independent of the speed of the machine.
 RELATIVE_GAP, MAX_NODES = 1e-3, 5_000
+# Draws that are planned for, times categories and types, and nodes likewise: about 20 seconds for 200 categories. For
+# the other draws the best of these candidates counts as optimal.
+MAX_PLANS_SIZE, MAX_NODES_SIZE, MIN_PLANS = 4_000, 200_000, 20
 SAME_VALUE = 1e-6  # relative difference of values below which two candidates are one
 
 
@@ -44,9 +47,11 @@ class Candidates:
     @classmethod
     def of(cls, ensemble: Ensemble, allowed: tuple[int, ...]) -> Self:
         """Plan for the fitted instance and for every draw, with the allowed categories; add the fixed policies."""
+        size = len(allowed) * ensemble.instances[0].n_types
+        nodes = min(MAX_NODES, MAX_NODES_SIZE // size + 1)
         plans = [
-            plan_within(PlanningProblem(each, list(allowed)), RELATIVE_GAP * float(each.best_fixed[1]), MAX_NODES)
-            for each in ensemble.instances
+            plan_within(PlanningProblem(each, list(allowed)), RELATIVE_GAP * float(each.best_fixed[1]), nodes)
+            for each in ensemble.instances[: max(MIN_PLANS, MAX_PLANS_SIZE // size) + 1]
         ]
         pairs: list[tuple[Policy, Rule]] = [(each.policy, each.controller) for each in plans]
         pairs += [(Fixed(a), Fixed(a)) for a in allowed]

@@ -20,11 +20,12 @@ from departing.policy.schedule import Schedule
 
 # Values are needed to a small fraction of the sampling error of a log, which is some percent of the value.
 GRAPH_GAP = 1e-3
-GRAPH_NODES = 20_000  # counts of one policy; 0.05 s
+GRAPH_NODES = 20_000  # counts of one policy, with up to ten categories; 0.05 s
 # Refits are limited to about ten seconds for 100 draws: 60 parameters, and rows times parameters. Larger logs
-# determine the logits so well, and larger models so badly, that one step is enough.
+# determine the logits so well that one step is enough.
 MAX_PARAMETERS, MAX_REFIT_SIZE = 60, 1_500_000
-MAX_STEP = 4.0  # logits, from a probability of 0.5 to 0.98
+EM_ITERATIONS = 20  # most of the distance to the maximum
+MAX_STEP = 1.0  # logits: parameters that are less certain need refits, whose pseudocounts limit them
 STEP = 0.5  # standard errors: the slope of a value is that within its uncertainty
 
 
@@ -56,24 +57,29 @@ class Ensemble:
     def bootstrap(cls, fit: Fit, draws: int, seed: int, progress: Progress | None = None) -> Self:
         """Refit `draws` samples of the users with replacement, starting at the fit.
 
-        Where refits would take too long, one step of Newton's method with the curvature of the fit replaces each.
+        Where refits by Newton's method would take too long, EM iterations replace each for a large model,
+        and one step with the curvature of the fit for a large log.
         """
         rng = np.random.default_rng([seed, random_streams.DECISION])
         likelihood, log = fit.likelihood, LogValue.of(fit.histories)
         users, total = likelihood.users, int(likelihood.users.sum())
         rows, d = len(users), likelihood.n_parameters
-        refit = d <= MAX_PARAMETERS and rows * d <= MAX_REFIT_SIZE
-        scores = None if refit else _scores(likelihood, fit.logits) @ fit.covariance
+        one_step = rows * d > MAX_REFIT_SIZE
+        refit = d <= MAX_PARAMETERS and not one_step
+        scores = _scores(likelihood, fit.logits) @ fit.covariance if one_step else None
         logits, values = [fit.logits], [log.value(users)]
         information = [likelihood.derivatives(fit.logits[None], fit.pseudocount)[2][0]] if refit else []
         for done in range(draws):
             resampled = rng.multinomial(total, users / total).astype(np.float64)
-            if scores is None:
+            if refit:
                 result = newton_maximise(_reweighted(likelihood, resampled), fit.logits[None], fit.pseudocount)
                 logits.append(result.logits[0])
                 information.append(result.information[0])
-            else:
+            elif scores is not None:
                 logits.append(fit.logits + np.clip((resampled - users) @ scores, -MAX_STEP, MAX_STEP))
+            else:
+                sample = _reweighted(likelihood, resampled)
+                logits.append(sample.run_em(fit.logits[None], fit.pseudocount, EM_ITERATIONS)[0])
             values.append(log.value(resampled))
             if progress is not None:
                 progress(done + 1, draws)
@@ -129,4 +135,5 @@ def _scores(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
 
 def follow(policy: Policy, instance: Instance) -> PolicyGraph:
     """Count graph of a policy, as far as it matters to users of an instance."""
-    return PolicyGraph.follow(policy, instance, GRAPH_GAP * float(instance.best_fixed[1]), GRAPH_NODES)
+    nodes = min(GRAPH_NODES, 10 * GRAPH_NODES // instance.n_categories)
+    return PolicyGraph.follow(policy, instance, GRAPH_GAP * float(instance.best_fixed[1]), nodes)
