@@ -120,7 +120,9 @@ class LogReader:
         with self.engine.users(self.rules.user_histories(profile, ages.tolist()), *queries) as (parts, database):
             self._check_digest(sum(int(totals["digest"][0]) for totals, _, _ in parts), digest)
             numbered = [numbered_histories(len(profile.categories), rows, cells) for _, rows, cells in parts]
-            counts, unknown = (np.concatenate(arrays) for arrays in zip(*numbered, strict=True))
+            counts, unknown = numbered[0] if len(numbered) == 1 else map(np.concatenate, zip(*numbered, strict=True))
+            parts.clear()  # with many histories, the memory matters to what follows
+            numbered.clear()
             groups = database.execute("SELECT history, age, count(*) FROM users GROUP BY ALL").fetchnumpy()
             history, age, users = (np.ma.getdata(each).astype(np.int64) for each in groups.values())
             yield UserHistories(counts, unknown, ages, not_returned, history, age, users, database)

@@ -70,7 +70,8 @@ def flat_rows(counts: Integers) -> Integers:
 
 def hash_rows(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
     """64-bit hash of each row of `counts[n, K, 4]`."""
-    flat = flat_rows(counts).astype(np.uint64)
+    flat = flat_rows(counts)
+    flat = flat.view(np.uint64) if flat.dtype == np.int64 else flat.astype(np.uint64)
     return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
 
 
