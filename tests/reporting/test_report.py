@@ -103,6 +103,12 @@ def test_names_are_escaped_and_cut(two_types):
     assert "<script>" not in two_types._repr_html_()
 
 
+def test_frame_lists_the_types(magazine):
+    frame = magazine.to_frame()
+    assert list(frame["type"]) == ["news lovers", "sport lovers"]
+    assert frame["click: news"][0] == magazine.fit.instance.click[0, 0]
+
+
 def test_one_type_has_nothing_to_plan():
     report = make_report(make_log(2000, [[0.6], [0.3], [0.4]], 0.4, 2))
     check_page(report)

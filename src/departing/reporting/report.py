@@ -24,6 +24,7 @@ from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_names import name_types
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
+from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
@@ -38,7 +39,7 @@ MAX_TAIL_SHARE = 0.5
 BOOTSTRAP, MIN_DRAWS = 100, 20  # with fewer, the ends of a 95% interval are the extremes of the sample
 TYPES, N_INIT = range(1, 6), 12  # as in `fit`
 # The time of a fit grows with the third power of its parameters. Above MANY there are fewer initial points and draws;
-# candidates with more than MAX_PARAMETERS are left out. With 200 categories a report then takes about two minutes.
+# candidates with more than MAX_PARAMETERS are left out. With 200 categories a report then takes about 20 s of CPU time.
 MANY, MAX_PARAMETERS, FEW_INIT = 360, 900, 3
 
 StageProgress = Callable[[str, int, int], None]
@@ -178,6 +179,21 @@ class Report:
         text = self.to_html()
         with atomic_write(path) as part:
             part.write_text(text, encoding="utf-8")
+
+    def to_frame(self) -> Any:
+        """Return the types as a data frame of pandas, or of polars if pandas is not installed.
+
+        Returns
+        -------
+        DataFrame
+            One row for each type: name, share and the click rate of every category; no rows without a fit.
+        """
+        columns: dict[str, Any] = {"type": list(self.type_names)}
+        if self.fit is not None:
+            instance = self.fit.instance
+            columns["share"] = instance.prior.tolist()
+            columns |= {f"click: {name}": instance.click[a].tolist() for a, name in enumerate(instance.categories)}
+        return to_frame(columns)
 
     def _repr_html_(self) -> str:
         from departing.html_tables import html_repr
