@@ -39,7 +39,7 @@ MAX_TAIL_SHARE = 0.5
 BOOTSTRAP, MIN_DRAWS = 100, 20  # with fewer, the ends of a 95% interval are the extremes of the sample
 TYPES, N_INIT = range(1, 6), 12  # as in `fit`
 # The time of a fit grows with the third power of its parameters. Above MANY there are fewer initial points and draws;
-# candidates with more than MAX_PARAMETERS are left out. With 200 categories a report then takes about 20 s of CPU time.
+# candidates with more than MAX_PARAMETERS are left out. With 200 categories a report takes about 20 s of CPU time.
 MANY, MAX_PARAMETERS, FEW_INIT = 360, 900, 3
 
 StageProgress = Callable[[str, int, int], None]
