@@ -1,13 +1,18 @@
 import html
 import re
+import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.checks import MODELS, model_log
 
 import departing as dp
+from departing.decision.decision import FirstCategory
 from departing.reporting.log_page import SECTIONS
+from departing.reporting.sections.action import next_section
 from helpers.commands import call, json_output, output
 from helpers.report_logs import NAMES, make_log, make_report
 
@@ -117,6 +122,65 @@ def test_one_type_has_nothing_to_plan():
     assert "nothing to gain" in report.verdict.sentences[0]
 
 
+def with_decision(report, **changes):
+    """The report with a changed decision, without an off-policy estimate."""
+    return replace(report, decision=replace(report.decision, **changes), ope=None)
+
+
+def test_one_category_for_everyone_is_the_best_single_one(magazine):
+    assert magazine.decision.candidates[0].first == "news"
+    gains = tuple(
+        replace(gain, name="always sport", value=0.0) if gain.name.startswith("always ") else gain
+        for gain in magazine.decision.gains
+    )
+    report = with_decision(magazine, gains=gains)
+    assert report.verdict.headline == "Show sport to everyone."
+    assert report.verdict.sentences[0].startswith("Starting with news and then following each user's clicks")
+    assert "Always showing sport is nearly as good as this policy" in check_page(report)
+
+
+def test_gain_that_is_not_clear_is_not_said_to_be_small():
+    report = make_report(make_log(300, [[0.6], [0.5]], 1.0, 2))
+    assert report.gain_over_log.lower <= 0
+    assert report.verdict.headline == "This log does not show that a change would help."
+
+
+def test_recommendation_against_the_likeliest_first_category_is_explained(magazine):
+    first = (FirstCategory("sport", 0.54), FirstCategory("news", 0.46))
+    report = with_decision(magazine, first=first)
+    assert "(sport 54%, news 46%); news is recommended because it costs less" in str(report.verdict)
+    assert "news is recommended because it loses less" in report.decision.summary()
+    assert "recommended because" not in magazine.decision.summary()
+
+
+def test_clicks_after_the_longest_history_are_stated():
+    report = make_report(make_log(1000, [[0.9], [0.5]], 0.3, 1, max_steps=8))
+    assert report.extrapolation.steps == 8
+    assert "come after more than 8 recommendations, where no user of this log was observed" in str(report.verdict)
+    short = make_report(make_log(1000, [[0.4], [0.2]], 0.8, 1))
+    assert "extrapolated" not in str(short.verdict)
+
+
+def test_commands_of_the_page_read_the_log_in_the_same_way(tmp_path, monkeypatch):
+    path = tmp_path / "events.csv"
+    site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.2, 0.7]], 0.6, categories=["news", "sport"])
+    dp.sample_log(site, users=3000, seed=1, days=60).save(path)
+    table = pd.read_csv(path).rename(columns={"propensity": "p"})
+    table["clicked"] = np.where(table["clicked"], "tap", "shown")
+    table.to_csv(path, index=False)
+    options = {"propensity": "p", "clicked_values": ["tap"], "max_rejected": 0.1, "duplicates": "keep"}
+    report = dp.report(path, types=2, bootstrap=20, **options)
+    section = next_section(report)
+    assert "--propensity p" in section
+    (assign,) = re.findall(r"departing (assign [^<]*)", section)
+    monkeypatch.chdir(tmp_path)
+    report.decision.save("policy.json")
+    report.fit.save("fitted.toml")
+    done = call(*shlex.split(html.unescape(assign)))
+    assert done.exit_code == 0, done.output
+    assert len(pd.read_csv("users.csv")) == report.log.users
+
+
 def test_misfit_is_stated_instead_of_a_recommendation():
     report = make_report(make_log(4000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8))
     text = check_page(report)
@@ -134,6 +198,7 @@ def test_misfit_is_stated_instead_of_a_recommendation():
         (make_log(500, [[0.5]], 0.4, 1), "only one category, c0"),
         (make_log(500, [[0.5], [0.4]], 0.0, 1, max_steps=5), "known to have left"),
         (make_log(500, [[0.0], [0.0]], 1.0, 1), "two or more events"),
+        (make_log(500, [[0.0], [0.0]], 0.5, 1), "was clicked"),
     ],
 )
 def test_log_that_cannot_answer_says_why(table, reason):
@@ -177,6 +242,8 @@ def test_arguments_are_checked(magazine, tmp_path):
         dp.report(magazine.log.confirmed)
     with pytest.raises(dp.InputError, match="bootstrap is 3"):
         dp.report(magazine.log, bootstrap=3)
+    with pytest.raises(dp.InputError, match="types"):
+        dp.report(magazine.log, types=[])
 
 
 def test_command_writes_page_policy_and_instance(tmp_path):

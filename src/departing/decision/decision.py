@@ -143,6 +143,8 @@ class Decision:
         likely = [each for each in self.first if each.probability > 0]
         shown = [f"{each.category} {format_percent(each.probability)}" for each in likely]
         first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
+        if self.candidates[0].first != likely[0].category:
+            first += f" {self.candidates[0].first} is recommended because it loses less where it is not optimal."
         loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} clicks per user"
         if self.users_to_halve is not None:
             loss += f"; {format_count(self.users_to_halve, 'more user')} would halve it"

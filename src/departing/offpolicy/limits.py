@@ -60,10 +60,12 @@ def check_departures(histories: Histories) -> None:
         )
 
 
-def extrapolation(fit: Fit, policy: Policy, value: float, histories: Histories) -> Extrapolation:
+def extrapolation(
+    fit: Fit, policy: Policy, value: float, histories: Histories, max_nodes: int = MAX_NODES
+) -> Extrapolation:
     """Compare the clicks within the longest history with the whole value under the model."""
     instance, steps = fit.instance, int(histories.confirmed.steps.max())
-    by_type = clicks_within(instance, policy, steps, evaluation_tolerance(instance), MAX_NODES)
+    by_type = clicks_within(instance, policy, steps, evaluation_tolerance(instance), max_nodes)
     clicks = float(instance.normalised_prior @ by_type)
     return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > 0 else 0.0)
 

@@ -4,6 +4,7 @@ import html
 from typing import TYPE_CHECKING
 
 from departing import __version__
+from departing.formatting import format_count
 from departing.reporting.charts import Interval, interval_chart
 from departing.reporting.page import page
 from departing.reporting.sections.action import next_section, test_section
@@ -37,7 +38,8 @@ def log_page(report: "Report") -> str:
         for key, name, section in SECTIONS
     )
     footer = (
-        f"<footer>Made with departing {__version__} from {facts.used:,} events of {facts.users:,} users.</footer>"
+        f"<footer>Made with departing {__version__} from {format_count(facts.used, 'event')} of "
+        f"{format_count(facts.users, 'user')}.</footer>"
     )
     return page(title, f"<main>{_hero(report)}<nav>{links}</nav>{sections}{footer}</main>", "report.css")
 
@@ -49,7 +51,7 @@ def _hero(report: "Report") -> str:
     note = f"<p class='note'>{html.escape(report.note)}</p>" if report.note else ""
     return (
         f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(report.source_name)}</bdi> · "
-        f"{facts.users:,} users · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
+        f"{format_count(facts.users, 'user')} · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
         f"<h1>{html.escape(verdict.headline)}</h1><div class='lead'>{sentences}</div>"
         f"{_comparison(report)}{note}</header>"
     )

@@ -12,11 +12,6 @@ DEPTH = 4  # steps of the tree: deeper ones do not fit on a phone
 MAX_PHASES = 6  # of a schedule in words
 
 
-def first_category(policy: Policy, instance: Instance) -> int:
-    """Category that the policy recommends to a new user."""
-    return policy_tree(policy, instance, depth=1).category
-
-
 def policy_sentences(policy: Policy, instance: Instance) -> list[str]:
     """The first steps of a policy in words, one sentence per rule.
 

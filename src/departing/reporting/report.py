@@ -19,21 +19,26 @@ from departing.data.spec import AUTO
 from departing.decision.claims import PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
+from departing.evaluation.evaluate import evaluate
 from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_names import name_types
+from departing.formatting import format_count
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
 from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.validation import check_int, check_seed
+from departing.offpolicy.direct_method import evaluation_tolerance
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
+from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.planning.plan import compile_in_background
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
 PAGE_SUFFIXES = (".html", ".htm")
 STAGES = ("reading", "fitting", "checking", "planning", "evaluating", "writing")
-LOG_POLICY = "policy of the log"  # its name in the values of a decision
+LOG_POLICY, ALWAYS = "policy of the log", "always "  # names in the values of a decision
+MAX_NODES = 20_000  # of an evaluation for the share of a value beyond the log: enough for a percentage
 # An off-policy estimate that takes more than this share of the clicks from the model is one of the model.
 MAX_TAIL_SHARE = 0.5
 BOOTSTRAP, MIN_DRAWS = 100, 20  # with fewer, the ends of a 95% interval are the extremes of the sample
@@ -145,8 +150,26 @@ class Report:
     def is_fixed(self) -> bool:
         """True if showing one category to everyone is as good as the recommended policy."""
         assert self.decision is not None
-        gain = next((each for each in self.decision.gains if each.name.startswith("always ")), None)
-        return gain is None or is_negligible(gain.value, self.decision.value.value)
+        return is_negligible(self._gain_over_fixed.value, self.decision.value.value)
+
+    @property
+    def best_fixed(self) -> str:
+        """Name of the category that is best if everyone is shown the same."""
+        return self._gain_over_fixed.name.removeprefix(ALWAYS)
+
+    @property
+    def _gain_over_fixed(self) -> PolicyValue:
+        assert self.decision is not None
+        return next(each for each in self.decision.gains if each.name.startswith(ALWAYS))
+
+    @cached_property
+    def extrapolation(self) -> Extrapolation:
+        """Part of the value of the recommended policy that lies beyond the longest history of the log."""
+        assert self.fit is not None
+        assert self.decision is not None
+        policy, tolerance = self.decision.policy, evaluation_tolerance(self.fit.instance)
+        value = evaluate(self.fit.instance, policy, tolerance, MAX_NODES).value
+        return extrapolation(self.fit, policy, value, self.log, MAX_NODES)
 
     def describe(self) -> str:
         """Return the headline of the report."""
@@ -162,7 +185,8 @@ class Report:
         if self.check is not None:
             lines.append(self.check.describe())
         facts = self.log.report
-        lines.append(f"{facts.used:,} of {facts.events:,} rows of {self.source_name} used, {facts.users:,} users.")
+        users = format_count(facts.users, "user")
+        lines.append(f"{facts.used:,} of {facts.events:,} rows of {self.source_name} used, {users}.")
         return "\n".join(lines)
 
     __str__ = summary
@@ -204,7 +228,7 @@ class Report:
         return html_repr(self.verdict.headline, ["type of users", "share"], rows, self.verdict.sentences)
 
     def __repr__(self) -> str:
-        return f"<Report of {self.log.report.users:,} users: {self.verdict.headline}>"
+        return f"<Report of {format_count(self.log.report.users, 'user')}: {self.verdict.headline}>"
 
 
 def report(
@@ -305,7 +329,7 @@ def analyse(
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
     if types is None:
         types = [m for m in TYPES if m <= 2 or m * parameters <= MAX_PARAMETERS]
-    types = [m for m in types if not isinstance(m, int) or m <= distinct] or [distinct]
+    types = [m for m in types if not isinstance(m, int) or m <= distinct] or (types and [distinct])
     many = 2 * parameters > MANY
     bootstrap = bootstrap or (MIN_DRAWS if many else BOOTSTRAP)
     with compile_in_background():  # the planner

@@ -19,6 +19,8 @@ MIN_IDENTIFIED = 0.5  # share of the click probabilities below which most of the
 # Gains over the best single category below this share of its value are not worth the effort of adapting.
 MIN_GAIN = 0.01
 SURE, FAIRLY_SURE = 0.95, 0.8  # wording of the probability that the first category is optimal
+MANY_EXTRAPOLATED = 0.25  # share of the clicks beyond the log that the top of the page states
+NO_GAIN = "This log does not show that a change would help."
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ def _unanswerable(report: "Report") -> list[str]:
             f"Only {long:.1%} of its users have two or more events, so it does not show whether users differ.",
             "Show several recommendations to the same users, then run the report again.",
         ]
+    if not float(log.multiplicity @ log.clicks):
+        return [
+            f"None of its {facts.used:,} recommendations was clicked, so it does not show what users prefer.",
+            "Check the column of clicks, or log for longer.",
+        ]
     shown = log.multiplicity @ log.counts.sum(axis=2) > 0
     identified = float(report.fit.identified.click[shown].mean())
     if identified < MIN_IDENTIFIED and report.fit.instance.n_types > 1:
@@ -134,29 +141,53 @@ def _recommendation(report: "Report") -> Verdict:
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
     against = report.gain_over_log
     if fit.one_type or report.is_fixed:
+        single = shorten_name(report.best_fixed)
         why = "Adapting to each user's clicks would gain less than 1%."
+        if single != first:
+            why = f"Starting with {first} and then following each user's clicks would gain less than 1%."
+            sure = f"{_cost(report)[0].upper()}{_cost(report)[1:]}"
         if fit.one_type:
             why = "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
         if report.check is not None and report.check.more_types is not None:
             why = "Users differ, but this log has too few of them to tell their types apart; collect more users."
-        headline = f"Show {first} to everyone."
+        headline = f"Show {single} to everyone."
         if against is not None and against.lower <= 0:
-            headline = "What you show makes little difference to these users."
-            gain = _gain_sentence(report, f"Always showing {first}")
+            headline = NO_GAIN
+            gain = _gain_sentence(report, f"Always showing {single}")
         return Verdict("fixed", headline, (why, gain, sure))
     if against is not None and against.lower <= 0:
         change = " to ".join(f"{'−' if end < 0 else '+'}{clicks(abs(end))}" for end in (against.lower, against.upper))
         best = (
             f"The best candidate starts with {first} and then follows each user's clicks; compared with today it "
-            f"changes the clicks per user by {change} (95% interval)."
+            f"changes the clicks per user by {change} (95% interval).{_beyond_log(report)}"
         )
         advice = "Collect more users, or try the candidate in an A/B test."
-        return Verdict("unclear", "This log does not show that a change would help.", (best, sure, advice))
+        return Verdict("unclear", NO_GAIN, (best, sure, advice))
     return Verdict("recommend", f"Show {first} first, then follow each user's clicks.", (gain, sure))
 
 
 def _gain_sentence(report: "Report", subject: str = "This") -> str:
-    """Expected clicks and gain over the log, or over the best single category."""
+    """Expected clicks and gain over the log, and how much of it the log does not show."""
+    return _expected_gain(report, subject) + _beyond_log(report)
+
+
+def _beyond_log(report: "Report") -> str:
+    """Sentence about clicks after the longest history, with a space before it, if they are many."""
+    return f" {beyond_log(report)}" if report.extrapolation.share > MANY_EXTRAPOLATED else ""
+
+
+def beyond_log(report: "Report") -> str:
+    """Sentence about clicks after the longest history."""
+    beyond = report.extrapolation
+    return (
+        f"{beyond.share:.0%} of the clicks of this policy come after more than "
+        f"{format_count(beyond.steps, 'recommendation')}, where no user of this log was "
+        "observed, so they are extrapolated."
+    )
+
+
+def _expected_gain(report: "Report", subject: str) -> str:
+    """Expected clicks, and the gain over the log if its value is known."""
     value, gain = report.value, report.gain_over_log
     interval = f"95% interval {clicks(value.lower)} to {clicks(value.upper)}"
     if gain is None:
@@ -191,15 +222,25 @@ def _sure_sentence(report: "Report", first: str) -> str:
     ranked = sorted(decision.first, key=lambda each: -each.probability)
     names = report.log.categories or ()
     own = next((each.probability for each in ranked if each.category == names[report.first_category]), math.nan)
-    loss = clicks(decision.expected_loss) if decision.expected_loss >= 0.005 else "less than 0.01"
     share = ">99%" if own > 0.99 else f"{own:.0%}"
     others = [f"{shorten_name(each.category)} {each.probability:.0%}" for each in ranked if each.probability >= 0.05]
-    cost = f"the expected cost of being wrong is {loss} clicks per user."
+    cost = _cost(report)
     if own >= FAIRLY_SURE:
         return f"It is {'very ' * (own >= SURE)}likely ({share}) that {first} is the best start; {cost}"
     unsettled = f"Which category to show first is not settled ({first_few(others, 3)})"
+    if own < ranked[0].probability:
+        unsettled += f"; {first} is recommended because it costs less where it is not the best"
     little = decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9)
     return f"{unsettled}, but it matters little: {cost}" if little else f"{unsettled}; {cost}"
+
+
+def _cost(report: "Report") -> str:
+    """Expected loss of the decision, as the end of a sentence."""
+    assert report.decision is not None
+    loss = report.decision.expected_loss
+    return (
+        f"the expected cost of being wrong is {clicks(loss) if loss >= 0.005 else 'less than 0.01'} clicks per user."
+    )
 
 
 def is_negligible(gain: float, value: float) -> bool:

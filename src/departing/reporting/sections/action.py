@@ -7,7 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from departing.abtest.sample_size import SampleSize
-from departing.data.spec import AUTO
+from departing.data.spec import MAX_REJECTED, SECONDS
 from departing.reporting.page import paragraphs
 from departing.reporting.sections.policy import NO_POLICY
 from departing.reporting.verdict import clicks
@@ -22,20 +22,44 @@ policy.recommend(events=[({category!r}, "no-click")])"""
 DEFAULT_COLUMNS = ("user", "time", "category", "clicked", "departed", "propensity")
 
 
-def log_arguments(report: "Report") -> str:
-    """Arguments of a command that reads the same log in the same way."""
+def log_arguments(report: "Report", propensity: bool = True) -> str:
+    """Arguments of a command that reads the same log in the same way; not every command has `propensity`."""
     spec, parts = report.log.spec, [report.log_name]
-    for field in DEFAULT_COLUMNS:
+    for field in DEFAULT_COLUMNS if propensity else DEFAULT_COLUMNS[:-1]:
         name = spec.columns.get(field)
         if name is not None and name != field:
             parts += [f"--{field}", name]
-    if spec.inactive_after not in (None, AUTO):
-        parts += ["--inactive-after", str(spec.inactive_after)]
+    if (period := inactivity(report)) is not None:
+        parts += ["--inactive-after", period]
+    lists = {f"{field}-values": values for field, values in spec.values.items() if values}
     if spec.categories is not None:
-        parts += ["--categories", ",".join(spec.categories)]
+        lists["categories"] = spec.categories
+    for option, values in lists.items():
+        parts += [f"--{option}", ",".join(values)]
+    if spec.time_format is not None:
+        parts += ["--time-format", spec.time_format]
+    if spec.keep_duplicates:
+        parts += ["--duplicates", "keep"]
+    if spec.max_rejected != MAX_REJECTED:
+        parts += ["--max-rejected", f"{spec.max_rejected:g}"]
     if report.log.source.table is not None:
         parts += ["--table", report.log.source.table]
     return shlex.join(parts)
+
+
+def inactivity(report: "Report") -> str | None:
+    """Inactivity period of the log as an argument, also where it was suggested; None if departures are logged."""
+    profile = report.log.profile
+    if profile.inactive is None:
+        return None
+    period = profile.inactive / profile.time.units
+    if not profile.time.is_clock:
+        return f"{period:.15g}"
+    unit = next(
+        unit for unit in ("day", "hour", "minute", "second") if period % SECONDS[unit] == 0 or unit == "second"
+    )
+    n = period / SECONDS[unit]
+    return f"{n:.15g} {unit}{'s' * (n != 1)}"
 
 
 def commands(*lines: str) -> str:
@@ -95,11 +119,12 @@ def next_section(report: "Report") -> str:
     log = log_arguments(report)
     if not report.verdict.shows_policy:
         return paragraphs("When the log has changed, run the report again:") + commands(f"departing report {log}")
-    inactive = report.log.spec.inactive_after
+    inactive = inactivity(report)
     serve = "departing serve --instance fitted.toml"
-    if isinstance(inactive, str) and inactive != AUTO:
+    if inactive is not None and report.log.profile.time.is_clock:
         serve += f" --inactive-after {shlex.quote(inactive)}"
-    assign = f"departing assign {log} --fit fitted.toml --policy policy.json -o users.csv"
+    same_log = log_arguments(report, propensity=False)
+    assign = f"departing assign {same_log} --fit fitted.toml --policy policy.json -o users.csv"
     steps = (
         ("Save the policy and the fitted types.", _save_command(report)),
         ("Assign every user of the log to a type, with the next recommendation.", assign),

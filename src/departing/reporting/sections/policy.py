@@ -5,11 +5,13 @@ import math
 from typing import TYPE_CHECKING
 
 from departing.decision.claims import PolicyValue
+from departing.fitting.type_names import shorten_name
+from departing.offpolicy.limits import MAX_TAIL_SHARE
 from departing.reporting.charts import Interval, interval_chart
 from departing.reporting.page import name_html, paragraphs, scroll_table
 from departing.reporting.policy_text import policy_sentences, policy_tree_html
 from departing.reporting.sections.users import category_ranks
-from departing.reporting.verdict import clicks
+from departing.reporting.verdict import beyond_log, clicks
 
 if TYPE_CHECKING:
     from departing.reporting.report import Report
@@ -28,8 +30,10 @@ def policy_section(report: "Report") -> str:
     words = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in policy_sentences(policy, instance))
     tree = policy_tree_html(policy, instance, category_ranks(report))
     gap = f"{100 * decision.plan.gap / max(decision.plan.value, 1e-12):.2g}%"
+    fixed = f"Always showing {shorten_name(report.best_fixed)} is nearly as good as this policy:"
     return (
-        f"<ul class='words'>{words}</ul><div class='scroll tree-box'>{tree}</div>"
+        paragraphs(fixed if report.is_fixed and not fit.one_type else "")
+        + f"<ul class='words'>{words}</ul><div class='scroll tree-box'>{tree}</div>"
         "<p class='legend'>Each line is one recommendation: what the user did before, what to show next, and the "
         "share of all users who get there. The rest have left, or are in branches of less than 1% of users. "
         "After these steps the policy continues in the same way; the saved policy contains all of it.</p>"
@@ -46,8 +50,9 @@ def _first_categories(report: "Report") -> str:
     if len(ranked) < 2:
         return ""
     rows = [
-        Interval(name_html(each.category), each.probability, math.nan, math.nan, f"{each.probability:.0%}", i == 0)
-        for i, each in enumerate(ranked)
+        Interval(name_html(each.category), each.probability, math.nan, math.nan, f"{each.probability:.0%}", is_chosen)
+        for each in ranked
+        for is_chosen in [each.category == decision.candidates[0].first]
     ]
     chart = interval_chart(rows, "probability that each first category is the best", top=1.0)
     return f"<h3>Probability that this category is the best start</h3>{chart}"
@@ -67,6 +72,7 @@ def gain_section(report: "Report") -> str:
     return (
         f"<h3>Expected clicks per user</h3>{chart}{_gain_table(report, values)}"
         + paragraphs(*_estimation(report))
+        + paragraphs(beyond_log(report) if report.extrapolation.share > MAX_TAIL_SHARE else "")
         + paragraphs(
             "Today is what the log did. “Always” shows the best single category to everyone. Greedy shows the "
             "category with the highest click rate for the next step and does not plan ahead."
