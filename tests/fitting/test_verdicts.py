@@ -28,11 +28,25 @@ def test_users_who_do_not_follow_the_model_are_detected_with_the_right_reason(na
 def test_on_logs_without_types_planning_has_nothing_to_gain(name):
     fit, check = verdict(control_log(CONTROLS[name], 2000, seed=0))
     assert fit.one_type
+    assert fit.hidden_types is None
     assert check.fits
     assert fit.describe_evidence().startswith("One type of users suffices: the same category is best for everybody")
     forced = dp.fit(fit.histories, types=2)
     assert forced.one_type
     assert "because 2 types do not lower the BIC" in forced.describe_evidence()
+
+
+def test_types_that_bic_finds_too_few_users_for_are_stated():
+    site = dp.Instance(
+        [0.4, 0.35, 0.25], [[0.75, 0.2, 0.3], [0.25, 0.7, 0.3], [0.3, 0.3, 0.7], [0.4, 0.4, 0.35]], 0.7
+    )
+    fit = dp.fit(dp.sample_log(site, 1500, seed=0).histories, types=[1, 2])
+    assert fit.one_type
+    assert fit.hidden_types == 2
+    assert fit.describe_evidence().startswith("A likelihood-ratio test prefers 2 types to 1, but BIC does not")
+    decision = dp.plan(fit, bootstrap=20)
+    assert fit.describe_evidence() in decision.warnings
+    assert "nothing to gain" not in decision.summary()
 
 
 @pytest.mark.parametrize("name", MODELS)

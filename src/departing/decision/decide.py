@@ -13,6 +13,7 @@ from departing.decision.log_value import LogValue
 from departing.decision.stack import Stack
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
+from departing.fitting.type_evidence import describe_hidden
 from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_int, check_seed
@@ -53,8 +54,14 @@ def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Prog
         users_to_halve=users_to_halve(in_draws, fit.histories.users),
         values=values,
         gains=gains,
-        warnings=(*fit.warnings, *_extrapolation(fit)),
+        warnings=(*fit.warnings, *_hidden_types(fit), *_extrapolation(fit)),
     )
+
+
+def _hidden_types(fit: Fit) -> Iterator[str]:
+    """Sentence about types that the fit lacks, if there are."""
+    if fit.hidden_types is not None:
+        yield describe_hidden(fit.instance.n_types, fit.hidden_types)
 
 
 def _extrapolation(fit: Fit) -> Iterator[str]:

@@ -148,7 +148,12 @@ class Decision:
         loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} clicks per user"
         if self.users_to_halve is not None:
             loss += f"; {format_count(self.users_to_halve, 'more user')} would halve it"
-        return self.describe(), first, f"{loss}.", *([ONE_TYPE] if self.one_type else [])
+        return (
+            self.describe(),
+            first,
+            f"{loss}.",
+            *([ONE_TYPE] if self.one_type and not self.fit.hidden_types else []),
+        )
 
     def rows(self) -> list[list[str]]:
         """Rows of a table: policy, value and interval; gain of the recommended policy over it and interval."""

@@ -30,7 +30,7 @@ from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.standard_errors import transform_estimates
 from departing.fitting.type_description import describe_types
-from departing.fitting.type_evidence import bic_gain, describe_gain
+from departing.fitting.type_evidence import bic_gain, describe_gain, describe_hidden, hidden_types
 from departing.fitting.type_matching import match_types, sort_types
 from departing.formatting import format_count
 from departing.html_tables import html_repr
@@ -217,8 +217,15 @@ class Fit:
         """True if one type describes the users as well as several do, by BIC: planning has nothing to gain."""
         return bic_gain(self.likelihood, self.log_likelihood) <= 0
 
+    @cached_property
+    def hidden_types(self) -> int | None:
+        """Larger number of types that is likely, though BIC finds too few users for it; None if there is none."""
+        return hidden_types(self.criteria, self.instance.n_types)
+
     def describe_evidence(self) -> str:
-        """Describe in one sentence whether one type of users suffices."""
+        """Describe whether one type of users suffices."""
+        if self.hidden_types is not None and self.one_type:
+            return describe_hidden(self.instance.n_types, self.hidden_types)
         return describe_gain(self.instance.n_types, bic_gain(self.likelihood, self.log_likelihood))
 
     def summary(self) -> str:

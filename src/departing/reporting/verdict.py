@@ -148,7 +148,7 @@ def _recommendation(report: "Report") -> Verdict:
             sure = f"{_cost(report)[0].upper()}{_cost(report)[1:]}"
         if fit.one_type:
             why = "All users behave alike as far as this log shows, so adapting to their clicks has nothing to gain."
-        if report.check is not None and report.check.more_types is not None:
+        if fit.hidden_types or (report.check is not None and report.check.more_types is not None):
             why = "Users differ, but this log has too few of them to tell their types apart; collect more users."
         headline = f"Show {single} to everyone."
         if against is not None and against.lower <= 0:

@@ -31,7 +31,8 @@ def fit_section(report: "Report") -> str:
         return paragraphs("No model was fitted: " + report.failure)
     cells = tuple(cell for test in check.tests for cell in test.cells)
     charts = "".join(_calibration(name, cells) for name in TITLES)
-    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(fit.warnings))
+    warnings = fit.warnings if report.decision is None else report.decision.warnings
+    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
         ["types", "parameters", "BIC", "held-out log-likelihood per user"],

@@ -39,6 +39,8 @@ def users_section(report: "Report") -> str:
     ranks = category_ranks(report)
     if instance.n_types == 1:
         intro = "One type describes all users: the log shows no groups with different preferences."
+        if fit.hidden_types is not None:
+            intro = "Users differ, but the log has too few of them to tell their types apart; these are means of all."
     else:
         intro = (
             f"Users fall into {format_count(instance.n_types, 'type')} by what they click. Nobody's type is visible "
