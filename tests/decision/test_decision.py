@@ -119,20 +119,11 @@ def test_draws_of_large_logs_and_models(fit, monkeypatch, limit):
     refits = Ensemble.bootstrap(fit, 200, seed=0)
     monkeypatch.setattr(f"departing.decision.ensemble.{limit}", 0)
     other = Ensemble.bootstrap(fit, 200, seed=0)
-    assert len(other.information) == 0
-    assert other.log_stderr([dp.Fixed(0)] * 201) is None
     np.testing.assert_array_equal(other.log_values, refits.log_values)
     ratio = other.logits[1:].std(axis=0) / refits.logits[1:].std(axis=0)
     assert (ratio > 0.6).all()
     assert (ratio < 1.25).all()
     assert dp.plan(fit, bootstrap=20).value.lower > 0
-
-
-def test_delta_standard_errors_agree_with_the_bootstrap(fit):
-    ensemble = Ensemble.bootstrap(fit, 200, seed=0)
-    rules = [dp.Fixed(1)] * 201
-    spread = np.log(ensemble.stack.values(rules[0])[1:]).std()
-    assert ensemble.log_stderr(rules)[0] == pytest.approx(spread, rel=0.25)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +164,7 @@ def test_claims_are_corrected_for_optimism():
         draws = np.vstack([logs, logs + rng.normal(0.0, 0.1, (100, 2))])
         own = draws.argmax(axis=1)
         in_own, in_fit = draws[np.arange(101), own], logs[own]
-        claim = Claim(np.exp(in_own), np.exp(in_fit), np.exp(draws[:, own[0]]), np.full(101, 0.1))
+        claim = Claim(np.exp(in_own), np.exp(in_fit), np.exp(draws[:, own[0]]))
         errors.append([claim.in_own[0] - 1, claim.value("x").value - 1, 1.0 in claim.value("x")])
     raw, corrected, covered = np.mean(errors, axis=0)
     assert raw > 0.04

@@ -26,21 +26,19 @@ SAME_VALUE = 1e-6  # relative difference of values below which two candidates ar
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Distinct policies, each with a rule that gives its value.
+    """Distinct policies with their values.
 
     Attributes
     ----------
     policies : list of Policy
-    rules : list of Rule
-        The controller of the plan of each policy: its value is within the gap of the plan of the policy's own.
     values : array [c, n]
-        Clicks per user under each instance of the ensemble, the fitted one first.
+        Clicks per user under each instance of the ensemble, the fitted one first: those of the controller of the
+        plan, which are within the gap of the plan of the policy's own.
     first : int array [c]
         Category that each policy shows first.
     """
 
     policies: list[Policy]
-    rules: list[Rule]
     values: Floats
     first: Integers
 
@@ -55,15 +53,14 @@ class Candidates:
         ]
         pairs: list[tuple[Policy, Rule]] = [(each.policy, each.controller) for each in plans]
         pairs += [(Fixed(a), Fixed(a)) for a in allowed]
-        policies, rules, values = [], [], np.zeros((0, len(ensemble.instances)))
+        policies, values = [], np.zeros((0, len(ensemble.instances)))
         for policy, rule in pairs:
             value = ensemble.stack.values(rule)
             if not (np.abs(values - value) <= SAME_VALUE * value).all(axis=1).any():
                 policies.append(policy)
-                rules.append(rule)
                 values = np.vstack([values, value])
         start = np.zeros((1, ensemble.instances[0].n_categories, 4), np.int64)
-        return cls(policies, rules, values, np.array([recommended(each, start)[0] for each in policies]))
+        return cls(policies, values, np.array([recommended(each, start)[0] for each in policies]))
 
     @cached_property
     def means(self) -> Floats:

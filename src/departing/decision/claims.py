@@ -10,9 +10,9 @@ from departing.model.instance import Floats
 Z = 1.959964  # standard errors of a 95% interval
 SAME_VALUE = 1e-6  # relative difference of values under all draws below which two policies are the same
 SMALLEST = 1e-300  # in the place of 0 where a logarithm or a quotient follows
-# Intervals are centred between the value under the fit and the median-unbiased value. The correction for optimism is
-# an estimate itself, and choosing the largest of several values reduces their variance: centred at either end, the
-# intervals of simulated logs cover too seldom or too often. `scripts/bench decision` measures the coverage.
+# Intervals are centred between the value under the fit and the corrected value. The correction is an estimate itself,
+# and choosing the largest of several values reduces their variance: centred at either end, the intervals of simulated
+# logs cover too seldom or too often. `scripts/bench decision` measures the coverage.
 CENTRE = 0.5
 
 
@@ -57,29 +57,22 @@ class Claim:
         Value under the fitted instance, from which the draws were sampled: the truth about the claims of the draws.
     in_draws : array [n]
         Value under each instance of the policy that is chosen given the fit.
-    log_stderr : array [n], optional
-        Standard errors of the logarithms of `in_own` [default: the standard deviation over the draws, for all].
     """
 
     in_own: Floats
     in_fit: Floats
     in_draws: Floats
-    log_stderr: Floats | None = None
 
     def value(self, name: str) -> PolicyValue:
         """Estimate the value of the policy that is chosen given the fit.
 
-        The errors of the claims of the draws, in standard errors of each, estimate the error of the claim of the fit:
-        their median is subtracted. The mean of a lognormal variable exceeds its median by half the variance; that is
-        subtracted as well, so that the mean of the estimate is the value. Intervals are normal in the logarithm.
+        The errors of the claims of the draws estimate the error of the claim of the fit; all are differences of
+        logarithms. Their mean is subtracted, and their standard deviation is the standard error.
         """
-        own, fit = (np.log(np.maximum(values, SMALLEST)) for values in (self.in_own, self.in_fit))
+        own, fit = (np.log(np.maximum(values[1:], SMALLEST)) for values in (self.in_own, self.in_fit))
         errors = own - fit
-        stderr = np.full(len(errors), errors[1:].std(ddof=1)) if self.log_stderr is None else self.log_stderr
-        ratios = errors[1:] / np.maximum(stderr[1:], SMALLEST)
-        bias, radius = float(np.median(ratios)) * stderr[0], Z * stderr[0]
-        shifts = (-bias - stderr[0] ** 2 / 2, -CENTRE * bias - radius, -CENTRE * bias + radius)
-        value, lower, upper = self.in_own[0] * np.exp(shifts)
+        bias, radius = float(errors.mean()), Z * float(errors.std(ddof=1))
+        value, lower, upper = self.in_own[0] * np.exp((-bias, -CENTRE * bias - radius, -CENTRE * bias + radius))
         return PolicyValue(name, float(value), float(min(lower, value)), float(max(upper, value)))
 
 

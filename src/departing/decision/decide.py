@@ -20,7 +20,6 @@ from departing.model.validation import check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed
-from departing.policy.schedule import Fixed
 
 # The plan of the fitted instance is certified to this fraction of its value, within these seconds.
 PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0
@@ -80,7 +79,7 @@ def _claims(
     """Values of the recommended policy and of the others, and the gains over these."""
     allowed = list(best.allowed)
     category, fixed = _fixed(ensemble, allowed)
-    recommended, greedy = _recommended(ensemble, candidates), _greedy(ensemble, allowed)
+    recommended, greedy = _recommended(candidates), _greedy(ensemble, allowed)
     value = recommended.value("recommended policy")
     others = [(fixed.value(f"always {fit.instance.categories[category]}"), fixed.in_draws)]
     same = np.allclose(greedy.in_draws, recommended.in_draws, rtol=GRAPH_GAP)
@@ -91,19 +90,17 @@ def _claims(
     return (value, *(other for other, _ in others)), tuple(gains)
 
 
-def _recommended(ensemble: Ensemble, candidates: Candidates) -> Claim:
+def _recommended(candidates: Candidates) -> Claim:
     """Values of the recommended policy."""
     own, values = candidates.choices, candidates.values
-    stderr = ensemble.log_stderr([candidates.rules[i] for i in own])
-    return Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]], stderr)
+    return Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]])
 
 
 def _fixed(ensemble: Ensemble, allowed: list[int]) -> tuple[int, Claim]:
     """Category of the best fixed policy, chosen as the recommended policy is, and the values of that policy."""
     values = ensemble.stack.fixed_values[allowed]
     own = choices(values)
-    stderr = ensemble.log_stderr([Fixed(allowed[i]) for i in own])
-    return allowed[own[0]], Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]], stderr)
+    return allowed[own[0]], Claim(values[own, np.arange(len(own))], values[own, 0], values[own[0]])
 
 
 def _greedy(ensemble: Ensemble, allowed: list[int]) -> Claim:

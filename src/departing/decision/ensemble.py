@@ -9,7 +9,7 @@ import numpy as np
 from departing.decision.log_value import LogValue
 from departing.decision.policy_graph import PolicyGraph
 from departing.decision.stack import Rule, Stack
-from departing.fitting.fit import MIN_CURVATURE, Fit
+from departing.fitting.fit import Fit
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.fitting.optimisation import newton_maximise
 from departing.model import random_streams
@@ -26,7 +26,6 @@ GRAPH_NODES = 20_000  # counts of one policy, with up to ten categories; 0.05 s
 MAX_PARAMETERS, MAX_REFIT_SIZE = 60, 1_500_000
 EM_ITERATIONS = 20  # most of the distance to the maximum
 MAX_STEP = 1.0  # logits: parameters that are less certain need refits, whose pseudocounts limit them
-STEP = 0.5  # standard errors: the slope of a value is that within its uncertainty
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,22 +34,16 @@ class Ensemble:
 
     Attributes
     ----------
-    likelihood : MixtureLikelihood
-        Likelihood of the log; gives the meaning of logits.
     instances : list of Instance
         The fitted instance and `n - 1` draws.
     logits : array [n, d]
         The same as logits.
-    information : array [n, d, d]
-        Observed information at the logits, in the log and in each resample of it; empty if these were not refitted.
     log_values : array [n]
         Clicks per user under the policy of the log, in the log and in each resample of it.
     """
 
-    likelihood: MixtureLikelihood
     instances: list[Instance]
     logits: Floats
-    information: Floats
     log_values: Floats
 
     @classmethod
@@ -68,13 +61,11 @@ class Ensemble:
         refit = d <= MAX_PARAMETERS and not one_step
         scores = _scores(likelihood, fit.logits) @ fit.covariance if one_step else None
         logits, values = [fit.logits], [log.value(users)]
-        information = [likelihood.derivatives(fit.logits[None], fit.pseudocount)[2][0]] if refit else []
         for done in range(draws):
             resampled = rng.multinomial(total, users / total).astype(np.float64)
             if refit:
                 result = newton_maximise(_reweighted(likelihood, resampled), fit.logits[None], fit.pseudocount)
                 logits.append(result.logits[0])
-                information.append(result.information[0])
             elif scores is not None:
                 logits.append(fit.logits + np.clip((resampled - users) @ scores, -MAX_STEP, MAX_STEP))
             else:
@@ -85,8 +76,7 @@ class Ensemble:
                 progress(done + 1, draws)
         names = fit.instance.categories
         drawn = [Instance(**vars(likelihood.from_logits(each)), categories=names) for each in logits[1:]]
-        instances = [fit.instance, *drawn]
-        return cls(likelihood, instances, np.array(logits), np.array(information), np.array(values))
+        return cls([fit.instance, *drawn], np.array(logits), np.array(values))
 
     @cached_property
     def stack(self) -> Stack:
@@ -96,24 +86,6 @@ class Ensemble:
     def rule(self, policy: Policy) -> Rule:
         """A policy in a form that can be evaluated under many instances, followed as the fitted users do."""
         return policy if isinstance(policy, Schedule) else follow(policy, self.instances[0])
-
-    def log_stderr(self, rules: list[Rule]) -> Floats | None:
-        """Standard error of the logarithm of a value under each instance, were it the fit (delta method), `[n]`.
-
-        The sum of squares over the principal axes of the covariance of the logits, each a difference quotient. None
-        if the draws were not refitted.
-        """
-        if not len(self.information):
-            return None
-        return np.array([self._log_stderr(*each) for each in zip(self.logits, self.information, rules, strict=True)])
-
-    def _log_stderr(self, logits: Floats, information: Floats, rule: Rule) -> float:
-        curvature, directions = np.linalg.eigh(information)
-        axes = STEP * (directions / np.sqrt(np.maximum(curvature, MIN_CURVATURE))).T
-        places = np.concatenate([logits + axes, logits - axes])
-        stack = Stack.of([self.likelihood.from_logits(place) for place in places])
-        forward, backward = np.log(np.maximum(stack.values(rule), 1e-300)).reshape(2, -1)
-        return float(np.sqrt((((forward - backward) / (2 * STEP)) ** 2).sum()))
 
 
 def _reweighted(likelihood: MixtureLikelihood, users: Floats) -> MixtureLikelihood:
