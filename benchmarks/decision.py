@@ -1,7 +1,7 @@
 """Decisions from fresh logs: bias of the claimed value, and coverage of its interval.
 
-Every log goes the way of a user: `dp.plan(dp.fit(histories))` with the number of types chosen by BIC. The truth is
-the value of the recommended policy under the instance that the log was sampled from. About two hours for all.
+Every log goes the way of a user: `dp.plan(dp.fit(histories))` with the number of types chosen by the adjusted BIC.
+The truth is the value of the recommended policy under the instance that the log was sampled from. About two hours.
 """
 
 import sys

@@ -20,7 +20,7 @@ SITES = {
     "eight categories": dp.random_instance("specialists", types=3, categories=8, seed=1, depart=0.5),
 }
 GAP = 1e-3  # clicks per user; the losses in the table are larger
-FIGURES = ("types", "click_error", "first", "loss", "held_out", "expected_loss", "claim", "width")
+FIGURES = ("types", "click_error", "first", "loss", "bic", "expected_loss", "claim", "width")
 
 
 def measure(site: dp.Instance, users: int, seed: int) -> dict[str, float]:
@@ -32,9 +32,9 @@ def measure(site: dp.Instance, users: int, seed: int) -> dict[str, float]:
         fit = dp.fit(log, types=range(1, 5))
         decision = dp.plan(fit)
         ope = dp.off_policy_value(log, decision.policy, fit=fit, bootstrap=20, seed=seed)
-        more_types = dp.plan(dp.fit(log, types=range(1, 5), criterion="held-out").instance, gap=GAP)
+        by_bic = dp.plan(dp.fit(log, types=range(1, 5), criterion="bic").instance, gap=GAP)
     optimum = dp.plan(site, gap=GAP)
-    value, held_out = (dp.evaluate(site, each.policy, gap=GAP).value for each in (decision, more_types))
+    value, bic = (dp.evaluate(site, each.policy, gap=GAP).value for each in (decision, by_bic))
     start = np.zeros((site.n_categories, 4), int)
     estimate = ope.best
     return {
@@ -42,7 +42,7 @@ def measure(site: dp.Instance, users: int, seed: int) -> dict[str, float]:
         "click_error": float(np.nanmedian(fit.stderr.click)),
         "first": int(decision.policy.recommend(start)) == int(optimum.policy.recommend(start)),
         "loss": max(optimum.value - value, 0.0) / optimum.value,
-        "held_out": max(optimum.value - held_out, 0.0) / optimum.value,
+        "bic": max(optimum.value - bic, 0.0) / optimum.value,
         "expected_loss": decision.expected_loss / optimum.value,
         "claim": (decision.value.upper - decision.value.lower) / 2 / value,
         "width": (estimate.upper - estimate.lower) / 2 / value,
@@ -64,7 +64,7 @@ def rows():
             note = (
                 f"right number of types {each['types']:.0%}, first category {each['first']:.0%}; "
                 f"click ± {each['click_error']:.3f}; claimed loss {each['expected_loss']:.1%}; "
-                f"loss {each['held_out']:.1%} with types by held-out likelihood; "
+                f"loss {each['bic']:.1%} with types by BIC; "
                 f"value ± {each['claim']:.0%} by the model, ± {each['width']:.0%} off-policy"
             )
             print(f"{name}, {users:,} users: loss {each['loss']:.1%}; {note}", file=sys.stderr, flush=True)

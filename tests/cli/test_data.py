@@ -83,7 +83,7 @@ def test_sample_log_as_json(tmp_path):
         (["--user", "time"], "is named for two of"),
         (["--clicked", "clickd"], "clicked"),
         (["--inactive-after", "a while"], "--inactive-after is 'a while'; expected a duration such as '14 days'"),
-        (["--criterion", "best"], "--criterion is 'best'; expected one of bic, held-out"),
+        (["--criterion", "best"], "--criterion is 'best'; expected one of sabic, bic, held-out"),
         (["-o", "fitted.txt"], "expected one of"),
         (["--plot", "fitted.txt"], "expected one of"),
         (["--sure-departure"], "but users stayed after"),

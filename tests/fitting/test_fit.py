@@ -217,7 +217,7 @@ def test_extreme_histories_can_be_fitted(counts, users):
         ({"types": []}, "types is empty"),
         ({"types": 9}, "types is 9; expected at most 3"),
         ({"types": 65}, "at most 64"),
-        ({"criterion": "aic"}, "criterion is 'aic'; expected one of bic, held-out"),
+        ({"criterion": "aic"}, "criterion is 'aic'; expected one of sabic, bic, held-out"),
         ({"depart": 0.5}, "depart is 0.5; expected 1"),
         ({"depart": 1}, "users stayed after 3 no-clicks"),
         ({"depart_on_click": 1}, "depart_on_click is 1; expected 0"),

@@ -4,7 +4,7 @@ import pytest
 from benchmarks.checks import CONTROLS, MODELS, control_log, model_log, verdict
 
 import departing as dp
-from departing.fitting.type_evidence import bic_gain
+from departing.fitting.type_evidence import sabic_gain
 
 CAUSES = {  # the beginning of a reason that must be among those given
     "departure by step count": "Departures after a no-click depend on the step",
@@ -33,7 +33,7 @@ def test_on_logs_without_types_planning_has_nothing_to_gain(name):
     assert fit.describe_evidence().startswith("One type of users suffices: the same category is best for everybody")
     forced = dp.fit(fit.histories, types=2)
     assert forced.one_type
-    assert "because 2 types do not lower the BIC" in forced.describe_evidence()
+    assert "because 2 types do not lower the adjusted BIC" in forced.describe_evidence()
 
 
 def test_types_that_bic_finds_too_few_users_for_are_stated():
@@ -55,17 +55,18 @@ def test_users_of_the_model_cause_no_alarm(name):
     assert check.fits
     assert check.reasons == ()
     assert not fit.one_type
-    assert "types describe the users better than one: their BIC is lower by" in fit.describe_evidence()
-    one = next(row.bic for row in fit.criteria if row.types == 1)
-    own = next(row.bic for row in fit.criteria if row.types == fit.instance.n_types)
-    assert bic_gain(fit.likelihood, fit.log_likelihood) == pytest.approx(
+    assert "types describe the users better than one: their adjusted BIC is lower by" in fit.describe_evidence()
+    one = next(row.sabic for row in fit.criteria if row.types == 1)
+    own = next(row.sabic for row in fit.criteria if row.types == fit.instance.n_types)
+    assert sabic_gain(fit.likelihood, fit.log_likelihood) == pytest.approx(
         one - own, abs=0.5
     )  # the pseudocount moves the one type a little
 
 
 def test_a_number_of_types_that_is_too_small_is_no_misfit_of_the_model():
     """BIC selects one type, because a log of this size has too few users for two of nine parameters each."""
-    fit, check = verdict(model_log(MODELS["shop"], 2000, seed=3))
+    fit = dp.fit(model_log(MODELS["shop"], 2000, seed=3), criterion="bic")
+    check = fit.check()
     assert fit.instance.n_types == 1
     assert check.misfits
     assert check.more_types == 2

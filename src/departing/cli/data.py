@@ -64,7 +64,7 @@ def fit(
     log: opt.LogOptions,
     output: opt.InstanceOutput = None,
     types: opt.Types = "1-5",
-    criterion: Annotated[str, Option(help="Selection of the number of types: bic or held-out.")] = "bic",
+    criterion: Annotated[str, Option(help="Selection of the number of types: sabic, bic or held-out.")] = "sabic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the decision.")] = 100,
     policy: Annotated[Path | None, Option(metavar="FILE", help=POLICY_FILE_HELP)] = None,

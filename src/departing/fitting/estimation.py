@@ -15,6 +15,7 @@ from departing.model.validation import MAX_TYPES, check_int
 
 HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
 LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
+MIN_PENALTY = 2.0  # per parameter, that of AIC; the formula of the adjusted BIC gives less below 176 users
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class SelectionCriteria:
         Of all users, in nats.
     bic : float
         Bayesian information criterion, `parameters * log(users) - 2 * log_likelihood`; smaller is better.
+    sabic : float
+        Sample-size adjusted BIC, with `(users + 2) / 24` in the place of `users`; smaller is better.
     held_out : float
         Mean log-likelihood of a held-out user under a fit to the other users, in nats; larger is better.
     """
@@ -39,6 +42,7 @@ class SelectionCriteria:
     parameters: int
     log_likelihood: float
     bic: float
+    sabic: float
     held_out: float
 
 
@@ -126,6 +130,14 @@ def shift_logit(prob: Floats, shift: Floats) -> Floats:
     return np.asarray(1 / (1 + (1 - prob) / prob * np.exp(-shift)))
 
 
+def sabic_penalty(users: float) -> float:
+    """Penalty per parameter of the sample-size adjusted BIC (Sclove 1987).
+
+    BIC itself selects too few types in logs of a few thousand users.
+    """
+    return max(float(np.log((users + 2) / 24)), MIN_PENALTY)
+
+
 def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float) -> SelectionCriteria:
     """Criteria at an optimum; `held_out[n]` users of each row are predicted from the others."""
     likelihood, logits = optimum.likelihood, optimum.logits
@@ -135,5 +147,6 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
         trained = maximise(replace(likelihood, users=training), logits[None], pseudocount).logits
         held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
-    bic = float(d * np.log(likelihood.users.sum()) - 2 * value)
-    return SelectionCriteria(likelihood.n_types, d, value, bic, held_out_mean)
+    users = float(likelihood.users.sum())
+    bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))
+    return SelectionCriteria(likelihood.n_types, d, value, bic, sabic, held_out_mean)

@@ -30,7 +30,7 @@ from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.standard_errors import transform_estimates
 from departing.fitting.type_description import describe_types
-from departing.fitting.type_evidence import bic_gain, describe_gain, describe_hidden, hidden_types
+from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
 from departing.fitting.type_matching import match_types, sort_types
 from departing.formatting import format_count
 from departing.html_tables import html_repr
@@ -47,7 +47,7 @@ from departing.model.validation import MAX_TYPES, check_choice, check_confidence
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CRITERIA = ("bic", "held-out")
+CRITERIA = ("sabic", "bic", "held-out")
 BOOTSTRAP_METHODS = ("parametric", "nonparametric")
 CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
 MIN_CURVATURE = 1e-3  # of the log-posterior; caps standard errors of unidentified logits at about 30
@@ -214,19 +214,19 @@ class Fit:
 
     @cached_property
     def one_type(self) -> bool:
-        """True if one type describes the users as well as several do, by BIC: planning has nothing to gain."""
-        return bic_gain(self.likelihood, self.log_likelihood) <= 0
+        """True if one type describes the users as well, by the adjusted BIC: planning has nothing to gain."""
+        return sabic_gain(self.likelihood, self.log_likelihood) <= 0
 
     @cached_property
     def hidden_types(self) -> int | None:
-        """Larger number of types that is likely, though BIC finds too few users for it; None if there is none."""
+        """Larger number of types that is likely, though there are too few users for it; None if there is none."""
         return hidden_types(self.criteria, self.instance.n_types)
 
     def describe_evidence(self) -> str:
         """Describe whether one type of users suffices."""
         if self.hidden_types is not None and self.one_type:
             return describe_hidden(self.instance.n_types, self.hidden_types)
-        return describe_gain(self.instance.n_types, bic_gain(self.likelihood, self.log_likelihood))
+        return describe_gain(self.instance.n_types, sabic_gain(self.likelihood, self.log_likelihood))
 
     def summary(self) -> str:
         """Overview in several lines: types, criteria for the number of types, warnings.
@@ -239,15 +239,15 @@ class Fit:
         2 types of users (70%, 30%), estimated from 20,000 users.
           70% of users: love sports, leave after economics
           30% of users: love economics, leave after sports
-        types  parameters    log-likelihood             BIC    held-out
-            1           4        -129,216.0       258,471.7    -6.39571
-         *  2           9        -114,734.7       229,558.4    -5.74087
+        types  parameters    log-likelihood    adjusted BIC    held-out
+            1           4        -129,216.0       258,459.0    -6.39571
+         *  2           9        -114,734.7       229,529.8    -5.74087
         """
         lines = [self.describe(), *(f"  {line}" for line in self.describe_types())]
-        lines.append(f"types  parameters  {'log-likelihood':>16}  {'BIC':>14}  {'held-out':>10}")
+        lines.append(f"types  parameters  {'log-likelihood':>16}  {'adjusted BIC':>14}  {'held-out':>10}")
         for row in self.criteria:
             mark = "*" if row.types == self.instance.n_types else " "
-            values = f"{row.log_likelihood:16,.1f}  {row.bic:14,.1f}  {row.held_out:10.5f}"
+            values = f"{row.log_likelihood:16,.1f}  {row.sabic:14,.1f}  {row.held_out:10.5f}"
             lines.append(f" {mark} {row.types:2}  {row.parameters:10}  {values}")
         return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
 
@@ -316,7 +316,7 @@ def fit(
     source: Any,
     types: int | Iterable[int] = range(1, 6),
     *,
-    criterion: str = "bic",
+    criterion: str = CRITERIA[0],
     depart: float | None = None,
     depart_on_click: float | None = None,
     pseudocount: float = 1.0,
@@ -333,8 +333,9 @@ def fit(
         A `Log` from `read_log` or other histories; or a source that `read_log` reads, such as a frame or a file.
     types : int or iterable of int
         Number of types, or candidates from which `criterion` chooses.
-    criterion : {"bic", "held-out"}
-        Choose the smallest BIC, or the largest log-likelihood of held-out users.
+    criterion : {"sabic", "bic", "held-out"}
+        Choose the smallest sample-size adjusted BIC, the smallest BIC, or the largest log-likelihood of held-out
+        users.
     depart : 1, optional
         Assume that every no-click ends the visit. By default departures are estimated if some user stayed after a
         no-click.
@@ -390,7 +391,8 @@ def fit(
         criteria.append(selection_criteria(optima[m], held_out, pseudocount))
         if progress is not None:
             progress(done + 1, len(candidates))
-    chosen = min(criteria, key=lambda row: row.bic if criterion == "bic" else -row.held_out).types
+    scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
+    chosen = min(scores, key=scores.__getitem__)
     likelihood, parameters = optima[chosen].likelihood, sort_types(optima[chosen].parameters)
     logits = likelihood.to_logits(parameters)
     curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])

@@ -236,7 +236,7 @@ class FitCheck:
             return f"No evidence of misfit ({p})."
         if self.more_types is not None:
             return (
-                f"The model fits with {self.more_types} types, but the log has too few users to select them by BIC "
+                f"The model fits with {self.more_types} types, but the log has too few users to select them "
                 f"({p} for fewer types)."
             )
         points = f"{100 * self.error:.1f} points of probability"

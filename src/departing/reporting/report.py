@@ -250,8 +250,8 @@ def report(
     output : path, optional
         Page to write (.html).
     types : int or iterable of int, optional
-        Number of types of users, or candidates from which BIC chooses [default: 1 to 5, fewer if there are more than
-        90 categories].
+        Number of types of users, or candidates from which the adjusted BIC chooses [default: 1 to 5, fewer if there
+        are more than 90 categories].
     bootstrap : int, optional
         Bootstrap draws for the uncertainty, at least 20 [default: 100, or 20 if there are more than 90 categories].
     seed : int

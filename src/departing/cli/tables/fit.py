@@ -29,13 +29,18 @@ def print_fit(log: Log, fit: Fit, check: FitCheck) -> None:
 
 def criteria_table(fit: Fit) -> RichTable:
     """Selection criteria for each number of types."""
-    columns = ("types", "parameters", "log-likelihood", "BIC", "held-out log-likelihood per user")
+    columns = ("types", "parameters", "log-likelihood", "adjusted BIC", "held-out log-likelihood per user")
     table = new_table("Number of types", *columns, labels=0, wrap=True)
     for row in fit.criteria:
         mark = "bold" if row.types == fit.instance.n_types else None
-        bic = f"{row.bic:,.1f}"
+        sabic = f"{row.sabic:,.1f}"
         table.add_row(
-            str(row.types), str(row.parameters), f"{row.log_likelihood:,.1f}", bic, f"{row.held_out:.5f}", style=mark
+            str(row.types),
+            str(row.parameters),
+            f"{row.log_likelihood:,.1f}",
+            sabic,
+            f"{row.held_out:.5f}",
+            style=mark,
         )
     return table
 

@@ -35,12 +35,12 @@ def fit_section(report: "Report") -> str:
     unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
-        ["types", "parameters", "BIC", "held-out log-likelihood per user"],
+        ["types", "parameters", "adjusted BIC", "held-out log-likelihood per user"],
         [
             [
                 f"{'<b>' * best}{row.types}{'</b>' * best}",
                 f"{row.parameters}",
-                f"{row.bic:,.0f}",
+                f"{row.sabic:,.0f}",
                 "–" if np.isnan(row.held_out) else f"{row.held_out:.4f}",
             ]
             for row in fit.criteria
