@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks.checks import MODELS, model_log
+from benchmarks.checks import model_log
 
 import departing as dp
 from departing.decision.decision import FirstCategory
@@ -274,7 +274,8 @@ def test_quickstart_is_a_report_on_the_sample_log(tmp_path):
 
 
 def test_users_who_differ_in_a_log_that_is_too_small_are_not_said_to_be_alike():
-    report = dp.report(model_log(MODELS["shop"], 2000, seed=3), bootstrap=20)
-    assert report.check.more_types == 2
+    site = dp.Instance([0.6, 0.4], [[0.55, 0.4], [0.4, 0.55], [0.45, 0.45], [0.4, 0.5]], 0.3)
+    report = dp.report(model_log(site, 6000, seed=0), bootstrap=20)
+    assert report.fit.hidden_types == 2
     assert report.verdict.kind == "fixed"
     assert report.verdict.sentences[0].startswith("Users differ, but this log has too few of them")
