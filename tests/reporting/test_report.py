@@ -93,7 +93,9 @@ def test_value_uses_the_log_only_where_it_covers_most_clicks(magazine):
     ope = magazine.ope
     assert ope.dr is not None
     assert magazine.uses_ope == (ope.tail_share <= 0.5)
-    assert magazine.value.value == (ope.dr.value if magazine.uses_ope else magazine.decision.value.value)
+    own = magazine.decision.value.value
+    corrected = ope.dr.value - max(ope.dm.value - own, 0)
+    assert magazine.value.value == (pytest.approx(corrected) if magazine.uses_ope else own)
     gain = magazine.gain_over_log
     assert gain.value == pytest.approx(magazine.value.value - magazine.today)
 
@@ -179,6 +181,17 @@ def test_commands_of_the_page_read_the_log_in_the_same_way(tmp_path, monkeypatch
     done = call(*shlex.split(html.unescape(assign)))
     assert done.exit_code == 0, done.output
     assert len(pd.read_csv("users.csv")) == report.log.users
+
+
+def test_off_policy_value_of_a_policy_chosen_on_the_same_log_is_corrected(tmp_path):
+    site = dp.Instance([1.0], [[0.4]] * 8, 1.0, categories=list("abcdefgh"))
+    dp.sample_log(site, users=1500, seed=101, days=90).save(tmp_path / "events.parquet")
+    report = dp.report(tmp_path / "events.parquet", inactive_after="20 days", types=1, bootstrap=20)
+    truth = 0.4 / 0.6
+    assert report.uses_ope
+    assert report.ope.dr.value > report.value.value
+    assert abs(report.value.value - truth) < abs(report.ope.dr.value - truth)
+    assert truth in report.value
 
 
 def test_misfit_is_stated_instead_of_a_recommendation():

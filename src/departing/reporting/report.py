@@ -16,7 +16,7 @@ from departing.data.inactivity import ReturnTimes
 from departing.data.log import Log, suggest_inactivity
 from departing.data.read_source import read_source
 from departing.data.spec import AUTO
-from departing.decision.claims import PolicyValue
+from departing.decision.claims import CENTRE, PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
 from departing.evaluation.evaluate import evaluate
@@ -123,12 +123,20 @@ class Report:
 
     @property
     def value(self) -> PolicyValue:
-        """Expected clicks per user of the recommended policy, with a 95% interval."""
+        """Expected clicks per user of the recommended policy, corrected for optimism, with a 95% interval.
+
+        The policy was chosen on the log that the off-policy estimate uses too, so that estimate is as optimistic as
+        the model's: if the model is correct, the latter is efficient, and the difference of both is independent of
+        the choice.
+        """
         assert self.decision is not None
-        if self.uses_ope and self.ope is not None and self.ope.dr is not None:
-            dr = self.ope.dr
-            return PolicyValue(self.decision.value.name, dr.value, dr.lower, dr.upper)
-        return self.decision.value
+        own = self.decision.value
+        if not self.uses_ope or self.ope is None or self.ope.dr is None:
+            return own
+        dr, optimism = self.ope.dr, max(self.ope.dm.value - own.value, 0.0)
+        value = max(dr.value - optimism, 0.0)
+        lower, upper = (max(end - CENTRE * optimism, 0.0) for end in (dr.lower, dr.upper))
+        return PolicyValue(own.name, value, min(lower, value), max(upper, value))
 
     @property
     def today(self) -> float:

@@ -132,14 +132,17 @@ def _estimation(report: "Report") -> list[str]:
         ]
     if ope.dr is None:
         return ["The log has propensities, but too few users happened to get what the policy would show.", model]
-    dr = f"{clicks(ope.dr.value)} clicks per user (95% interval {clicks(ope.dr.lower)} to {clicks(ope.dr.upper)})"
+    estimate = report.value if report.uses_ope else ope.dr
+    interval = f"95% interval {clicks(estimate.lower)} to {clicks(estimate.upper)}"
+    dr = f"{clicks(estimate.value)} clicks per user ({interval})"
     if report.uses_ope:
         return [
             "The log is randomised and its propensities are known, so the value of the recommended policy is "
             f"estimated from the log by off-policy evaluation (doubly robust): {dr}. {1 - ope.tail_share:.0%} of it "
             f"comes from the first {ope.horizon} recommendations in the log, the rest from the model, which alone "
             f"gives {clicks(decision.value.value)}.",
-            model,
+            "All values of policies that were chosen on this log are corrected for optimism: the policy that looks "
+            "best on a log looks better than it is.",
         ]
     return [
         f"The log is randomised, but users who happened to get what the policy would show cover only its first "
