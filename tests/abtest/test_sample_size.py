@@ -211,3 +211,10 @@ def test_errors_of_sources(tmp_path):
         (tmp_path / "bad.toml").write_text(f"{text}\n[log]\n{log}\n")
         with pytest.raises(dp.InputError, match="log"):
             dp.power(tmp_path / "bad.toml", "greedy")
+
+
+def test_small_differences_are_not_printed_as_zero():
+    site = dp.Instance([1.0], [[0.5], [0.50002]], depart=1.0)
+    size = dp.power(site, "fixed:1", against="fixed:0")
+    assert "a difference of 8e-05 clicks per user" in size.describe()
+    assert ": 8e-05 clicks per user." in size.summary()

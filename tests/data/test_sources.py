@@ -7,6 +7,7 @@ import sqlite3
 
 import duckdb
 import numpy as np
+import pandas as pd
 import polars
 import pytest
 
@@ -184,7 +185,10 @@ def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"departed": None}, "Departures are unknown.*`inactive_after`=1.5. Of the users inactive for 1.5, .*%"),
+        (
+            {"departed": None},
+            "Departures are unknown.*`inactive_after`=1.5. The log is too short to suggest a reliable period",
+        ),
         (
             {"departed": None, "inactive_after": "30 days"},
             "expected a number > 0 in the unit of column 'time'",
@@ -467,3 +471,14 @@ def test_blank_text_of_any_kind_is_missing(tmp_path):
 def test_a_log_prints_a_summary(log):
     assert log.summary().startswith("<Log of 300 users")
     assert log.report.summary() in log.summary()
+
+
+def test_columns_of_a_frame_without_values_are_missing_values():
+    columns = ["user", "time", "category", "clicked", "departed"]
+    with pytest.raises(dp.InputError, match="There are no events in the pandas DataFrame"):
+        dp.read_log(pd.DataFrame([], columns=columns))
+    times = pd.date_range("2026-01-01", periods=200, freq="h")
+    table = pd.DataFrame({"user": range(200), "time": times, "category": "a", "clicked": True, "departed": None})
+    assert dp.read_log(table, inactive_after="1 day").users == 200
+    with pytest.raises(dp.InputError, match="clicked is missing in 200 of them"):
+        dp.read_log(table.assign(clicked=None), inactive_after="1 day")

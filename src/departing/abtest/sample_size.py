@@ -12,7 +12,7 @@ from scipy import stats
 from departing.abtest.returns import Returns
 from departing.abtest.sequence import MIN_USERS, users_to_decide
 from departing.abtest.welch import ArmMoments, rejection_probability
-from departing.formatting import format_clicks_per_user, format_percent
+from departing.formatting import format_clicks_per_user, format_percent, format_significant
 from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.frames import to_frame
@@ -21,6 +21,7 @@ from departing.model.validation import check_int, check_seed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SMALL = 0.01  # clicks per user; smaller differences have significant digits instead of decimals
 COLUMNS = ("arm", "policy", "users", "clicks per user", "std. deviation", "skewness")
 
 
@@ -143,7 +144,7 @@ class SampleSize:
         size = f"{self.users_per_arm:,} users per arm"
         if self.treatment_users != self.control_users:
             size = f"{self.treatment_users:,} users in the treatment arm and {self.control_users:,} in the control"
-        gain = f"{format_clicks_per_user(abs(self.difference))} clicks per user ({format_percent(abs(self.lift))})"
+        gain = f"{_difference(abs(self.difference))} clicks per user ({format_percent(abs(self.lift))})"
         return f"{size} detect a difference of {gain} with power {format_percent(self.power)}."
 
     def summary(self) -> str:
@@ -159,7 +160,7 @@ class SampleSize:
         return [
             f"Two-sided Welch test at significance {self.significance:g}.",
             f"Minimum detectable effect with {self.users:,} users at power {requested}: "
-            f"{format_clicks_per_user(self.detectable)} clicks per user.",
+            f"{_difference(self.detectable)} clicks per user.",
             f"For continuous monitoring by a confidence sequence, plan {self.sequential_users:,} users in total.",
         ]
 
@@ -244,6 +245,11 @@ def _detectable(
         found = power_of(treatment, control, sign * middle, users, share, significance) >= requested
         low, high = (low, middle) if found else (middle, high)
     return high
+
+
+def _difference(clicks: float) -> str:
+    """Format a difference of clicks per user, never as 0.000."""
+    return format_clicks_per_user(clicks) if clicks >= SMALL else format_significant(clicks)
 
 
 def _moments(arm: Returns) -> str:

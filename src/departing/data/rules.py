@@ -56,6 +56,7 @@ TIES = ("same time as another event of the user", "a departure goes last, the ot
 
 INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
+NULL = '"NULL"'  # type of a column without values
 LARGE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 MALFORMED_EXAMPLES = f"SELECT unnest(min(line, {MAX_EXAMPLES})) FROM malformed"
 TIES_EXAMPLES = f"SELECT u::VARCHAR, t, n_events || ' events' FROM ties ORDER BY ALL LIMIT {MAX_EXAMPLES}"
@@ -355,6 +356,6 @@ def column_kind(column_type: str) -> str:
         return "timestamptz"
     if column_type.startswith("TIMESTAMP") or column_type == "DATE":
         return "timestamp"
-    if column_type == "VARCHAR" or column_type.startswith("ENUM"):
+    if column_type in ("VARCHAR", NULL) or column_type.startswith("ENUM"):
         return "text"
     return "boolean" if column_type == "BOOLEAN" else column_type
