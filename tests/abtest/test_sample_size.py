@@ -218,3 +218,10 @@ def test_small_differences_are_not_printed_as_zero():
     size = dp.power(site, "fixed:1", against="fixed:0")
     assert "a difference of 8e-05 clicks per user" in size.describe()
     assert ": 8e-05 clicks per user." in size.summary()
+
+
+def test_tiny_differences_need_many_users_of_a_sequence():
+    site = dp.Instance([0.5, 0.5], [[0.95, 0.05], [0.9500007, 0.05]], depart=1.0)
+    size = dp.power(site, "fixed:1", against="fixed:0", users=1000)
+    assert 1e11 < size.sequential_users < 1e13
+    assert "plan " in size.summary()

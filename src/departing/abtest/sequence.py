@@ -20,7 +20,7 @@ from departing.model.instance import Floats
 # uncertain, and the interval is infinite.
 MIN_USERS = 100
 MAX_POINTS = 1000  # of a sequence that is kept: more than a plot can show
-MAX_USERS = 1e12  # search limit for the users that a decision needs
+MAX_USERS = 1e24  # search limit for the users that a decision needs: above those of any two policies that differ
 
 
 def mixture_scale(significance: float) -> float:
@@ -148,7 +148,7 @@ def users_to_decide(
 ) -> float:
     """Users after which the sequence excludes 0 with probability `power`, if the difference is the true one.
 
-    `unit_error` is the standard error of the difference times the root of the number of users. Infinite above 10^12.
+    `unit_error` is the standard error of the difference times the root of the number of users. Infinite above 10^24.
     """
     from scipy.stats import norm
 
