@@ -178,7 +178,7 @@ class ABTest:
 
     @property
     def recommendation(self) -> str:
-        """What to do next, in one sentence."""
+        """Next step, in one sentence."""
         return self.best.recommendation
 
     @property

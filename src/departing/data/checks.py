@@ -146,7 +146,7 @@ categories.", "Category 'sprot' (3 events) may be a misspelling of 'sport' (3,00
 
 
 def _one_edit(one: str, two: str) -> bool:
-    """Whether two words differ by one letter or by two exchanged neighbours; numbers may differ.
+    """True if two words differ by one letter or by two exchanged neighbours; numbers may differ.
 
     >>> _one_edit("sprot", "sport"), _one_edit("news", "new"), _one_edit("page1", "page2"), _one_edit("art", "act")
     (True, True, False, False)

@@ -217,7 +217,7 @@ def _rewritten(first: str) -> str:
 
 
 def _order(counts: dict[str, int], column: str, example: str) -> str:
-    """What comes first in dates with the year last: day or month."""
+    """First part of dates with the year last: day or month."""
     day, month = counts["day_first"], counts["month_first"]
     rest = example.partition(" ")[2]
     time = {0: "", 1: " %H:%M", 2: " %H:%M:%S"}.get(rest.count(":"), "")

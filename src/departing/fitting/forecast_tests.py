@@ -70,7 +70,7 @@ def _test(
     covariance: Floats | None,
     parameters: Integers | None,
 ) -> FamilyTest | None:
-    """Test one response in one family, in a log with so many `departures`; None if there is nothing to test.
+    """Test one response in one family, in a log with this number of `departures`; None if there is nothing to test.
 
     In every group the categories with too few responses are joined.
     """

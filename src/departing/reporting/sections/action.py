@@ -79,7 +79,8 @@ def test_section(report: "Report") -> str:
         )
     sentences = [
         f"Show the recommendation to a random half of new users and do for the other half what you do today. With "
-        f"{size.users_per_arm:,} users in each half, such a test finds the expected difference with probability "
+        f"{size.users_per_arm:,} users in each half, such a test finds the difference that the fitted model "
+        f"expects, {clicks(abs(size.difference))} clicks per user, with probability "
         f"{size.requested_power:.0%} (significance level {size.significance:.0%}).",
         *_careful_size(report, size),
         f"If you watch the results while the test runs, plan for {-(-size.sequential_users // 2):,} users in each "

@@ -117,7 +117,7 @@ def _cells(value: PolicyValue, signed: bool = False) -> list[str]:
 
 
 def _estimation(report: "Report") -> list[str]:
-    """How the value of the recommended policy was estimated, and why so."""
+    """Sentences about the estimation of the value of the recommended policy, with its reasons."""
     ope, decision = report.ope, report.decision
     assert decision is not None
     model = (

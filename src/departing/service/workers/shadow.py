@@ -35,7 +35,7 @@ FAILED = "The gain could not be estimated; see the log of the service."
 
 
 class GainRequest(msgspec.Struct):
-    """What the process that estimates a gain needs; `folder` is for the exported log."""
+    """Input of the process that estimates a gain; `folder` is for the exported log."""
 
     store: str
     categories: list[str]
