@@ -77,6 +77,8 @@ def test_there_are_thirty_kinds_of_dirt(expected):
         "user is missing": 6,
         "time is missing": 4,
         "time cannot be parsed": 6,
+        "time far before all others": 2,
+        "time far after all others": 2,
         "category is missing": 6,
         "clicked is missing": 4,
         "clicked cannot be parsed": 2,
@@ -91,6 +93,8 @@ def test_there_are_thirty_kinds_of_dirt(expected):
     notes = " ".join(report["notes"])
     assert "' news ' (2 events) and 'News' (2 events) and 'news'" in notes
     assert "Category 'sprot' (2 events) may be a misspelling of 'sport'" in notes
+    assert "Rows with a time far after all others (2) are rejected: the log ends at 2024-04-01 00:00:00." in notes
+    assert " are rare: their probabilities cannot be estimated. " in notes
 
 
 @pytest.mark.filterwarnings("ignore:fetch_arrow_table")  # of Ibis

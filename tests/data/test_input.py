@@ -271,13 +271,6 @@ def test_equal_rows_of_dates_are_noted_or_raise():
     assert dp.read_log(pd.concat([few[:N], few[:100]]), duplicates="keep").report.used == N + 100
 
 
-def test_a_stray_time_raises_where_it_would_make_everybody_depart():
-    times = [*frame().time[:-1], pd.Timestamp("2200-01-01")]
-    with pytest.raises(dp.InputError, match=r"1 of 200 events .* are at 2200-01-01 00:00:00 or later, far after all"):
-        dp.read_log(frame(time=times, departed=None), inactive_after="1 day")
-    assert dp.read_log(frame(time=times)).report.used == N
-
-
 # encodings
 
 

@@ -57,7 +57,7 @@ def test_modules_can_be_categories():
     assert any(
         sentence.startswith("No user connects all categories, such as 'FFF' and 'AAA'") for sentence in found.warnings
     )
-    with pytest.raises(dp.InputError, match="no column 'modul' in OULAD"):
+    with pytest.raises(dp.InputError, match="no column 'modul' for category in OULAD"):
         dp.oulad("modul")
 
 

@@ -41,6 +41,8 @@ DIRT = {
     "time with a zone": ("ts", ["2024-02-01T10:00:00+02:00", "2024-02-01T10:00:00Z"]),
     "time with a named month": ("ts", ["5 Feb 2024 10:00"]),
     "time with a comma": ("ts", ["2024-02-01 10:00:00,250"]),
+    "time is a default in the future": ("ts", ["2999-12-31 00:00:00", "2100-01-01"]),
+    "time is a default in the past": ("ts", ["1970-01-01 00:00:00", "1900-01-01T00:00:00"]),
 }
 ROW_DIRT = ("duplicate row", "two events at one time", "event after a departure", "departure in another word")
 
@@ -69,6 +71,6 @@ def dirty_log(seed=0, users=400):
         tie = list(rows[clean.pop()])
         rows.append([*tie[:6], "another item"])
     for row in departures[:3]:
-        rows.append([row[0], "2024-12-01 00:00:00", "news", "1", "0", "0.25", "1"])
+        rows.append([row[0], "2024-04-01 00:00:00", "news", "1", "0", "0.25", "1"])
         row[4] = "left"
     return [tuple(rows[i]) for i in random.permutation(len(rows))]

@@ -1,18 +1,23 @@
 """Checks of a log: input that is not understood raises an error, or is noted, instead of being fitted silently."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, pairwise
+from shlex import quote
+from typing import NamedTuple
 
 from departing.data.quality import Irregularity
-from departing.data.spec import MAX_REJECTED, LogSpec
+from departing.data.spec import MAX_REJECTED, LogSpec, sort_categories
 from departing.formatting import first_few
 from departing.model.errors import InputError
 from departing.model.names import list_names, suggest
 
 MAX_LABELS = 12  # labels of a flag in a message
 TIME_BINS = 64  # of equal length, from the first to the last time of a log
-STRAY_SHARE = 0.01  # of events beyond an empty half of a log's time that count as stray
+STRAY_SHARE = 0.01  # largest share of events whose times are far before or far after all others
 RARE = 0.02  # a category with fewer events than this share of a similar one may be a misspelling of it
+FEW_EVENTS = 30  # with fewer, the standard error of a rate is about 0.1 even if all users are of one type
+MAX_KEPT = 20  # categories to keep in a message
 NEXT_STEPS = {
     "time cannot be parsed": "state the format of the times by `time_format`='%d/%m/%Y %H:%M'",
     "category is not in `categories`": "list all categories by `categories`",
@@ -105,19 +110,60 @@ def _listed(labels: Sequence[Label]) -> str:
     return first_few([f"{label!r} ({n:,} rows)" for label, n, _ in labels], MAX_LABELS)
 
 
-def stray_times(bins: Mapping[int, tuple[int, int, int]]) -> tuple[int, int, int] | None:
-    """Number of events after the last half of the log that is empty, their first time, and the time before them.
+class Gap(NamedTuple):
+    """A part of a log's time without events: the times at its ends, and the numbers of events before and after."""
 
-    `bins` maps the number of a bin to the number of its events, their first and their last time. None if no half is
-    empty or more than a small share of the events follows it.
+    start: int
+    end: int
+    before: int
+    after: int
+
+    @property
+    def length(self) -> int:
+        """Time between the events at the ends."""
+        return self.end - self.start
+
+
+def regular_times(
+    bins: Callable[[int, int], Mapping[int, tuple[int, int, int]]], first: int, last: int, least_gap: int
+) -> tuple[int, int]:
+    """First and last time of a log without the few times that are far before or far after all others.
+
+    Few are at most `STRAY_SHARE` of all events. They are far if the gap that separates them is at least `least_gap`
+    and longer than the rest of the log: more than half of its time, or longer than what remains between a gap at the
+    start and a gap at the end. What is left is searched again, because a very long gap hides shorter ones.
+
+    Parameters
+    ----------
+    bins : callable
+        Given the first and the last time, maps the number of a bin to the number of its events, their first and their
+        last time; empty bins are left out.
+    first, last : int
+        Extreme times of all events.
+    least_gap : int
+        Shortest gap that counts.
     """
-    used = sorted(bins)
-    total = sum(n for n, _, _ in bins.values())
-    for before, after in pairwise(used):
-        late = sum(bins[b][0] for b in used if b >= after)
-        if after - before > TIME_BINS // 2 and late <= STRAY_SHARE * total:
-            return late, bins[after][1], bins[before][2]
-    return None
+    most = before = after = 0.0
+    while True:
+        found = bins(first, last)
+        total = sum(n for n, _, _ in found.values())
+        most = most or STRAY_SHARE * total
+        gaps, seen = [], 0
+        for left, right in pairwise(sorted(found)):
+            seen += found[left][0]
+            gaps.append(Gap(found[left][2], found[right][1], seen, total - seen))
+        none = Gap(0, 0, 0, 0)
+        early = max((gap for gap in gaps if before + gap.before <= most), key=lambda gap: gap.length, default=none)
+        late = max((gap for gap in gaps if after + gap.after <= most), key=lambda gap: gap.length, default=none)
+        rest = late.start - early.end if early != none and late != none else last - first
+        longer = min((last - first) / 2, rest if rest < min(early.length, late.length) else math.inf)
+        is_early, is_late = (gap.length > longer and gap.length >= least_gap for gap in (early, late))
+        if is_early:
+            before, first = before + early.before, early.end
+        if is_late:
+            after, last = after + late.after, late.start
+        if not is_early and not is_late:
+            return first, last
 
 
 def similar_names(counts: Mapping[str, int]) -> list[str]:
@@ -143,6 +189,32 @@ categories.", "Category 'sprot' (3 events) may be a misspelling of 'sport' (3,00
                 f"({counts[common]:,} events)."
             )
     return sentences
+
+
+def rare_names(counts: Mapping[str, int]) -> list[str]:
+    """A sentence about categories with too few events to estimate anything, and how to leave them out.
+
+    >>> rare_names({"news": 9000, "sport": 3000, "sprot": 3})
+    ["Category 'sprot' (3 events) is rare: its probabilities cannot be estimated. To leave it out, list the \
+categories to keep: categories=['news', 'sport'] (--categories news,sport)."]
+    """
+    limit = min(FEW_EVENTS, RARE * max(counts.values(), default=0))
+    rare = sorted((name for name, n in counts.items() if n < limit), key=lambda name: (counts[name], name))
+    if not rare:
+        return []
+    listed = first_few([f"{name!r} ({counts[name]:,} events)" for name in rare], 5)
+    one = len(rare) == 1
+    kept = [name for name in sort_categories(counts) if name not in rare]
+    option = ""
+    if len(kept) <= MAX_KEPT:
+        option = f": categories={kept!r}"
+        if not any("," in name for name in kept):
+            option += f" (--categories {quote(','.join(kept))})"
+    return [
+        f"{'Category' if one else 'Categories'} {listed} {'is' if one else 'are'} rare: {'its' if one else 'their'} "
+        f"probabilities cannot be estimated. To leave {'it' if one else 'them'} out, list the categories to keep"
+        f"{option}."
+    ]
 
 
 def _one_edit(one: str, two: str) -> bool:

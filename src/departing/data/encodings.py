@@ -1,12 +1,14 @@
-"""Copies in UTF-8 of text files in other encodings, or compressed under another extension."""
+"""Text files as bytes: copies in UTF-8 of files in other encodings, or compressed under another extension."""
 
 import codecs
 import gzip
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
+
+from departing.model.errors import InputError
 
 CHUNK = 2**22  # bytes decoded at a time
 SCANNED = 2**26  # bytes of a compressed file that are scanned; decompressing all of it would read it twice
@@ -15,14 +17,17 @@ MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 
 
-def as_utf8(files: Sequence[str], folder: Path) -> tuple[list[str], tuple[str, ...]]:
-    """The files, or copies in `folder` that are in UTF-8 and not compressed; and sentences on what was done."""
-    paths, sentences = [], []
+def as_utf8(files: Sequence[str], folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The files, or copies in `folder` that are in UTF-8 and not compressed; and sentences on what was done.
+
+    Each path is mapped to the file as the caller knows it.
+    """
+    paths, sentences = dict[str, str](), []
     for i, file in enumerate(files):
         is_compressed, encoding = read_bytes(file, 2) == GZIP, find_encoding(file)
         is_named = file.lower().endswith(".gz")
         if encoding is None and is_compressed == is_named:
-            paths.append(file)
+            paths[file] = file
             continue
         suffix = next((each for each in reversed(Path(file).suffixes) if each.lower() != ".gz"), ".csv")
         copy = folder / f"{i}-{Path(file).name.split('.')[0]}{suffix}"
@@ -34,7 +39,7 @@ def as_utf8(files: Sequence[str], folder: Path) -> tuple[list[str], tuple[str, .
                 while chunk := source.read(CHUNK):
                     target.write(decoder.decode(chunk).encode())
                 target.write(decoder.decode(b"", final=True).encode())
-        paths.append(str(copy))
+        paths[str(copy)] = file
         if encoding is not None:
             name = {"utf-16": "UTF-16", "cp1252": "Windows-1252 (Latin-1)"}[encoding]
             sentences.append(f"{file!r} is not UTF-8; it is read as {name}.")
@@ -72,3 +77,24 @@ def find_encoding(file: str) -> str | None:
             valid += n
             invalid += len(rest) - len(rest.translate(None, bytes(range(128, 256))))
     return "cp1252" if invalid > valid else None
+
+
+def check_not_empty(files: Iterable[str]) -> None:
+    """Raise if a file is empty."""
+    for file in files:
+        with open_bytes(file) as stream:
+            start = stream.read(1)
+        if not start:
+            raise InputError(f"{file!r} is empty; expected a log with a header.")
+
+
+def check_line_ends(files: Iterable[str]) -> None:
+    """Raise if a file mixes line endings, which CSV readers refuse."""
+    for file in files:
+        with open_bytes(file) as stream:
+            start = stream.read(2**20)
+        windows, unix = start.count(b"\r\n"), start.count(b"\n")
+        if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
+            raise InputError(
+                f"{file!r} mixes line endings (\\n, \\r and \\r\\n); convert it first, for instance with dos2unix."
+            )

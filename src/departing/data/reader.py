@@ -150,15 +150,21 @@ class LogReader:
             (rows,) = self.engine.rows(self.rules.profile(time))
         if not rows:
             raise InputError(f"There are no events in {self.engine.name}.")
-        total, counts = _totals(rows), _merged((row[1], row[2], None) for row in rows if row[0] is None)
-        used, events = _totals(row for row in rows if row[0] is None), total["n"] + sum(n for (n,) in malformed)
-        codes = range(1, len(REJECTION_REASONS) + 1)
-        rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
-        self._check_flags(total, used, events, rejected[CLICKED_UNKNOWN])
+        total = _totals(rows)
         if (query := times.epoch_counts(time, total["last"])) is not None:
             (numbers,) = self.engine.rows(query)
             time, sentences = times.as_epoch(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
             self.guessed += sentences
+        bounded = self._without_stray_times(time, total)
+        if bounded != time:
+            time = bounded
+            self.engine.define(*self.rules.checked(time, self.spec.categories))
+            (rows,) = self.engine.rows(self.rules.profile(time))
+        counts = _merged((row[1], row[2], None) for row in rows if row[0] is None)
+        used, events = _totals(row for row in rows if row[0] is None), total["n"] + sum(n for (n,) in malformed)
+        codes = range(1, len(REJECTION_REASONS) + 1)
+        rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
+        self._check_flags(total, used, events, rejected[CLICKED_UNKNOWN])
         examples = self.rules.examples
         notes = [(*rules.NO_ZONE, without_zone, examples("raw", f"{time.sql} IS NOT NULL AND NOT {HAS_ZONE}"))]
         notes += [
@@ -179,9 +185,17 @@ class LogReader:
         categories = self._categories([(name, n) for name, n, _ in counts], used, events)
         checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
         self.notes += checks.similar_names({name: n for name, n, _ in counts})
+        if self.spec.categories is None:
+            self.notes += checks.rare_names({name: n for name, n, _ in counts})
         self.is_date_only = time.is_clock and used["midnights"] == used["n"]
         has_rejected = any(n for code, n in rejected.items() if code >= rules.USER_AND_TIME_KNOWN)
-        return Profile(time, total["first"], total["last"], categories, None, has_rejected), events
+        first = total["first"] if time.first is None else time.first
+        last = total["last"] if time.last is None else time.last
+        for code, where, t in ((rules.FAR_BEFORE, "before", first), (rules.FAR_AFTER, "after", last)):
+            if n := rejected[code]:
+                edge = f"the log {'starts' if where == 'before' else 'ends'} at {time.format(t)}"
+                self.notes.append(f"Rows with a time far {where} all others ({n:,}) are rejected: {edge}.")
+        return Profile(time, first, last, categories, None, has_rejected), events
 
     def _time_column(self) -> tuple[TimeColumn, int]:
         """The time column, and the number of its timestamps that lack the zone that others have."""
@@ -224,7 +238,6 @@ class LogReader:
     def return_times(self) -> ReturnTimes:
         """Read all rows once: the return times of users, and the inactivity period that they suggest."""
         profile, events = self._profile()
-        self._check_stray_times(profile, events, 0)
         return self._return_times(profile, events)
 
     def _inactivity(self, profile: Profile, events: int) -> int | None:
@@ -233,10 +246,7 @@ class LogReader:
         if has_departures and value in (None, AUTO):
             return None
         if value is not None and value != AUTO:
-            inactive = profile.time.period(value, self.rules.fields["time"])
-            self._check_stray_times(profile, events, inactive)
-            return inactive
-        self._check_stray_times(profile, events, 0)
+            return profile.time.period(value, self.rules.fields["time"])
         if value is None:
             raise InputError(
                 f"Departures are unknown: {self.engine.name} has no column for departed; name one as `departed`, or "
@@ -265,21 +275,28 @@ class LogReader:
         (rows,) = self.engine.rows(gaps_query(events, profile.last))
         return return_times(rows, profile.time, profile.first, profile.last, self.engine.name)
 
-    def _check_stray_times(self, profile: Profile, events: int, inactive: int) -> None:
-        """Raise if a few events are so late that all other users count as departed because of them."""
-        bins: dict[int, tuple[int, int, int]] = {}
-        time = profile.time
-        for number, n, least, most in self.engine.rows(self.rules.time_bins(time, profile.first, profile.last))[0]:
-            before = bins.get(number, (0, least, most))
-            bins[number] = (before[0] + n, min(before[1], least), max(before[2], most))
-        stray = checks.stray_times(bins)
-        if stray is not None and stray[1] - stray[2] >= inactive:
-            n, start, end = stray
-            raise InputError(
-                f"{n:,} of {events:,} events in {self.engine.name} are at {time.format(start)} or later, far after "
-                f"all others, which end at {time.format(end)}: all other users would count as departed by "
-                "inactivity. Correct or remove these rows."
-            )
+    def _without_stray_times(self, time: TimeColumn, total: dict[str, Any]) -> TimeColumn:
+        """The time column with bounds, if a few times are far before or far after all others."""
+        value = self.spec.inactive_after
+        is_logged = "departed" in self.rules.fields and value in (None, AUTO)
+        # Numbers may be relative to the user's first event, and then have long tails.
+        if total["n"] * checks.STRAY_SHARE < 1 or total["last"] is None or (is_logged and not time.is_clock):
+            return time
+
+        def bins(first: int, last: int) -> dict[int, tuple[int, int, int]]:
+            merged: dict[int, tuple[int, int, int]] = {}
+            for number, n, least, most in self.engine.rows(self.rules.time_bins(time, first, last))[0]:
+                before = merged.get(number, (0, least, most))
+                merged[number] = (before[0] + n, min(before[1], least), max(before[2], most))
+            return merged
+
+        least_gap = 0 if value in (None, AUTO) else time.period(value, self.rules.fields["time"])
+        first, last = checks.regular_times(bins, total["first"], total["last"], least_gap)
+        return replace(
+            time,
+            first=first if first > total["first"] else None,
+            last=last if last < total["last"] else None,
+        )
 
     def _categories(self, counts: list[tuple[str, int]], used: dict[str, Any], events: int) -> tuple[str, ...]:
         """The categories in order; raise if there are too many, or no event has one that is listed."""

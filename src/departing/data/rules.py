@@ -37,12 +37,15 @@ REJECTION_REASONS = (  # codes from 1; a row is rejected for the first reason th
     "user is missing",
     "time is missing",
     "time cannot be parsed",
+    "time far before all others",
+    "time far after all others",
     "category is missing",
     "category is not in `categories`",
     "clicked is missing",
     "clicked cannot be parsed",
 )
-USER_AND_TIME_KNOWN = 4  # the first code of rows whose user and time are known: the user was still active then
+FAR_BEFORE, FAR_AFTER = 4, 5  # codes of rows outside the bounds of the time column
+USER_AND_TIME_KNOWN = 6  # the first code of rows whose user and time are known: the user was still active then
 DUPLICATE = "duplicate row"
 LATE = "event after the user's departure"
 MALFORMED = "malformed line"
@@ -127,6 +130,8 @@ class Rules:
             self.missing("user"),
             self.missing("time"),
             "t IS NULL",
+            "false" if time.first is None else f"t < {time.first}",
+            "false" if time.last is None else f"t > {time.last}",
             self.missing("category"),
             "false" if categories is None else "TRY_CAST(c AS category) IS NULL",
             self.missing("clicked"),
@@ -192,10 +197,10 @@ class Rules:
         return f"SELECT {', '.join(f'count(*) FILTER ({condition})' for condition in values)} FROM raw"
 
     def time_bins(self, time: TimeColumn, first: int, last: int) -> str:
-        """Query for the number of rows in each of `TIME_BINS` intervals, with their first and last time."""
+        """Query for the rows in each of `TIME_BINS` intervals from `first` to `last`: number, first and last time."""
         return (
             f"SELECT floor((t - ({first}))::DOUBLE * {TIME_BINS / (last - first + 1)!r})::TINYINT, count(*), min(t), "
-            f"max(t) FROM (SELECT {time.sql} AS t FROM raw) WHERE t IS NOT NULL GROUP BY 1"
+            f"max(t) FROM (SELECT {time.sql} AS t FROM raw) WHERE t BETWEEN {first} AND {last} GROUP BY 1"
         )
 
     def category_counts(self) -> str:
@@ -338,7 +343,7 @@ class Rules:
 
 def category_type(categories: Sequence[str]) -> str:
     """The type `category`, whose codes are the indices of the categories."""
-    return f"CREATE TYPE category AS ENUM ({', '.join(map(literal, categories))})"
+    return f"CREATE TYPE IF NOT EXISTS category AS ENUM ({', '.join(map(literal, categories))})"
 
 
 def is_rejected_as(reason: str) -> str:

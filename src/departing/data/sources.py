@@ -4,7 +4,7 @@ import os
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from departing.data.encodings import as_utf8, open_bytes, read_bytes
+from departing.data.encodings import as_utf8, check_line_ends, check_not_empty, read_bytes
 from departing.model.errors import InputError, interruptible_query
 from departing.model.names import list_names, suggest
 from departing.model.tables import disable_progress_bar, literal, quoted
@@ -143,9 +143,9 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
     """Open `source` in a database that spills to a temporary folder above `memory` bytes."""
     name = describe_source(source)
     with open_database(memory) as (database, folder), input_errors(name):
+        database.execute("CREATE TABLE malformed (line VARCHAR)")
         nested, guessed = _create_source(database, source, table, folder)
         columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()} | nested
-        _keep_malformed(database)
         yield DuckDBEngine(database, name, columns, guessed)
 
 
@@ -189,7 +189,7 @@ def input_errors(name: str) -> Iterator[None]:
 
 def first_line(error: Exception) -> str:
     """First line of an error message."""
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    return str(error).strip().splitlines()[0].rstrip(". ") if str(error).strip() else type(error).__name__
 
 
 def _check_no_table(table: str | None) -> None:
@@ -215,28 +215,61 @@ def _create_source(
         _create_from_database(database, files, table, str(source))
         return nested, guessed
     _check_no_table(table)
-    if form in ("csv", "json"):
-        _check_not_empty(files)
-        files, guessed = as_utf8(files, folder)
-    patterns = [literal(escape(file)) for file in files]  # DuckDB reads a file name as a glob pattern
-    listed = ", ".join(patterns)
     if form == "parquet":
-        database.execute(f"CREATE VIEW source AS FROM read_parquet([{listed}], union_by_name = true)")
-    elif form == "csv":
-        options = "all_varchar = true, header = true, store_rejects = true"
-        scans = " UNION ALL BY NAME ".join(f"FROM read_csv({pattern}, {options})" for pattern in patterns)
-        try:
-            database.execute(f"CREATE TABLE source AS {scans}")
-        except duckdb.InvalidInputException:
-            _check_line_ends(files)
-            raise
-    else:
-        scan = f"FROM read_json([{listed}], sample_size = -1, union_by_name = true)"
-        found = {row[0]: row[1] for row in database.execute(f"DESCRIBE {scan}").fetchall()}
-        nested = {name: kind for name, kind in found.items() if is_nested(kind)}
-        types = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in found)
-        database.execute(f"CREATE TABLE source AS FROM read_json([{listed}], columns = {{{types}}})")
+        database.execute(f"CREATE VIEW source AS FROM read_parquet([{_patterns(files)}], union_by_name = true)")
+        return nested, guessed
+    check_not_empty(files)
+    paths, guessed = as_utf8(files, folder)
+    with _known_names(paths):
+        if form == "csv":
+            _create_from_csv(database, paths)
+        else:
+            nested = _create_from_json(database, paths)
     return nested, guessed
+
+
+def _patterns(files: Iterable[str]) -> str:
+    """SQL of a list of files; DuckDB reads a file name as a glob pattern."""
+    return ", ".join(literal(escape(file)) for file in files)
+
+
+@contextmanager
+def _known_names(paths: Mapping[str, str]) -> Iterator[None]:
+    """Replace the path of every copy in errors of the database by the file that the caller knows."""
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        for path, file in paths.items():
+            text = text.replace(path, file)
+        raise type(error)(text) from error
+
+
+def _create_from_csv(database: Database, paths: Mapping[str, str]) -> None:
+    """Copy CSV files as text, and describe every line that is not a row in the table `malformed`."""
+    options = "all_varchar = true, header = true, store_rejects = true"
+    scans = " UNION ALL BY NAME ".join(f"FROM read_csv({_patterns([path])}, {options})" for path in paths)
+    try:
+        database.execute(f"CREATE TABLE source AS {scans}")
+    except duckdb.InvalidInputException:
+        check_line_ends(paths.values())
+        raise
+    file = " ".join(f"WHEN {literal(path)} THEN {literal(file)}" for path, file in paths.items())
+    database.execute(
+        f"INSERT INTO malformed SELECT 'line ' || line || ' of ' || CASE file_path {file} ELSE file_path END "
+        "|| ': ' || trim(any_value(csv_line), chr(13) || chr(10)) FROM reject_errors "
+        "JOIN reject_scans USING (scan_id, file_id) GROUP BY line, file_path"
+    )
+
+
+def _create_from_json(database: Database, paths: Iterable[str]) -> dict[str, str]:
+    """Copy JSON files as text; return the types of columns that hold lists or objects."""
+    listed = _patterns(paths)
+    scan = f"FROM read_json([{listed}], sample_size = -1, union_by_name = true)"
+    found = {row[0]: row[1] for row in database.execute(f"DESCRIBE {scan}").fetchall()}
+    types = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in found)
+    database.execute(f"CREATE TABLE source AS FROM read_json([{listed}], columns = {{{types}}})")
+    return {name: kind for name, kind in found.items() if is_nested(kind)}
 
 
 def is_nested(column_type: str) -> bool:
@@ -282,36 +315,6 @@ def _format(path: Path) -> str | None:
     if suffixes[-1:] == [".gz"] and FORMATS.get(suffixes[-2] if len(suffixes) > 1 else "") in ("csv", "json"):
         suffixes.pop()
     return FORMATS.get(suffixes[-1]) if suffixes else None
-
-
-def _check_not_empty(files: list[str]) -> None:
-    for file in files:
-        with open_bytes(file) as stream:
-            start = stream.read(1)
-        if not start:
-            raise InputError(f"{file!r} is empty; expected a log with a header.")
-
-
-def _check_line_ends(files: list[str]) -> None:
-    """Raise if a file mixes line endings, which CSV readers refuse."""
-    for file in files:
-        with open_bytes(file) as stream:
-            start = stream.read(2**20)
-        windows, unix = start.count(b"\r\n"), start.count(b"\n")
-        if 0 < windows < unix or (b"\r" in start and start.count(b"\r") > windows):
-            raise InputError(
-                f"{file!r} mixes line endings (\\n, \\r and \\r\\n); convert it first, for instance with dos2unix."
-            )
-
-
-def _keep_malformed(database: Database) -> None:
-    """Create the table `malformed`: a description of every line that could not be parsed as a row."""
-    database.execute("CREATE TABLE malformed (line VARCHAR)")
-    if database.execute("FROM duckdb_tables() WHERE table_name = 'reject_errors'").fetchall():
-        database.execute(
-            "INSERT INTO malformed SELECT 'line ' || line || ' of ' || file_path || ': ' || any_value(csv_line) "
-            "FROM reject_errors JOIN reject_scans USING (scan_id, file_id) GROUP BY line, file_path"
-        )
 
 
 def _create_from_database(database: Database, files: list[str], table: str | None, name: str) -> None:

@@ -40,11 +40,16 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class TimeColumn:
-    """The time column as an integer: its SQL, units per second or per 1, and true if it holds timestamps."""
+    """The time column as an integer: its SQL, units per second or per 1, and true if it holds timestamps.
+
+    Times before `first` and after `last` are far from all others; None if there are none.
+    """
 
     sql: str
     units: int
     is_clock: bool
+    first: int | None = None
+    last: int | None = None
 
     def format(self, t: int | None) -> str:
         """One time as text."""
