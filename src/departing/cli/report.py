@@ -49,10 +49,12 @@ def report(
         options["propensity"] = propensity
         result = analyse(source, types=numbers, bootstrap=bootstrap, seed=seed, progress=bar.show_stage, **options)
         result.save(output)
+    if result.fit is not None:
+        save_files((instance, result.fit.save))
     if policy is not None and not result.verdict.shows_policy:
         raise InputError(f"No policy was saved: {result.verdict.headline} The page {str(output)!r} says why.")
-    saved = [(path, part.save) for path, part in ((policy, result.decision), (instance, result.fit)) if part]
-    save_files(*saved)
+    if result.decision is not None:
+        save_files((policy, result.decision.save))
     present(
         as_json,
         report_values(result),

@@ -121,7 +121,7 @@ class Decision:
     @property
     def one_type(self) -> bool:
         """True if one type of users suffices, so that planning has nothing to gain."""
-        return self.fit.instance.n_types == 1
+        return self.fit.one_type
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recommended policy to a TOML or JSON file, which `load_policy` reads."""
