@@ -11,8 +11,10 @@ from benchmarks.checks import model_log
 
 import departing as dp
 from departing.decision.decision import FirstCategory
+from departing.fitting.type_names import name_types
 from departing.reporting.log_page import SECTIONS
 from departing.reporting.sections.action import next_section
+from departing.reporting.sections.action import test_section as ab_test_section
 from helpers.commands import call, json_output, output
 from helpers.report_logs import NAMES, make_log, make_report
 
@@ -36,6 +38,12 @@ def magazine(tmp_path_factory):
     )
     assert list(dict.fromkeys(stages)) == ["reading", "fitting", "checking", "planning", "evaluating", "writing"]
     return result
+
+
+@pytest.fixture(scope="module")
+def misfit():
+    """Report of users who click less with every step."""
+    return make_report(make_log(4000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8))
 
 
 class Checker(HTMLParser):
@@ -81,8 +89,11 @@ def test_page_recommends_with_uncertainty(magazine):
     verdict = magazine.verdict
     assert verdict.kind == "recommend"
     assert verdict.headline == "Show news first, then follow each user's clicks."
-    assert re.search(r"instead of \d\.\d\d today: .* \(95% interval .* to .*\)", verdict.sentences[0])
-    assert "likely" in verdict.sentences[1]
+    assert re.search(
+        r"instead of \d\.\d\d today \(what the log shows\): .* \(95% interval .* to .*\)", verdict.sentences[0]
+    )
+    assert re.match(r"The best single category, news, is expected to bring \d\.\d\d if", verdict.sentences[1])
+    assert "likely" in verdict.sentences[2]
     assert text.index(html.escape(verdict.headline)) < text.index("id='users'")
     assert "news lovers" in text
     assert "estimated from the log by off-policy evaluation" in text
@@ -163,24 +174,73 @@ def test_clicks_after_the_longest_history_are_stated():
     assert "extrapolated" not in str(short.verdict)
 
 
-def test_commands_of_the_page_read_the_log_in_the_same_way(tmp_path, monkeypatch):
-    path = tmp_path / "events.csv"
-    site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.2, 0.7]], 0.6, categories=["news", "sport"])
-    dp.sample_log(site, users=3000, seed=1, days=60).save(path)
-    table = pd.read_csv(path).rename(columns={"propensity": "p"})
+def test_commands_of_the_page_run_as_printed(tmp_path, monkeypatch):
+    site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.2, 0.7]], 0.6, categories=["hard news", "sport"])
+    dp.sample_log(site, users=3000, seed=1, days=60).save(tmp_path / "events.csv")
+    table = pd.read_csv(tmp_path / "events.csv", dtype={"time": str})
     table["clicked"] = np.where(table["clicked"], "tap", "shown")
-    table.to_csv(path, index=False)
-    options = {"propensity": "p", "clicked_values": ["tap"], "max_rejected": 0.1, "duplicates": "keep"}
-    report = dp.report(path, types=2, bootstrap=20, **options)
-    section = next_section(report)
-    assert "--propensity p" in section
-    (assign,) = re.findall(r"departing (assign [^<]*)", section)
+    table["time"] = pd.to_datetime(table["time"]).dt.strftime("%d/%m/%Y %H:%M:%S")
+    table.loc[table.index[::400], "category"] = "sprot"
+    columns = {"propensity": "p show", "user": "Visitor's ID", "time": "seen at", "category": "Kind", "clicked": "do"}
+    table.rename(columns=columns).to_csv(tmp_path / "my events.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    report.decision.save("policy.json")
-    report.fit.save("fitted.toml")
-    done = call(*shlex.split(html.unescape(assign)))
-    assert done.exit_code == 0, done.output
-    assert len(pd.read_csv("users.csv")) == report.log.users
+    options = {"clicked_values": ["tap"], "duplicates": "keep", "time_format": "%d/%m/%Y %H:%M:%S"}
+    report = dp.report("my events.csv", types=2, bootstrap=20, seed=3, **columns, **options)
+    assert report.verdict.shows_policy
+    blocks = re.findall(r"<pre><code>(.*?)</code>", ab_test_section(report) + next_section(report), re.DOTALL)
+    lines = html.unescape("\n".join(blocks)).splitlines()
+    printed = [line for line in lines if line.startswith("departing ")]
+    assert len(printed) == 6
+    assert sum("--categories 'hard news,sport'" in line for line in printed) == 3
+    assert sum("--types 2 --bootstrap 20 --seed 3" in line for line in printed) == 2
+    users = {"user": range(400), "arm": ["a", "b"] * 200, "clicks": [3, 1, 2, 0] * 100}
+    pd.DataFrame(users).to_csv("results.csv", index=False)
+    for line in dict.fromkeys(printed):
+        name, *arguments = shlex.split(line, comments=True)[1:]
+        if name == "serve":
+            assert arguments[2] == "--inactive-after"
+        else:
+            done = call(name, *arguments)
+            assert done.exit_code == 0, done.output
+    assert len(pd.read_csv("users.csv")) >= report.log.users - 10
+    assert dp.Instance.load("fitted.toml").categories == ("hard news", "sport")
+
+
+@pytest.fixture(scope="module")
+def misspelt():
+    """Report of a log of two types with a few misspelt categories."""
+    table = make_log(3000, [[0.8, 0.2], [0.2, 0.7]], 0.5, 1, ["news", "sport"])
+    names = ["News", " sport ", "sprot", "<b>x</b>", "музыка 🎵"]
+    for i, name in enumerate(names):
+        table.loc[table.index[i :: len(table) // 9], "category"] = name
+        table.loc[table["category"] == name, "clicked"] = True
+    return make_report(table, types=2)
+
+
+def test_rare_categories_are_named_and_not_recommended(misspelt):
+    text = check_page(misspelt)
+    assert misspelt.verdict.headline == "Show news first, then follow each user's clicks."
+    assert [misspelt.log.categories[a] for a in misspelt.decision.allowed] == ["news", "sport"]
+    assert "5 categories have fewer than 100 impressions, too few to recommend: " in text
+    assert "leave them out with --categories news,sport." in misspelt.summary()
+    assert "--categories news,sport --policy" not in text  # the options of the analysis come between
+    assert "--categories news,sport --types 2" in text
+
+
+def test_rates_that_are_not_determined_name_no_type(misspelt):
+    assert misspelt.type_names == ("news lovers", "sport lovers")
+    known = np.zeros((7, 2), bool)
+    assert name_types(misspelt.fit.instance, known) == ("other users 1", "other users 2")
+
+
+def test_misfit_is_stated_before_rates_that_are_not_determined(misfit):
+    fit = misfit.fit
+    unknown = replace(fit.identified, click=np.zeros_like(fit.identified.click))
+    guessed = replace(misfit, fit=replace(fit, identified=unknown))
+    assert guessed.verdict.kind == "misfit"
+    fitting = replace(guessed, check=replace(misfit.check, tests=()))
+    assert fitting.verdict.kind == "insufficient"
+    assert "for only 0% of its recommendations" in fitting.verdict.sentences[0]
 
 
 def test_off_policy_value_of_a_policy_chosen_on_the_same_log_is_corrected(tmp_path):
@@ -194,8 +254,8 @@ def test_off_policy_value_of_a_policy_chosen_on_the_same_log_is_corrected(tmp_pa
     assert truth in report.value
 
 
-def test_misfit_is_stated_instead_of_a_recommendation():
-    report = make_report(make_log(4000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8))
+def test_misfit_is_stated_instead_of_a_recommendation(misfit):
+    report = misfit
     text = check_page(report)
     assert report.verdict.kind == "misfit"
     assert "no policy is recommended" in report.verdict.headline

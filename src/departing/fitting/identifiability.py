@@ -52,8 +52,9 @@ def assess_identifiability(
         moved = np.abs(likelihood.responses(other) - prob) > 2 * stderr * prob * (1 - prob)
         if moved.any():
             warnings.append(
-                f"Another local maximum is only {optimum.deficits[close[0]]:.1f} nats lower: {int(moved.sum())} "
-                "probabilities differ in it by more than two standard errors. Collect more users or longer histories."
+                f"Another estimate fits nearly as well (log-likelihood {optimum.deficits[close[0]]:.1f} lower): "
+                f"{int(moved.sum())} probabilities differ in it by more than two standard errors. Collect "
+                "more users or longer histories."
             )
             responses &= ~moved
             shares[:] = False
@@ -75,7 +76,7 @@ def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterato
     rare = np.flatnonzero(shown < MIN_IMPRESSIONS * m).tolist()
     if rare:
         names = first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
-        yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} impressions per type."
+        yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} with a known outcome per type."
     if m == 1:
         return
     shows = likelihood.trials[:, :k] > 0
@@ -97,9 +98,9 @@ def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterato
 
 def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Booleans) -> Iterator[str]:
     """Sentence about probabilities that rest on few users."""
-    fields = [("click", a) for a in range(likelihood.n_categories)]
-    fields += [("depart", a) for a in likelihood.depart_categories.tolist()]
-    fields += [("depart_on_click", a) for a in likelihood.depart_on_click_categories.tolist()]
+    fields = [("click probability", a) for a in range(likelihood.n_categories)]
+    fields += [("departure after a no-click", a) for a in likelihood.depart_categories.tolist()]
+    fields += [("departure after a click", a) for a in likelihood.depart_on_click_categories.tolist()]
     names = [
         f"{fields[f][0]} of {instance.categories[fields[f][1]]!r} for {instance.types[x]!r}"
         for f, x in np.argwhere(weak).tolist()

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 
 from departing.fitting.type_description import LOVED, NEAR_FAVOURITE
+from departing.model.counts import Booleans
 from departing.model.instance import Instance
 
 # Wording only: no result depends on these thresholds.
@@ -13,8 +14,10 @@ NOTABLE_DEPARTURE = 1.25  # ratio of mean departure probabilities from which two
 MAX_LETTERS = 40  # of a category within a name
 
 
-def name_types(instance: Instance) -> tuple[str, ...]:
+def name_types(instance: Instance, known: Booleans | None = None) -> tuple[str, ...]:
     """Name every type after its favourite category; all names differ.
+
+    `known` marks the click probabilities `[K, M]` that are determined well enough to be named [default: all].
 
     A type that likes several categories best is named after two of them, and one that likes most categories equally
     after how often it clicks. Types with the same favourites differ by how soon they leave, or by a number.
@@ -23,10 +26,12 @@ def name_types(instance: Instance) -> tuple[str, ...]:
     >>> name_types(site)
     ('sport lovers', 'art lovers', 'casual users')
     """
-    names = [_name(instance, x) for x in range(instance.n_types)]
+    known = np.ones(instance.click.shape, bool) if known is None else known
+    names = [_name(instance, x, known[:, x]) for x in range(instance.n_types)]
     for name in [name for name, n in Counter(names).items() if n == 2]:
         x, y = (i for i, each in enumerate(names) if each == name)
-        departures = instance.depart.mean(axis=0)
+        both = known[:, x] & known[:, y]
+        departures = instance.depart[both if both.any() else slice(None)].mean(axis=0)
         if departures[x] > departures[y]:
             x, y = y, x
         if departures[y] > NOTABLE_DEPARTURE * departures[x]:
@@ -39,16 +44,18 @@ def name_types(instance: Instance) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _name(instance: Instance, x: int) -> str:
-    click = instance.click[:, x]
+def _name(instance: Instance, x: int, known: Booleans) -> str:
+    if instance.n_types == 1:
+        return "all users"
+    if not known.any():
+        return "other users"
+    click = np.where(known, instance.click[:, x], -1.0)
     order = np.argsort(-click, kind="stable")
     best = float(click[order[0]])
     favourites = [instance.categories[a] for a in order if click[a] >= NEAR_FAVOURITE * best]
-    if instance.n_types == 1:
-        return "all users"
-    if best < CASUAL or (len(favourites) > 1 and len(favourites) > instance.n_categories / 2):
+    if best < CASUAL or (len(favourites) > 1 and len(favourites) > known.sum() / 2):
         return "frequent clickers" if best >= LOVED else "casual users"
-    subject = " and ".join(shorten_name(name) for name in favourites[:2])
+    subject = " and ".join(dict.fromkeys(shorten_name(name) for name in favourites[:2]))
     return f"{subject} lovers" if best >= LOVED else f"occasional {subject} users"
 
 

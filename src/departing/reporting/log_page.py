@@ -7,6 +7,7 @@ from departing import __version__
 from departing.formatting import format_count
 from departing.reporting.charts import Interval, interval_chart
 from departing.reporting.page import page
+from departing.reporting.rare_categories import rare_sentence
 from departing.reporting.sections.action import next_section, test_section
 from departing.reporting.sections.policy import gain_section, policy_section
 from departing.reporting.sections.trust import data_section, fit_section
@@ -48,7 +49,8 @@ def _hero(report: "Report") -> str:
     """First screen: the verdict in a few sentences, and today against the recommendation."""
     verdict, facts = report.verdict, report.log.report
     sentences = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in verdict.sentences)
-    note = f"<p class='note'>{html.escape(report.note)}</p>" if report.note else ""
+    notes = (report.note, rare_sentence(report))
+    note = "".join(f"<p class='note'>{html.escape(text)}</p>" for text in notes if text)
     return (
         f"<header class='hero {verdict.kind}'><p class='eyebrow'><bdi>{html.escape(report.source_name)}</bdi> · "
         f"{format_count(facts.users, 'user')} · {html.escape(facts.first[:10])} to {html.escape(facts.last[:10])}</p>"
@@ -64,6 +66,6 @@ def _comparison(report: "Report") -> str:
     value, today = report.value, next((v for v in report.decision.values if v.name == "policy of the log"), None)
     rows = [Interval("recommended", value.value, value.lower, value.upper, clicks(value.value), strong=True)]
     if today is not None:
-        rows.insert(0, Interval("today", today.value, today.lower, today.upper, clicks(today.value)))
+        rows.insert(0, Interval("today (the log)", today.value, today.lower, today.upper, clicks(today.value)))
     chart = interval_chart(rows, "clicks per user today and with the recommendation")
     return f"<div class='compare'><p class='note'>Clicks per user</p>{chart}</div>" if len(rows) > 1 else ""

@@ -41,15 +41,18 @@ def name_html(name: str) -> str:
     return f"<bdi title='{html.escape(line)}'>{html.escape(line[: MAX_NAME - 1])}…</bdi>"
 
 
-def scroll_table(head: Sequence[str], rows: Sequence[Sequence[str]], wide: bool = False) -> str:
-    """Table of HTML cells with row labels that stay in place while it scrolls; `wide` breaks lines of sentences."""
+def scroll_table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """Table of HTML cells with row labels that stay in place while it scrolls.
+
+    The kinds "sentences" and "facts" break lines instead; on phones, the cells of a row with sentences are stacked.
+    """
     heads = "".join(f"<th scope='col'>{name_html(name)}</th>" for name in head)
     lines = "".join(
         f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>" for row in rows
     )
-    kind = " class='sentences'" if wide else ""
+    style = f" class='{kind}'" if kind else ""
     return (
-        f"<div class='scroll' tabindex='0'><table{kind}><thead><tr>{heads}</tr></thead>"
+        f"<div class='scroll' tabindex='0'><table{style}><thead><tr>{heads}</tr></thead>"
         f"<tbody>{lines}</tbody></table></div>"
     )
 

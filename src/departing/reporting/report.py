@@ -24,6 +24,7 @@ from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.type_names import name_types
 from departing.formatting import format_count
+from departing.model.counts import Booleans
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
 from departing.model.frames import to_frame
@@ -33,6 +34,7 @@ from departing.offpolicy.direct_method import evaluation_tolerance
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.planning.plan import compile_in_background
+from departing.reporting.rare_categories import rare_categories, rare_sentence
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -80,6 +82,8 @@ class Report:
         Commands to run before those of the page.
     source_name : str
         Name of the log at the top of the page.
+    options : tuple of str
+        Options of the command `report` for the same analysis, such as "--types 2".
     """
 
     log: Log
@@ -94,6 +98,7 @@ class Report:
     note: str = ""
     before_commands: tuple[str, ...] = ()
     source_name: str = ""
+    options: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -108,7 +113,20 @@ class Report:
     @cached_property
     def type_names(self) -> tuple[str, ...]:
         """Names of the types, such as "news lovers"."""
-        return name_types(self.fit.instance) if self.fit is not None else ()
+        return name_types(self.fit.instance, self.known_clicks) if self.fit is not None else ()
+
+    @cached_property
+    def rare_categories(self) -> tuple[int, ...]:
+        """Indices of the categories with too few impressions to be recommended."""
+        return rare_categories(self.log)
+
+    @property
+    def known_clicks(self) -> Booleans:
+        """Click probabilities `[K, M]` that the log determines, of categories that are not rare."""
+        assert self.fit is not None
+        known = np.array(self.fit.identified.click, bool)
+        known[list(self.rare_categories)] = False
+        return known
 
     @cached_property
     def first_category(self) -> int:
@@ -185,7 +203,7 @@ class Report:
 
     def summary(self) -> str:
         """Return the verdict, the types and the data quality in several lines."""
-        lines = [str(self.verdict)]
+        lines = [str(self.verdict), *filter(None, [rare_sentence(self)])]
         if self.fit is not None:
             prior = self.fit.instance.prior
             types = (f"{share:.0%} {name}" for name, share in zip(self.type_names, prior, strict=True))
@@ -331,7 +349,7 @@ def analyse(
     at: Callable[[str], Callable[[int, int], None]],
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
-    names = _names(log)
+    names = _names(log) | {"options": _options(types, bootstrap, seed)}
     distinct, parameters = len(log.confirmed), 2 * len(log.categories or ())
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
@@ -347,7 +365,9 @@ def analyse(
     described = Report(log, model, check, None, None, return_times=_return_times(log), **names)
     if refusal(described):
         return described
-    decision = plan(model, bootstrap=bootstrap, seed=seed, progress=at("planning"))
+    rare = set(described.rare_categories)
+    allowed = [a for a in range(model.instance.n_categories) if a not in rare]
+    decision = plan(model, allowed=allowed, bootstrap=bootstrap, seed=seed, progress=at("planning"))
     ope = None
     if "propensity" in log.report.columns:
         progress = at("evaluating")
@@ -356,10 +376,17 @@ def analyse(
     return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision))
 
 
+def _options(types: list[int] | None, bootstrap: int | None, seed: int) -> tuple[str, ...]:
+    """Options of the command that are not the defaults."""
+    options = [] if types is None else [f"--types {','.join(map(str, types))}"]
+    options += [] if bootstrap is None else [f"--bootstrap {bootstrap}"]
+    return (*options, f"--seed {seed}") if seed else tuple(options)
+
+
 def _sample_size(decision: Decision) -> SampleSize | None:
     """Users of an A/B test against the policy of the log, or None if the values are equal or nobody departs."""
     try:
-        return power(decision.fit, decision.policy)
+        return power(decision)
     except InputError:
         return None
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from departing.fitting.type_names import shorten_name
 from departing.formatting import first_few, format_count
+from departing.reporting.rare_categories import impressions
 
 if TYPE_CHECKING:
     from departing.reporting.report import Report
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 # Below 100 users a rate of 0.5 has a standard error above 0.05, and few types would get more than a handful of users.
 MIN_USERS = 100
 MIN_LONG_SHARE = 0.01  # share of users with two events below which nothing shows whether users differ
-MIN_IDENTIFIED = 0.5  # share of the click probabilities below which most of the model is a guess
+MIN_IDENTIFIED = 0.5  # share of the click probabilities, by impressions, below which most of the model is a guess
 # Gains over the best single category below this share of its value are not worth the effort of adapting.
 MIN_GAIN = 0.01
 SURE, FAIRLY_SURE = 0.95, 0.8  # wording of the probability that the first category is optimal
 MANY_EXTRAPOLATED = 0.25  # share of the clicks beyond the log that the top of the page states
+UNANSWERED = "This log cannot tell what to show."
 NO_GAIN = "This log does not show that a change would help."
 
 
@@ -73,9 +75,11 @@ def give_verdict(report: "Report") -> Verdict:
 def refusal(report: "Report") -> Verdict | None:
     """Verdict on a log or a fit that allows no recommendation, or None; it needs no decision."""
     if reasons := _unanswerable(report):
-        return Verdict("insufficient", "This log cannot tell what to show.", tuple(reasons))
-    if report.check is not None and not report.check.fits:
+        return Verdict("insufficient", UNANSWERED, tuple(reasons))
+    if report.check is not None and not report.check.fits:  # more users would not help
         return _misfit(report)
+    if reasons := _guesses(report):
+        return Verdict("insufficient", UNANSWERED, tuple(reasons))
     return None
 
 
@@ -112,14 +116,23 @@ def _unanswerable(report: "Report") -> list[str]:
             f"None of its {facts.used:,} recommendations was clicked, so it does not show what users prefer.",
             "Check the column of clicks, or log for longer.",
         ]
-    shown = log.multiplicity @ log.counts.sum(axis=2) > 0
-    identified = float(report.fit.identified.click[shown].mean())
-    if identified < MIN_IDENTIFIED and report.fit.instance.n_types > 1:
-        return [
-            f"It determines only {identified:.0%} of the click rates of the user types; the others are guesses.",
-            "Collect more users or longer histories, or merge rare categories.",
-        ]
     return []
+
+
+def _guesses(report: "Report") -> list[str]:
+    """Sentences if the log determines few of the click rates that matter, or none."""
+    fit = report.fit
+    if fit is None or fit.instance.n_types == 1:
+        return []
+    # By impressions: rates of categories that are hardly ever shown matter little.
+    identified = float(np.average(fit.identified.click.mean(axis=1), weights=impressions(report.log)))
+    if identified >= MIN_IDENTIFIED:
+        return []
+    return [
+        f"It determines the click rates of the user types for only {identified:.0%} of its recommendations; the "
+        "others are guesses.",
+        "Collect more users or longer histories, or merge similar categories.",
+    ]
 
 
 def _misfit(report: "Report") -> Verdict:
@@ -163,7 +176,18 @@ def _recommendation(report: "Report") -> Verdict:
         )
         advice = "Collect more users, or try the candidate in an A/B test."
         return Verdict("unclear", NO_GAIN, (best, sure, advice))
-    return Verdict("recommend", f"Show {first} first, then follow each user's clicks.", (gain, sure))
+    headline = f"Show {first} first, then follow each user's clicks."
+    return Verdict("recommend", headline, (gain, _single_sentence(report), sure))
+
+
+def _single_sentence(report: "Report") -> str:
+    """Comparison with the best single category."""
+    assert report.decision is not None
+    single = next(each for each in report.decision.values if each.name.startswith("always "))
+    return (
+        f"The best single category, {shorten_name(report.best_fixed)}, is expected to bring {clicks(single.value)} "
+        "if it is always shown."
+    )
 
 
 def _gain_sentence(report: "Report", subject: str = "This") -> str:
@@ -196,7 +220,8 @@ def _expected_gain(report: "Report", subject: str) -> str:
     if today <= 0:
         return f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of none ({interval})."
     return (
-        f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today: "
+        f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today "
+        "(what the log shows): "
         f"{_relative([each / today for each in (gain.value, gain.lower, gain.upper)])}."
     )
 

@@ -1,14 +1,16 @@
 """Sections about action: how to test the recommendation, and what to run next."""
 
 import html
-import re
 import shlex
 from math import ceil
 from typing import TYPE_CHECKING
 
 from departing.abtest.sample_size import SampleSize
+from departing.abtest.sequence import MIN_USERS
 from departing.data.spec import MAX_REJECTED, SECONDS
+from departing.fitting.identifiability import MIN_IMPRESSIONS
 from departing.reporting.page import paragraphs
+from departing.reporting.rare_categories import frequent_arguments, rejected_share
 from departing.reporting.sections.policy import NO_POLICY
 from departing.reporting.verdict import clicks
 
@@ -32,16 +34,18 @@ def log_arguments(report: "Report", propensity: bool = True) -> str:
     if (period := inactivity(report)) is not None:
         parts += ["--inactive-after", period]
     lists = {f"{field}-values": values for field, values in spec.values.items() if values}
-    if spec.categories is not None:
-        lists["categories"] = spec.categories
+    frequent = frequent_arguments(report) if report.verdict.shows_policy else None
+    if frequent or spec.categories is not None:
+        lists["categories"] = frequent or spec.categories
     for option, values in lists.items():
         parts += [f"--{option}", ",".join(values)]
     if spec.time_format is not None:
         parts += ["--time-format", spec.time_format]
     if spec.keep_duplicates:
         parts += ["--duplicates", "keep"]
-    if spec.max_rejected != MAX_REJECTED:
-        parts += ["--max-rejected", f"{spec.max_rejected:g}"]
+    accepted = max(spec.max_rejected, rejected_share(report) if frequent else 0.0)
+    if accepted != MAX_REJECTED:
+        parts += ["--max-rejected", f"{accepted:g}"]
     if report.log.source.table is not None:
         parts += ["--table", report.log.source.table]
     return shlex.join(parts)
@@ -78,19 +82,32 @@ def test_section(report: "Report") -> str:
             "A/B test of realistic size would tell them apart."
         )
     sentences = [
-        f"Show the recommendation to a random half of new users and do for the other half what you do today. With "
-        f"{size.users_per_arm:,} users in each half, such a test finds the difference that the fitted model "
-        f"expects, {clicks(abs(size.difference))} clicks per user, with probability "
-        f"{size.requested_power:.0%} (significance level {size.significance:.0%}).",
+        "Show the recommendation to a random half of new users and do for the other half what you do today. "
+        + _users_sentence(size),
         *_careful_size(report, size),
-        f"If you watch the results while the test runs, plan for {-(-size.sequential_users // 2):,} users in each "
-        "half: `departing ab` then stays valid however often you look.",
+        f"If you watch the results while the test runs, plan for {size.sequential_users:,} users in total; the last "
+        "command then stays valid however often you look.",
     ]
-    text = "".join(f"<p>{_code(html.escape(sentence))}</p>" for sentence in sentences)
+    text = paragraphs(*sentences)
     return text + commands(
         _save_command(report),
         "departing power fitted.toml policy.json",
         "departing ab results.csv   # user, arm and clicks of every user, during and after the test",
+    )
+
+
+def _users_sentence(size: SampleSize) -> str:
+    """Users of the test, at least as many as its approximation needs."""
+    needed = f"{size.users_per_arm:,} users in each half"
+    finds = (
+        f"the difference that the fitted model expects, {clicks(abs(size.difference))} clicks per user, with "
+        f"probability {size.requested_power:.0%} (significance level {size.significance:.0%})"
+    )
+    if size.users_per_arm >= MIN_USERS:
+        return f"With {needed}, such a test finds {finds}."
+    return (
+        f"Use at least {2 * MIN_USERS:,} users in total: {needed} would find {finds}, but with fewer than "
+        f"{MIN_USERS} users in a half the approximation of the test is rough."
     )
 
 
@@ -100,26 +117,27 @@ def _careful_size(report: "Report", size: SampleSize) -> list[str]:
     if gain is None or not 0 < gain.lower < size.difference:
         return []
     users = ceil(size.users_per_arm * (size.difference / gain.lower) ** 2)
+    if users <= MIN_USERS:
+        return []
     return [
         f"If the gain is only the lower end of its interval, {clicks(gain.lower)} clicks per user, it takes about "
         f"{users:,} users in each half."
     ]
 
 
-def _code(text: str) -> str:
-    """HTML of escaped text with commands in backticks."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", text)
-
-
 def _save_command(report: "Report") -> str:
-    return f"departing report {log_arguments(report)} --policy policy.json --instance fitted.toml"
+    return f"{_report_command(report)} --policy policy.json --instance fitted.toml"
+
+
+def _report_command(report: "Report") -> str:
+    return " ".join(["departing report", log_arguments(report), *report.options])
 
 
 def next_section(report: "Report") -> str:
     """Commands to run next."""
-    log = log_arguments(report)
     if not report.verdict.shows_policy:
-        return paragraphs("When the log has changed, run the report again:") + commands(f"departing report {log}")
+        again = paragraphs("When the log has changed, run the report again:")
+        return again + commands(_report_command(report))
     inactive = inactivity(report)
     serve = "departing serve --instance fitted.toml"
     if inactive is not None and report.log.profile.time.is_clock:
@@ -137,4 +155,6 @@ def next_section(report: "Report") -> str:
     )
     items = "".join(f"<li><p>{html.escape(text)}</p>{commands(line)}</li>" for text, line in steps)
     before = paragraphs("This command writes the sample log of this page:") + commands(*report.before_commands)
-    return f"{before if report.before_commands else ''}<ol class='steps'>{items}</ol>"
+    left_out = f"The commands leave out the categories with fewer than {MIN_IMPRESSIONS} impressions."
+    rare = paragraphs(left_out if frequent_arguments(report) else "")
+    return f"{before if report.before_commands else ''}{rare}<ol class='steps'>{items}</ol>"

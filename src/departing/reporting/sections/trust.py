@@ -97,7 +97,8 @@ def data_section(report: "Report") -> str:
         ["source", name_html(report.source_name)],
     ]
     named = [[html.escape(field), name_html(name)] for field, name in facts.columns.items()]
-    parts = [scroll_table(["", ""], rows), collapsed("Columns", scroll_table(["field", "column"], named))]
+    columns = collapsed("Columns", scroll_table(["field", "column"], named, kind="facts"))
+    parts = [scroll_table(["", ""], rows, kind="facts"), columns]
     for title, group in (("Rejected rows", rejected), ("Other irregular rows", others)):
         if group:
             table = scroll_table(
@@ -107,11 +108,13 @@ def data_section(report: "Report") -> str:
                         html.escape(each.kind),
                         f"{each.count:,}",
                         html.escape(each.decision),
-                        "<br>".join(f"<code>{html.escape(example)}</code>" for example in each.examples),
+                        "<br>".join(
+                            f"<code>{html.escape(' '.join(example.split()))}</code>" for example in each.examples
+                        ),
                     ]
                     for each in group
                 ],
-                wide=True,
+                kind="sentences",
             )
             parts.append(f"<h3>{title}</h3>{table}")
     if not facts.irregularities:

@@ -9,9 +9,10 @@ from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.likelihood import Parameters
 from departing.formatting import format_count
-from departing.model.instance import Floats
+from departing.model.instance import CLICK, CLICK_DEPART, Floats
 from departing.reporting.charts import Line, bar_list, line_chart
 from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
+from departing.reporting.rare_categories import impressions
 
 if TYPE_CHECKING:
     from departing.reporting.report import Report
@@ -26,8 +27,7 @@ UNIDENTIFIED = "?"
 
 def category_ranks(report: "Report") -> dict[int, int]:
     """Rank of every category by impressions, which gives its colour and its place in tables."""
-    shown = report.log.multiplicity @ report.log.counts.sum(axis=2)
-    return {int(a): rank for rank, a in enumerate(np.argsort(-shown, kind="stable"))}
+    return {int(a): rank for rank, a in enumerate(np.argsort(-impressions(report.log), kind="stable"))}
 
 
 def users_section(report: "Report") -> str:
@@ -68,7 +68,8 @@ def _card(report: "Report", x: int, ranks: dict[int, int]) -> str:
     instance, click = fit.instance, fit.instance.click[:, x]
     chosen = sorted(ranks, key=lambda a: ranks[a])
     if len(chosen) > MAX_BARS:
-        chosen = np.argsort(-click, kind="stable")[:MAX_BARS].tolist()
+        known = report.known_clicks[:, x]  # others may have any rate
+        chosen = np.argsort(-np.where(known, click, click - 1), kind="stable")[:MAX_BARS].tolist()
     rows = [
         (name_html(instance.categories[a]), float(click[a]), _rate(click[a], fit.identified.click[a, x]), ranks[a])
         for a in chosen
@@ -149,22 +150,32 @@ def _departure_sentences(fit: Fit, report: "Report") -> list[str]:
         return ["Nobody is known to have left, so departure rates are unknown."]
     if not len(fit.likelihood.depart_categories):
         return ["Users leave at the first recommendation that they do not click."]
-    rates, after_click = fit.instance.depart, fit.instance.depart_on_click
+    rates = fit.instance.depart
     sentences = []
     if _departures_differ(fit):
         sentences.append(
             "How often users leave after a recommendation that they do not click is in the second table."
         )
     else:
-        shown = report.log.multiplicity @ report.log.counts.sum(axis=2)
+        shown = impressions(report.log)
         mean = float((rates @ fit.instance.normalised_prior) @ shown / shown.sum())
         sentences.append(
             f"After a recommendation that they do not click, about {mean:.0%} of users leave, with little difference "
             "between types and categories."
         )
     if len(fit.likelihood.depart_on_click_categories):
-        sentences.append(f"After a click, up to {float(after_click.max()):.1%} leave.")
+        sentences.append(_after_click(fit))
     return sentences
+
+
+def _after_click(fit: Fit) -> str:
+    """Sentence about departures after a click: the observed share, and the largest rate that is determined."""
+    total = fit.histories.confirmed.counts.sum(axis=1).T @ fit.histories.confirmed.multiplicity
+    mean = float(total[CLICK_DEPART] / max(total[CLICK] + total[CLICK_DEPART], 1))
+    rates = fit.instance.depart_on_click[fit.identified.depart_on_click]
+    largest = float(rates.max()) if rates.size else 0.0
+    differs = largest > max(NOTABLE_DEPARTURES * mean, 0.01)
+    return f"After a click, {mean:.1%} leave{f', up to {largest:.1%} by type and category' if differs else ''}."
 
 
 def _departure_table(report: "Report", low: Parameters, high: Parameters, ranks: dict[int, int]) -> str:
