@@ -31,6 +31,7 @@ def pages(tmp_path_factory):
         "many": make_log(1000, click, 0.4, 2, [f"category-{a:03}-{'x' * 4 * a}" for a in range(16)]),
         "misfit": make_log(3000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8),
     }
+    logs["misfit"].loc[logs["misfit"].index[::50], "category"] = ""
     for name, log in logs.items():
         make_report(log, types=2).save(folder / f"{name}.html")
     return folder
@@ -51,4 +52,7 @@ def test_pages_fit_the_screen(browser, pages, width, scheme):
         assert errors == []
         # The verdict is on the first screen.
         assert page.locator("h1").bounding_box()["y"] < 400
+        # Tables about the data break their lines.
+        tables = "[...document.querySelectorAll('table.facts, table.sentences')]"
+        assert page.evaluate(f"{tables}.every(table => table.offsetWidth <= document.body.clientWidth)"), path.name
         page.close()

@@ -80,7 +80,9 @@ def check_page(report):
     assert not {"script", "img", "iframe", "link", "object"} & set(checker.tags)
     assert not re.search(r"url\(|@import", text)
     assert [each for each in checker.ids if each in {key for key, *_ in SECTIONS}] == [key for key, *_ in SECTIONS]
-    assert "nan" not in re.sub(r"<[^>]*>", " ", text).lower().split()
+    visible = re.sub(r"<pre>.*?</pre>|<style>.*?</style>|<[^>]*>", " ", text, flags=re.DOTALL)
+    assert "nan" not in visible.lower().split()
+    assert not re.search(r"`|_on_click|\bnats\b", visible)
     return text
 
 
@@ -98,6 +100,20 @@ def test_page_recommends_with_uncertainty(magazine):
     assert "news lovers" in text
     assert "estimated from the log by off-policy evaluation" in text
     assert "count as departed; an estimated" in text
+
+
+def test_sample_size_is_that_of_a_power_analysis(magazine):
+    size = dp.power(magazine.decision)
+    assert magazine.sample_size.users == size.users
+    few, many = (replace(magazine, sample_size=replace(size, users=users)) for users in (74, 1000))
+    assert "Use at least 200 users in total: 37 users in each half would find" in ab_test_section(few)
+    assert "With 500 users in each half, such a test finds" in ab_test_section(many)
+
+
+def test_messages_show_arguments_as_code(magazine):
+    table = make_log(300, [[0.6], [0.5], [0.5]], 0.9, 2)
+    text = check_page(make_report(table, types=1, categories=["c0", "c1"], max_rejected=1.0))
+    assert "category is not in <code>categories</code>" in text
 
 
 def test_value_uses_the_log_only_where_it_covers_most_clicks(magazine):

@@ -88,7 +88,9 @@ def free_departures(
     notes = []
     if click_departs:
         departures = int(users[~histories.censored].sum())
-        notes.append(f"{click_departs} of {departures} departures follow a click, so depart_on_click is estimated.")
+        notes.append(
+            f"{click_departs} of {departures} departures follow a click, so departure after a click is estimated."
+        )
     if not stays and depart is None:
         notes.append("No user is known to have stayed after a no-click, so departure is assumed to be sure.")
     if histories.censored.all():

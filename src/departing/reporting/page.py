@@ -1,6 +1,7 @@
 """Building blocks of self-contained HTML pages."""
 
 import html
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -31,6 +32,11 @@ def figure(svg: str, caption: str) -> str:
 def paragraphs(*sentences: str) -> str:
     """Paragraphs of text, escaped."""
     return "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences if sentence)
+
+
+def text_html(text: str) -> str:
+    """Text of a message, escaped; names of arguments in backticks become code."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def name_html(name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from departing.fitting.goodness_of_fit import Cell
 from departing.formatting import format_count
 from departing.reporting.charts import Line, Point, calibration_chart, line_chart
-from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
+from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table, text_html
 
 if TYPE_CHECKING:
     from departing.reporting.report import Report
@@ -32,7 +32,7 @@ def fit_section(report: "Report") -> str:
     cells = tuple(cell for test in check.tests for cell in test.cells)
     charts = "".join(_calibration(name, cells) for name in TITLES)
     warnings = fit.warnings if report.decision is None else report.decision.warnings
-    unknown = "".join(f"<li>{html.escape(text)}</li>" for text in dict.fromkeys(warnings))
+    unknown = "".join(f"<li>{text_html(text)}</li>" for text in dict.fromkeys(warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
         ["types", "parameters", "adjusted BIC", "held-out log-likelihood per user"],
@@ -105,9 +105,9 @@ def data_section(report: "Report") -> str:
                 ["reason", "rows", "what was done", "examples"],
                 [
                     [
-                        html.escape(each.kind),
+                        text_html(each.kind),
                         f"{each.count:,}",
-                        html.escape(each.decision),
+                        text_html(each.decision),
                         "<br>".join(
                             f"<code>{html.escape(' '.join(example.split()))}</code>" for example in each.examples
                         ),
@@ -119,7 +119,7 @@ def data_section(report: "Report") -> str:
             parts.append(f"<h3>{title}</h3>{table}")
     if not facts.irregularities:
         parts.append(paragraphs("No row is irregular."))
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in (*facts.guessed, *facts.notes))
+    notes = "".join(f"<li>{text_html(note)}</li>" for note in (*facts.guessed, *facts.notes))
     parts.append(f"<ul>{notes}</ul>" if notes else "")
     parts.append(_return_chart(report))
     return "".join(parts) + _impressions(report)
