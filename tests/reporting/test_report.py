@@ -209,7 +209,7 @@ def test_commands_of_the_page_run_as_printed(tmp_path, monkeypatch):
     assert len(printed) == 6
     assert sum("--categories 'hard news,sport'" in line for line in printed) == 3
     assert sum("--types 2 --bootstrap 20 --seed 3" in line for line in printed) == 2
-    users = {"user": range(400), "arm": ["a", "b"] * 200, "clicks": [3, 1, 2, 0] * 100}
+    users = {"user": range(400), "arm": ["treatment", "control"] * 200, "clicks": [3, 1, 2, 0] * 100}
     pd.DataFrame(users).to_csv("results.csv", index=False)
     for line in dict.fromkeys(printed):
         name, *arguments = shlex.split(line, comments=True)[1:]
@@ -237,6 +237,7 @@ def test_rare_categories_are_named_and_not_recommended(misspelt):
     text = check_page(misspelt)
     assert misspelt.verdict.headline == "Show news first, then follow each user's clicks."
     assert [misspelt.log.categories[a] for a in misspelt.decision.allowed] == ["news", "sport"]
+    assert "“ sport ” (9)" in text
     assert "5 categories have fewer than 100 impressions, too few to recommend: " in text
     assert "leave them out with --categories news,sport." in misspelt.summary()
     assert "--categories news,sport --policy" not in text  # the options of the analysis come between
@@ -244,7 +245,7 @@ def test_rare_categories_are_named_and_not_recommended(misspelt):
 
 
 def test_rates_that_are_not_determined_name_no_type(misspelt):
-    assert misspelt.type_names == ("news lovers", "sport lovers")
+    assert set(misspelt.type_names) == {"news lovers", "sport lovers"}
     known = np.zeros((7, 2), bool)
     assert name_types(misspelt.fit.instance, known) == ("other users 1", "other users 2")
 

@@ -36,7 +36,7 @@ def rare_sentence(report: "Report") -> str:
     if not rare:
         return ""
     names, shown = report.log.categories or (), impressions(report.log)
-    listed = first_few([f"“{shorten_name(names[a])}” ({shown[a]:,.0f})" for a in rare], MAX_NAMES)
+    listed = first_few([f"“{_quoted(names[a])}” ({shown[a]:,.0f})" for a in rare], MAX_NAMES)
     count = format_count(len(rare), "category has", "categories have")
     leave_out = "correct these names in the log, or leave them out"
     if (arguments := frequent_arguments(report)) is not None:
@@ -45,6 +45,11 @@ def rare_sentence(report: "Report") -> str:
         f"{count} fewer than {MIN_IMPRESSIONS} impressions, too few to recommend: {listed}. If they are mistakes, "
         f"{leave_out}."
     )
+
+
+def _quoted(name: str) -> str:
+    """Name on one line, with the spaces at its ends, which may be the mistake."""
+    return " " * (name != name.lstrip()) + shorten_name(name) + " " * (name != name.rstrip())
 
 
 def frequent_arguments(report: "Report") -> list[str] | None:
