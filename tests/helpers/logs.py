@@ -1,5 +1,6 @@
 """A slow, obvious reader of event logs, row by row: the reference for `read_log`."""
 
+import hashlib
 import math
 import re
 from collections import Counter, defaultdict
@@ -50,6 +51,23 @@ def text_moment(value):
         return moment(datetime.fromisoformat(value.strip()))
     except ValueError:
         return None
+
+
+def shuffled(user, events, names, inactive, departs_by_inactivity):
+    """The sorted events of a user with those at the same time in the order of MD5 hashes."""
+    numbers, keyed = Counter(), []
+    for event in events:
+        what = names.index(event[2]), event[3]
+        numbers[what] += 1
+        text = f"{numbers[what]} {what[0]} {str(event[3]).lower()} {user}"
+        known = event[1] if inactive is None else event[1] == 2
+        keyed.append((event[0], known, int.from_bytes(hashlib.md5(text.encode()).digest()[8:], "little"), event))
+    keyed.sort(key=lambda key: key[:3])
+    no_clicks = [key for key in keyed if key[0] == keyed[-1][0] and not key[3][3]]
+    if departs_by_inactivity and no_clicks:
+        keyed.remove(no_clicks[-1])
+        keyed.append(no_clicks[-1])
+    return [key[3] for key in keyed]
 
 
 def read_row_by_row(
@@ -127,6 +145,7 @@ def read_row_by_row(
         later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later
         gone = bool(leaving) or (inactive is not None and not later and max(times) - mine[-1][0] >= inactive)
+        mine = shuffled(user, mine, names, inactive, gone and not leaving)
         steps = []
         for i, (time, place, category, clicked, propensity, _) in enumerate(mine):
             last = i == len(mine) - 1

@@ -57,27 +57,56 @@ def history_end(profile: Profile, d: str) -> str:
     return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
 
 
-def grouped(profile: Profile, relation: str, irregular_user: str) -> str:
+def placed(profile: Profile, relation: str) -> str:
+    """SQL of the events of `relation` with `place`, the number of an event among those of its user in order.
+
+    Events at the same time are in a pseudo-random order, which is independent of category and click: that of the MD5
+    hashes of user, category, click, and a number that distinguishes equal events. There are two exceptions: a logged
+    departure is last, and a user who counts as departed by inactivity departs after a no-click if there is one at the
+    last time. Without an inactivity period, an event after which a departure is unknown follows those after
+    which the user stayed.
+    """
+    known = "d" if profile.inactive is None else "d = 2"
+    is_end = f"nth_from_end = 1 AND {history_end(profile, 'd')} = {HistoryEnd.DEPARTED_INACTIVE}"
+    number = "row_number() OVER (PARTITION BY u, k, y ORDER BY t, d, p)"
+    return f"""
+        SELECT u, t, k, y, d, p,
+            row_number() OVER (PARTITION BY u ORDER BY t, {known}, {is_end}, h, k, y, d, p) AS place
+        FROM (
+            SELECT *,
+                row_number() OVER (PARTITION BY u ORDER BY t DESC, {known} DESC, y, h DESC, k DESC) AS nth_from_end
+            FROM (
+                SELECT *, md5_number_lower(concat_ws(' ', {number}, k, y, u)) AS h FROM ({relation})
+            )
+        ) LEFT JOIN rejected_users USING (u)"""
+
+
+def grouped(profile: Profile, relation: str, irregular_user: str, is_placed: bool = False) -> str:
     """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
     return f"""
         SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
             min(u) AS sample_user
-        FROM ({user_keys(profile, relation)})
+        FROM ({user_keys(profile, relation, is_placed)})
         GROUP BY ALL"""
 
 
-def user_keys(profile: Profile, relation: str) -> str:
+def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
     """SQL of the users of `relation`: time of the last step, key of the history, and true if the user is irregular.
 
     `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
     departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
     `bits59` (modulo 59); a user whose times collide in both by coincidence is sorted needlessly, with the same
-    result. `last_key` encodes time, departure flag, category and click of the last step.
+    result. `last_key` encodes time, departure flag, category and click of the last step: the last by `place` if
+    `is_placed`.
     """
     codes = 2 * len(profile.categories)
     base = 3 * codes  # flags × categories × clicks
     is_small = (profile.last - profile.first + 1) * base < 2**63
     since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
+    code = f"(d * {codes} + k * 2 + y::INTEGER)"
+    last_key = f"max({since_first} * {base} + {code})"
+    if is_placed:
+        last_key = f"max({since_first}) * {base} + arg_max({code}, place)"
     return f"""
         SELECT u, t, counts_hash, n_events, history_end, is_irregular,
             CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
@@ -90,7 +119,7 @@ def user_keys(profile: Profile, relation: str) -> str:
                 FROM (
                     SELECT u, count(*) AS n_events, sum(hash({step(profile)} + 1)) AS counts_hash,
                         count(*) FILTER (d = 2) AS departures,
-                        max({since_first} * {base} + (d * {codes} + k * 2 + y::INTEGER)) AS last_key,
+                        {last_key} AS last_key,
                         bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS bits61,
                         bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59
                     FROM {relation} GROUP BY u

@@ -13,6 +13,8 @@ from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART
 
 MAX_EXAMPLES = 3  # rows shown per irregularity: enough to recognise a pattern, short enough to print
+TIED = "same time as another event of the user"  # kind of irregularity
+TIED_NOTE = 0.05  # a note appears above this share of such events; below it, their order hardly changes any forecast
 CENSORED_NOTE = 0.85  # a note appears above this share of censored users; a rule of thumb, it changes no result
 
 
@@ -90,6 +92,11 @@ class LogReport:
         """Number of rows that are not used."""
         return self.events - self.used
 
+    @property
+    def tied(self) -> float:
+        """Share of used events at the same time as another event of the user."""
+        return sum(each.count for each in self.irregularities if each.kind == TIED) / max(self.used, 1)
+
     def summary(self) -> str:
         """Printed overview: rows, users, irregularities with examples, and notes."""
         lines = [
@@ -131,6 +138,11 @@ def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
     notes, names = [], histories.categories or ()
     if report.rejected > report.used:
         notes.append(f"More events were rejected ({report.rejected:,}) than used ({report.used:,}).")
+    if report.tied > TIED_NOTE:
+        notes.append(
+            f"{report.tied:.0%} of events share their time with another event of the same user; their order is "
+            "unknown."
+        )
     if report.users == 1:
         notes.append("There is only one user.")
     if report.censored == report.users:

@@ -16,7 +16,7 @@ SQL columns: `u` user, `t` time as an integer, `c` category name, `k` category i
 A user's counts are represented by a sum of hashes, one per step, so that the cost of grouping users does not depend
 on the number of categories; two different counts collide with probability 2^-64. The counts are then read from one
 user of each group. Only *irregular* users (two events at one time, events after a departure) are sorted event by
-event.
+event; `place` numbers their events.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,17 @@ from collections.abc import Sequence
 from departing.data.checks import TIME_BINS
 from departing.data.columns import OPTIONAL, find_columns
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS, is_missing_text, is_value, label, parse_flag
-from departing.data.history_rules import HistoryEnd, Profile, grouped, history_end, is_recent, step, user_keys
-from departing.data.quality import MAX_EXAMPLES
+from departing.data.history_rules import (
+    HistoryEnd,
+    Profile,
+    grouped,
+    history_end,
+    is_recent,
+    placed,
+    step,
+    user_keys,
+)
+from departing.data.quality import MAX_EXAMPLES, TIED
 from departing.data.sources import is_nested
 from departing.data.spec import MAX_CATEGORIES, LogSpec
 from departing.data.times import DAY, TimeColumn
@@ -55,7 +64,7 @@ BAD_DEPARTED = ("departed cannot be parsed", "treated as missing")
 NO_PROPENSITY = ("propensity is missing", "used, except where propensities are required")
 BAD_PROPENSITY = ("propensity is not in (0, 1]", "treated as missing")
 SEEN_LATER = ("rejected row after the user's last event", "the user stayed after that event and is censored there")
-TIES = ("same time as another event of the user", "a departure goes last, the others by category and click")
+TIES = (TIED, "their order is unknown: a departure goes last, the others are shuffled")
 
 INTEGER = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 FLOATING = ("FLOAT", "DOUBLE")
@@ -258,9 +267,13 @@ class Rules:
             "SELECT *, min(place) FILTER (d = 2 AND copy = 1) OVER (PARTITION BY u) AS departure FROM ("
             "SELECT *, row_number() OVER (PARTITION BY u ORDER BY copy, t, d, k, y, p) AS place FROM ("
             f"SELECT *, {copy} AS copy FROM events SEMI JOIN corrected_users USING (u))))",
-            "CREATE VIEW irregular_used AS "
-            "SELECT u, t, k, y, d, p FROM irregular ANTI JOIN corrected_users USING (u) "
-            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL",
+            "CREATE TABLE irregular_used AS "
+            + placed(
+                profile,
+                "SELECT u, t, k, y, d, p FROM irregular ANTI JOIN corrected_users USING (u) "
+                "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL",
+            ),
+            "DROP TABLE irregular",
             "CREATE VIEW ties AS SELECT u, t, count(*) AS n_events FROM irregular_used GROUP BY u, t "
             "HAVING count(*) > 1",
             "CREATE VIEW seen_later AS SELECT u, until FROM ("
@@ -271,7 +284,7 @@ class Rules:
             "AS history FROM ("
             "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
             "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
-            f"FROM ({grouped(profile, 'irregular_used', 'NULL')}))",
+            f"FROM ({grouped(profile, 'irregular_used', 'NULL', is_placed=True)}))",
         ]
 
     def histories(self, profile: Profile, max_rows: int) -> tuple[str, str, str]:
@@ -303,7 +316,8 @@ class Rules:
         return (
             f"SELECT u, history, {age} AS age FROM ("
             f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
-            f"SELECT * REPLACE (true AS is_irregular) FROM ({user_keys(profile, 'irregular_used')})) AS one "
+            "SELECT * REPLACE (true AS is_irregular) "
+            f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)})) AS one "
             f"JOIN histories ON {equal}"
         )
 
@@ -334,9 +348,9 @@ class Rules:
             "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
             "first_value(t) OVER steps AS arrival, row_number() OVER steps - 1 AS step, "
             "lead(k) OVER steps IS NULL AS is_last FROM ("
-            "SELECT u, t, k, y, d, p FROM events ANTI JOIN corrected_users USING (u) "
-            "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL) "
-            "LEFT JOIN rejected_users USING (u) WINDOW steps AS (PARTITION BY u ORDER BY t, d, k, y, p))))) "
+            "SELECT u, t, k, y, d, p, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
+            "UNION ALL BY NAME FROM irregular_used) "
+            "LEFT JOIN rejected_users USING (u) WINDOW steps AS (PARTITION BY u ORDER BY t, place))))) "
             "ORDER BY user, step"
         )
 

@@ -194,13 +194,14 @@ class Fit:
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
-        return check_forecasts(
+        check = check_forecasts(
             self.instance,
             chunks,
             covariance=self.covariance,
             parameters=self.likelihood.parameter_numbers,
             users=min(users, self.histories.users),
         )
+        return replace(check, tied=self.histories.report.tied)
 
     def describe(self) -> str:
         """Describe the fit in one sentence."""

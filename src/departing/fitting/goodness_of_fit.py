@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
+from departing.data.quality import TIED_NOTE
 from departing.fitting.forecast_cells import FAMILIES, RESPONSES
 from departing.formatting import format_p_value, format_percent
 from departing.html_tables import html_repr
@@ -145,6 +146,8 @@ class FitCheck:
         Share of users active after 0, 1, … steps: the Kaplan-Meier estimate, and the forecast.
     click_rate : array [n]
         Share of clicks at every step.
+    tied : float
+        Share of events at the same time as another event of the user; their order is unknown.
     """
 
     tests: tuple[FamilyTest, ...]
@@ -154,6 +157,7 @@ class FitCheck:
     expected_survival: Floats = field(repr=False)
     click_rate: Floats = field(repr=False)
     more_types: int | None = None
+    tied: float = 0.0
 
     @property
     def significant(self) -> tuple[FamilyTest, ...]:
@@ -189,6 +193,11 @@ class FitCheck:
                 name for name in CAUSES if name in failed and failed[name].relative_error >= NEARLY * largest
             )
             reasons.append(failed[named].reason)
+        if self.tied > TIED_NOTE:
+            reasons.append(
+                f"{self.tied:.0%} of events share their time with another event of the same user; their order is "
+                "unknown, which may be the reason instead of the users' behaviour: log times more precisely."
+            )
         return tuple(reasons)
 
     @property
