@@ -111,3 +111,13 @@ def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity,
             bad = list(csv.DictReader(stream))
         assert len(bad) == report.rejected
         assert steps_of(log, users=2) == episodes
+
+
+def test_counts_above_a_byte_are_added_up(tmp_path):
+    lines = [f"a,{time},news,{int(time % 2 == 0)}" for time in range(400)] + ["b,0,news,1"]
+    (tmp_path / "events.csv").write_text("\n".join(["user,time,category,clicked", *lines]))
+    log = dp.read_log(tmp_path / "events.csv", inactive_after=200)
+    assert log.counts.tolist() == [[[0, 0, 0, 1]], [[200, 200, 0, 0]]]
+    assert log.pending.tolist() == [[[0, 0]], [[100, 100]]]
+    with log.user_histories() as users:
+        assert sorted(users.counts.tolist()) == log.counts.tolist()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import departing as dp
-from departing.model.counts import as_counts, clicks, departed, merge, steps
+from departing.model.counts import as_counts, clicks, departed, hash_rows, merge, steps
 from departing.model.examples import blog
 from helpers.exact import posterior
 from helpers.strategies import counts, instances
@@ -113,6 +113,32 @@ def test_rows_that_differ_in_pending_steps_are_distinct():
     assert seen.distinct.pending.tolist() == [[[0, 0]], [[1, 0]], [[2, 1]]]
     assert seen.distinct.multiplicity.tolist() == [1, 1, 2]
     assert seen.distinct.categories == ("news",)
+
+
+@pytest.mark.parametrize("largest", [3, 255, 256, 2**16, 2**32, 2**40])
+def test_distinct_histories_agree_with_a_dictionary_for_integers_of_every_size(largest):
+    rng = np.random.default_rng(largest)
+    table = rng.choice([0, 1, largest - 1, largest], (300, 2, 4)) * [1, 1, 0, 0]
+    pending = rng.choice([0, 1], (300, 1, 1)) * table[..., :2]
+    users = rng.integers(1, 5, 300)
+    expected = {}
+    for row, places, n in zip(table.tolist(), pending.tolist(), users.tolist(), strict=True):
+        key = (str(row), str(places))
+        expected[key] = expected.get(key, 0) + n
+    merged = dp.Histories(table, users, pending=pending).distinct
+    assert merged.counts.dtype == merged.pending.dtype == np.int64
+    keys = list(zip(map(str, merged.counts.tolist()), map(str, merged.pending.tolist()), strict=True))
+    assert dict(zip(keys, merged.multiplicity.tolist(), strict=True)) == expected
+    flat = np.concatenate([merged.counts.reshape(-1, 8), merged.pending.reshape(-1, 4)], axis=1).tolist()
+    assert len(keys) == len(expected)
+    assert flat == sorted(flat)
+
+
+def test_hashes_do_not_depend_on_the_integer_type(monkeypatch):
+    table = np.random.default_rng(1).integers(0, 200, (50, 3, 4))
+    monkeypatch.setattr("departing.model.counts.CHUNK", 100)
+    for dtype in (np.uint8, np.int16, np.uint32, np.uint64):
+        assert (hash_rows(table.astype(dtype)) == hash_rows(table)).all()
 
 
 @pytest.mark.parametrize(

@@ -91,18 +91,19 @@ def assign_histories(
     unknown = np.where(last >= 0, 2 * order[last // 2] + last % 2, -1)
     gone = departed(counts)
     beliefs, stay = _beliefs(instance, counts, unknown, histories.not_returned[histories.age[distinct]])
-    recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)
-    error = np.zeros(len(counts))
+    recommendation, remaining = np.full(len(key), -1), np.where(np.isnan(stay), np.nan, 0.0)
+    error = np.zeros(len(key))
     active = np.flatnonzero(~gone)
     _, first, row = np.unique(hash_rows(counts[active]), return_index=True, return_inverse=True)
     nodes = counts[active[first]]  # equal counts may end in different last steps
+    made = steps(counts), clicks(counts), gone, np.where(gone, 0.0, stay)
+    del counts  # with many histories, the memory matters to what follows
     if len(nodes):
         recommendation[active] = recommended(policy, nodes)[row]
         value, half_width = _remaining(instance, policy, nodes)
         returning = stay[active] > 0
         remaining[active[returning]] = (value[row] * stay[active])[returning]
         error[active[returning]] = (half_width[row] * stay[active])[returning]
-    made = steps(counts), clicks(counts), gone, np.where(gone, 0.0, stay)
     return HistoryAssignments(key, users, *made, beliefs, recommendation, remaining, error)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from departing.data.history_rules import HistoryEnd
 from departing.data.sources import Arrays, Database
 from departing.model.counts import Integers
-from departing.model.histories import Histories
+from departing.model.histories import Histories, distinct_histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
 OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
@@ -20,7 +20,7 @@ class UserHistories:
     Attributes
     ----------
     counts : int array [N, K, 4]
-        Counts of each history.
+        Counts of each history, of the smallest integer type that holds them.
     unknown : int array [N]
         2 × category + click of the last step if it is unknown whether the user stayed after it, else -1. The counts
         contain that step as a click or stay.
@@ -45,16 +45,16 @@ class UserHistories:
     database: Database
 
 
-def distinct_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
+def log_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
     """Distinct histories `[N]` from their last steps and ends, and the cells of their counts."""
     steps, counts = _counts(len(categories), rows, cells)
     category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
     is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    pending = np.zeros((len(counts), len(categories), 2), np.int64)
+    pending = np.zeros((len(counts), len(categories), 2), counts.dtype)
     pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
     last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
     pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
-    return Histories(counts, rows["users"], pending=pending, categories=categories).distinct
+    return distinct_histories(counts, rows["users"], pending, categories)
 
 
 def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
@@ -66,14 +66,16 @@ def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, I
 def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
     """Steps `[N, 2, K, 2]` by recency, category and click, and counts `[N, K, 4]` of histories.
 
-    A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click.
+    A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click. Both
+    arrays hold the smallest integers that suffice, because a log may have millions of distinct histories.
     """
     n = len(rows["history_end"])
-    flat = np.zeros((n, 4 * k), np.int64)
+    dtype = np.min_scalar_type(2 * int(cells["n"].max(initial=0)))  # recent steps are added to earlier ones
+    flat = np.zeros((n, 4 * k), dtype)
     flat[cells["history"], cells["code"]] = cells["n"]
     steps = flat.reshape(n, 2, k, 2)
-    counts = np.zeros((n, k, 4), np.int64)
-    counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1)
+    counts = np.zeros((n, k, 4), dtype)
+    counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1, dtype=dtype)
     category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
     gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
     counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
@@ -87,4 +89,4 @@ def merge_histories(one: Histories | None, two: Histories) -> Histories:
         return two
     names = ("counts", "multiplicity", "pending")
     counts, multiplicity, pending = (np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)
-    return Histories(counts, multiplicity, pending=pending, categories=two.categories).distinct
+    return distinct_histories(counts, multiplicity, pending, two.categories)

@@ -15,7 +15,7 @@ import numpy as np
 
 from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS
-from departing.data.history_rows import UserHistories, distinct_histories, merge_histories, numbered_histories
+from departing.data.history_rows import UserHistories, log_histories, merge_histories, numbered_histories
 from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.inactivity import ReturnTimes, gaps_query, return_ages, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
@@ -64,7 +64,7 @@ class LogReader:
             for name, values in counts.items():
                 totals[name] += int(values[0])
             if 0 < counts["rows"][0] <= max_rows:
-                histories = merge_histories(histories, distinct_histories(profile.categories, rows, cells))
+                histories = merge_histories(histories, log_histories(profile.categories, rows, cells))
                 users += np.bincount(rows["history_end"], rows["users"], len(HistoryEnd)).astype(np.int64)
         if histories is None or len(histories) > max_rows:
             raise InputError(

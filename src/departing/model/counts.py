@@ -8,16 +8,19 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+CHUNK = 2**22  # small integers that are converted to 64 bits at once: tens of MB
 
 
-def as_counts(counts: npt.ArrayLike, n_categories: int | None = None, whose: str = "the instance") -> Integers:
-    """Check counts and convert them to integers of shape `[..., K, 4]`.
+def as_counts(
+    counts: npt.ArrayLike, n_categories: int | None = None, whose: str = "the instance", copy: bool | None = None
+) -> Integers:
+    """Check counts and convert them to integers of shape `[..., K, 4]`; `copy` is that of `numpy.array`.
 
     >>> as_counts([[1, 0, 0, 0], [0, 2, 0, 0]]).sum()
     np.int64(3)
     """
     try:
-        array = np.asarray(counts)
+        array = np.array(counts, copy=copy)
     except ValueError as error:
         raise InputError("counts are rows of different lengths; expected [..., categories, 4].") from error
     if array.dtype.kind == "U":
@@ -71,8 +74,15 @@ def flat_rows(counts: Integers) -> Integers:
 def hash_rows(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
     """64-bit hash of each row of `counts[n, K, 4]`."""
     flat = flat_rows(counts)
-    flat = flat.view(np.uint64) if flat.dtype == np.int64 else flat.astype(np.uint64)
-    return np.asarray(flat @ np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64))
+    factors = np.random.default_rng(seed).integers(0, 2**64, flat.shape[1], np.uint64)
+    if flat.dtype == np.int64:
+        return np.asarray(flat.view(np.uint64) @ factors)
+    hashes = np.empty(len(flat), np.uint64)
+    n = CHUNK // max(flat.shape[1], 1) + 1
+    for start in range(0, len(flat), n):
+        part = slice(start, start + n)
+        hashes[part] = flat[part].astype(np.uint64) @ factors
+    return hashes
 
 
 def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:

@@ -59,7 +59,7 @@ class Histories:
         pending: npt.ArrayLike | None = None,
         categories: Sequence[str] | None = None,
     ) -> None:
-        rows = np.array(as_counts(counts))
+        rows = as_counts(counts, copy=True)
         if rows.ndim != 3:
             raise InputError(f"counts have shape {rows.shape}; expected [users, categories, 4].")
         if (rows[..., 2:].sum(axis=(1, 2)) > 1).any():
@@ -109,9 +109,7 @@ class Histories:
     @cached_property
     def distinct(self) -> "Histories":
         """Distinct counts in lexicographic order with multiplicities, without IDs."""
-        rows, times = merge(self._with_pending(), self.multiplicity)
-        counts, pending = np.split(rows, [self.counts.shape[1]], axis=1)
-        return Histories(counts, times, pending=pending[..., :DEPART], categories=self.categories)
+        return distinct_histories(self.counts, self.multiplicity, self.pending, self.categories)
 
     @cached_property
     def confirmed(self) -> "Histories":
@@ -169,12 +167,6 @@ class Histories:
         head = ["category", "shown", "click rate", "departure rate"]
         return html_repr(repr(self).strip("<>"), head, rows, notes)
 
-    def _with_pending(self) -> Integers:
-        """Counts with pending steps as additional categories, `[N, 2 K, 4]`; the counts if nothing is pending."""
-        if not self.pending.any():
-            return self.counts
-        return np.concatenate([self.counts, np.pad(self.pending, ((0, 0), (0, 0), (0, 2)))], axis=1)
-
     def __len__(self) -> int:
         return len(self.counts)
 
@@ -182,6 +174,21 @@ class Histories:
         censored = int(self.multiplicity[self.censored].sum())
         rows = len(self.distinct)
         return f"<Histories of {self.users} users, {censored} of them censored, {rows} distinct counts>"
+
+
+def distinct_histories(
+    counts: Integers, multiplicity: Integers, pending: Integers, categories: Sequence[str] | None
+) -> Histories:
+    """Histories with distinct counts `[N, K, 4]` and pending steps `[N, K, 2]` in lexicographic order.
+
+    They are merged as the smallest integers that hold them, in an eighth of the memory as a rule.
+    """
+    rows = counts.astype(np.min_scalar_type(int(counts.max(initial=0))), copy=False)
+    if pending.any():  # as additional categories; they are at most the counts
+        rows = np.concatenate([rows, np.pad(pending.astype(rows.dtype), ((0, 0), (0, 0), (0, 2)))], axis=1)
+    rows, times = merge(rows, multiplicity)
+    counts, pending = np.split(rows, [counts.shape[1]], axis=1)
+    return Histories(counts, times, pending=pending[..., :DEPART], categories=categories)
 
 
 def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
@@ -192,7 +199,7 @@ def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
     if steps.shape != (*counts.shape[:2], 2) or steps.dtype.kind not in "iu":
         shape = [*counts.shape[:2], 2]
         raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected integers of shape {shape}.")
-    steps = steps.astype(np.int64)
+    steps = steps.astype(np.int64, copy=False)
     if (steps < 0).any() or (steps > counts[..., :DEPART]).any():
         raise InputError(
             "pending is negative or exceeds the clicks and stays in counts; expected integers between 0 and these."
