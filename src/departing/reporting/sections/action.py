@@ -35,8 +35,8 @@ def log_arguments(report: "Report", propensity: bool = True) -> str:
         parts += ["--inactive-after", period]
     lists = {f"{field}-values": values for field, values in spec.values.items() if values}
     frequent = frequent_arguments(report) if report.verdict.shows_policy else None
-    if frequent or spec.categories is not None:
-        lists["categories"] = frequent or spec.categories
+    if categories := frequent or spec.categories:
+        lists["categories"] = tuple(categories)
     for option, values in lists.items():
         parts += [f"--{option}", ",".join(values)]
     if spec.time_format is not None:
