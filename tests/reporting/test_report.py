@@ -10,6 +10,7 @@ import pytest
 from benchmarks.checks import model_log
 
 import departing as dp
+from departing.cli.tables.report import report_values
 from departing.decision.decision import FirstCategory
 from departing.fitting.type_names import name_types
 from departing.reporting.log_page import SECTIONS
@@ -238,6 +239,9 @@ def test_rare_categories_are_named_and_not_recommended(misspelt):
     assert misspelt.verdict.headline == "Show news first, then follow each user's clicks."
     assert [misspelt.log.categories[a] for a in misspelt.decision.allowed] == ["news", "sport"]
     assert "“ sport ” (9)" in text
+    assert report_values(misspelt)["rare_categories"] == [
+        misspelt.log.categories[a] for a in misspelt.rare_categories
+    ]
     assert "5 categories have fewer than 100 impressions, too few to recommend: " in text
     assert "leave them out with --categories news,sport." in misspelt.summary()
     assert "--categories news,sport --policy" not in text  # the options of the analysis come between
@@ -246,6 +250,8 @@ def test_rare_categories_are_named_and_not_recommended(misspelt):
 
 def test_rates_that_are_not_determined_name_no_type(misspelt):
     assert set(misspelt.type_names) == {"news lovers", "sport lovers"}
+    text = check_page(misspelt)
+    assert re.search(r"Not identifiable: click probability of [^<]* for (news|sport) lovers", text)
     known = np.zeros((7, 2), bool)
     assert name_types(misspelt.fit.instance, known) == ("other users 1", "other users 2")
 

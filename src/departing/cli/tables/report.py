@@ -15,6 +15,7 @@ def report_values(report: Report) -> dict[str, Any]:
         "verdict": json_fields(report.verdict, "kind", "headline") | {"sentences": list(report.verdict.sentences)},
         "log": log_values(report.log.report),
         "type_names": list(report.type_names),
+        "rare_categories": [(report.log.categories or ())[a] for a in report.rare_categories],
     }
     if report.fit is not None and report.check is not None:
         values["fit"] = fit_values(report.fit, report.check, None)

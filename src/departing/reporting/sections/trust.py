@@ -32,7 +32,7 @@ def fit_section(report: "Report") -> str:
     cells = tuple(cell for test in check.tests for cell in test.cells)
     charts = "".join(_calibration(name, cells) for name in TITLES)
     warnings = fit.warnings if report.decision is None else report.decision.warnings
-    unknown = "".join(f"<li>{text_html(text)}</li>" for text in dict.fromkeys(warnings))
+    unknown = "".join(f"<li>{text_html(_with_names(text, report))}</li>" for text in dict.fromkeys(warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
         ["types", "parameters", "adjusted BIC", "held-out log-likelihood per user"],
@@ -56,6 +56,15 @@ def fit_section(report: "Report") -> str:
         + limits
         + collapsed("How the number of types was chosen", criteria)
     )
+
+
+def _with_names(text: str, report: "Report") -> str:
+    """Sentence about types with the names of the page."""
+    assert report.fit is not None
+    for own, name in zip(report.fit.instance.types, report.type_names, strict=True):
+        text = text.replace(f"for {own!r}", f"for {name}").replace(f"ypes {own!r}", f"ypes {name}")
+        text = text.replace(f"and {own!r} are", f"and {name} are")
+    return text
 
 
 def _calibration(response: str, cells: tuple[Cell, ...]) -> str:
