@@ -103,7 +103,7 @@ def test_invalid_input_of_fit_prints_one_message(log, arguments, sentence, tmp_p
 def test_log_without_departures_requires_an_inactivity_period(log):
     done = call("fit", log)
     assert done.exit_code == 2
-    assert "as --departed, or give an inactivity period, such as --inactive-after='5 days'" in done.stderr
+    assert "by --inactive-after='auto', or state one, such as --inactive-after='5 days'" in done.stderr
 
 
 def test_unselected_categories_still_show_that_users_were_active(log):

@@ -68,12 +68,23 @@ def test_return_times_agree_with_a_slow_estimate():
 
 def test_a_period_is_proposed_and_refused_where_the_log_is_too_short():
     events = returning("exponential")
-    with pytest.raises(dp.InputError, match=r"such as `inactive_after`=.\d days.. Of the users inactive for \d"):
+    with pytest.raises(
+        dp.InputError, match=r"`inactive_after`='auto', or state one, such as `inactive_after`='\d days'. Of "
+    ):
         dp.read_log(events)
     short = returning("weekly", days=10.0)
     assert not dp.suggest_inactivity(short).is_reliable
     with pytest.raises(dp.InputError, match="the log is too short to suggest a period: its users still return after"):
         dp.read_log(short, inactive_after="auto")
+    one = events[events["user"] == events["user"].iloc[0]]
+    for reading in ({}, {"inactive_after": "auto"}):
+        with pytest.raises(
+            dp.InputError, match=r"^There is only one user in the pandas DataFrame, in column 'user';"
+        ):
+            dp.read_log(one, **reading)
+    assert dp.read_log(one, inactive_after="5 days").users == 1
+    with pytest.raises(dp.InputError, match=r"Departures are unknown.*, or give an inactivity period, such as"):
+        dp.read_log(short)
     with pytest.raises(dp.InputError, match="too few to suggest an inactivity period"):
         dp.suggest_inactivity(events.drop_duplicates("user"))
     with pytest.raises(dp.InputError, match=r"such as `inactive_after`='30 days'\.$"):

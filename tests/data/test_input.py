@@ -129,7 +129,9 @@ def _categories(error):
     ("field", "labels", "words"),
     [
         ("clicked", ("click", "impression"), r"'impression' is not a known word.*such as `clicked_values`='click'"),
-        ("clicked", ("Open", "Ignored"), r"'ignored', 'open' is not a known word"),
+        ("clicked", ("Open", "Ignored"), r"'ignored', 'open' are not known words"),
+        ("clicked", ("ja", "nein"), r"such as `clicked_values`='ja' or `clicked_values`='nein': all other values"),
+        ("clicked", ("no", "opened"), r"'opened' is not a known word.*such as `clicked_values`='opened': all other"),
         ("departed", ("churned", "active"), r"for departed holds 'active' \(100 rows\), 'churned' \(100 rows\)"),
     ],
 )

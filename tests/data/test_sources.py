@@ -217,7 +217,7 @@ def test_unknown_files_tables_and_columns_suggest_the_most_similar(folder, tmp_p
         ({"rejects": "no/such/folder/bad.csv"}, "Cannot write"),
         ({"clicked": "time"}, r"Column 'time' for clicked holds \d; expected 0 or 1.*instance time >="),
         ({"time": "clicked"}, "Column 'clicked' for time is of type BOOLEAN"),
-        ({"departed": "category"}, "Column 'category' for departed holds .*is not a known word"),
+        ({"departed": "category"}, "Column 'category' for departed holds .*are not known words"),
     ],
 )
 def test_an_invalid_argument_raises_an_error_of_one_sentence(folder, arguments, words):

@@ -78,12 +78,15 @@ def check_labels(field: str, column: str, labels: Sequence[Label], unknown: int,
     few = len(labels) <= 2 and spec.max_rejected <= MAX_REJECTED
     if not unknown or not (few or unknown > spec.max_rejected * events):
         return
-    undefined = list_names([label for label, _, flag in labels if flag is None])
-    example = next((label for label, _, flag in labels if flag), labels[0][0])
+    undefined = [label for label, _, flag in labels if flag is None]
+    known = [label for label, _, flag in labels if flag]
+    # Nothing says which of several unknown labels is the positive one: both are offered, in alphabetical order.
+    examples = " or ".join(f"`{field}_values`={label!r}" for label in known[:1] or sorted(undefined)[:2])
+    are_unknown = "is not a known word" if len(undefined) == 1 else "are not known words"
     meaning = {"clicked": "a click", "departed": "a departure"}[field]
     raise InputError(
-        f"Column {column!r} for {field} holds {_listed(labels)}, and {undefined} is not a known word; name the "
-        f"values that mean {meaning}, such as `{field}_values`={example!r}: all other values are then the opposite."
+        f"Column {column!r} for {field} holds {_listed(labels)}, and {list_names(undefined)} {are_unknown}; name "
+        f"the values that mean {meaning}, such as {examples}: all other values are then the opposite."
     )
 
 

@@ -17,7 +17,7 @@ from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS
 from departing.data.history_rows import UserHistories, log_histories, merge_histories, numbered_histories
 from departing.data.history_rules import HistoryEnd, Profile
-from departing.data.inactivity import ReturnTimes, gaps_query, return_ages, return_times
+from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_ages, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rules import REJECTION_REASONS, Rules
 from departing.data.sources import Arrays, DuckDBEngine
@@ -39,6 +39,10 @@ DATE_ONLY_DUPLICATES = (
     "events, use duplicates='keep' (--duplicates keep)."
 )
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
+
+
+class OneUserError(InputError):
+    """The log has one user only."""
 
 
 class LogReader:
@@ -248,9 +252,10 @@ class LogReader:
         if value is not None and value != AUTO:
             return profile.time.period(value, self.rules.fields["time"])
         if value is None:
+            proposal = self._proposal(profile, events)
             raise InputError(
-                f"Departures are unknown: {self.engine.name} has no column for departed; name one as `departed`, or "
-                f"give an inactivity period, such as {self._proposal(profile, events)}"
+                f"Departures are unknown: {self.engine.name} has no column for departed; name one as `departed`, "
+                f"{proposal}"
             )
         times = self._return_times(profile, events)
         if not times.is_reliable:
@@ -266,13 +271,23 @@ class LogReader:
         """An inactivity period to use, as the end of a sentence."""
         try:
             times = self._return_times(profile, events)
+        except OneUserError:
+            raise
         except InputError:
-            return "`inactive_after`='30 days'."
-        return f"`inactive_after`={times.value!r}. {times.describe()}"
+            return "or give an inactivity period, such as `inactive_after`='30 days'."
+        auto = "let the log suggest an inactivity period by `inactive_after`='auto', or state one"
+        auto = auto if times.is_reliable else "or give an inactivity period"
+        return f"{auto}, such as `inactive_after`={times.value!r}. {times.describe()}"
 
     def _return_times(self, profile: Profile, events: int) -> ReturnTimes:
         self.engine.by_user(self.rules.fields["user"])
         (rows,) = self.engine.rows(gaps_query(events, profile.last))
+        if events <= MAX_SAMPLE and sum(row[3] for row in rows) == 1:
+            raise OneUserError(
+                f"There is only one user in {self.engine.name}, in column {self.rules.fields['user']!r}; types and "
+                "inactivity periods are inferred from many users. Name another column as `user`, or read a log of "
+                "more users."
+            )
         return return_times(rows, profile.time, profile.first, profile.last, self.engine.name)
 
     def _without_stray_times(self, time: TimeColumn, total: dict[str, Any]) -> TimeColumn:

@@ -61,6 +61,8 @@ def _beside(target: Path) -> Path:
     try:
         if target.is_dir():
             raise IsADirectoryError(None, "it is a folder")
+        if not target.parent.exists():
+            raise FileNotFoundError(None, f"there is no folder {str(target.parent)!r}")
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}-", suffix=target.suffix, dir=target.parent)
         os.close(handle)
     except (OSError, ValueError) as error:  # ValueError for a name that contains NUL
