@@ -248,6 +248,15 @@ def test_rare_categories_are_named_and_not_recommended(misspelt):
     assert "--categories news,sport --types 2" in text
 
 
+def test_commands_accept_the_loss_of_rare_categories():
+    table = make_log(500, [[0.6], [0.3]], 0.6, 1)
+    table.loc[table.index[:90], "category"] = "c2"
+    report = make_report(table, types=1)
+    share = np.ceil(100 * 90 / len(table)) / 100
+    assert share > 0.05
+    assert f"--categories c0,c1 --max-rejected {share:g}" in next_section(report)
+
+
 def test_rates_that_are_not_determined_name_no_type(misspelt):
     assert set(misspelt.type_names) == {"news lovers", "sport lovers"}
     text = check_page(misspelt)
