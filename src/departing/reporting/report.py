@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from departing.offpolicy.direct_method import evaluation_tolerance
 from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.planning.plan import compile_in_background
+from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
@@ -349,7 +349,7 @@ def analyse(
     at: Callable[[str], Callable[[int, int], None]],
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
-    names = _names(log) | {"options": _options(types, bootstrap, seed)}
+    names = log_names(log) | {"options": command_options(types, bootstrap, seed)}
     distinct, parameters = len(log.confirmed), 2 * len(log.categories or ())
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
@@ -376,13 +376,6 @@ def analyse(
     return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision))
 
 
-def _options(types: list[int] | None, bootstrap: int | None, seed: int) -> tuple[str, ...]:
-    """Options of the command that are not the defaults."""
-    options = [] if types is None else [f"--types {','.join(map(str, types))}"]
-    options += [] if bootstrap is None else [f"--bootstrap {bootstrap}"]
-    return (*options, f"--seed {seed}") if seed else tuple(options)
-
-
 def _sample_size(decision: Decision) -> SampleSize | None:
     """Users of an A/B test against the policy of the log, or None if the values are equal or nobody departs."""
     try:
@@ -399,11 +392,3 @@ def _return_times(log: Log) -> ReturnTimes | None:
         return suggest_inactivity(log)
     except InputError:
         return None
-
-
-def _names(log: Log) -> dict[str, Any]:
-    """Names of the log: in commands its path, or a placeholder for a frame; for readers that of the file."""
-    source = log.source.source
-    if isinstance(source, str | os.PathLike):
-        return {"log_name": os.fspath(source), "source_name": Path(source).name or os.fspath(source)}
-    return {"log_name": "events.csv", "source_name": log.report.source}
