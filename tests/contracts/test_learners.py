@@ -214,7 +214,7 @@ class TestInvalidInput:
         self.rejects(lambda: learner.observe(["w"], [learner.n_categories], [STAY]))
         self.rejects(lambda: learner.observe(["w"], [-1], [STAY]))
 
-    @pytest.mark.parametrize("outcome", [-1, 4, 0.5, "clicked", None, True])
+    @pytest.mark.parametrize("outcome", [-1, 4, 0.5, "wow!", None, True])
     def test_an_invalid_outcome(self, prepared, outcome):
         learner, shown = prepared
         self.rejects(lambda: learner.observe(["w"], [shown["w"]], [outcome]))

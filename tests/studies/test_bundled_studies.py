@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "studies"
         ("lattice", 6 * 2),
         ("misspecified", 4 * 3 * 4),
         ("open-problems", 6 * 20 * 5),
-        ("paper", 2 * 14 * 20),
+        ("paper", 2 * 14 * 100),
         ("ucb-hybrid", 2 * 8 * 20),
     ],
 )

@@ -1,10 +1,7 @@
 """`plan`: the optimal policy of an instance, or the decision from a fit."""
 
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-from departing.decision.decide import decide
-from departing.decision.decision import Decision
-from departing.fitting.fit import Fit
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.model.progress import Progress
@@ -12,6 +9,10 @@ from departing.planning.plan import Plan
 from departing.planning.plan import plan as plan_instance
 from departing.planning.problem import BoundsProgress
 from departing.policy.protocol import Allowed
+
+if TYPE_CHECKING:
+    from departing.decision.decision import Decision
+    from departing.fitting.fit import Fit
 
 GAP, SECONDS, METHOD = 1e-6, 60.0, "auto"  # defaults for an instance
 BOOTSTRAP, SEED = 100, 0  # defaults for a fit; 100 resamples place the ends of a 95% interval
@@ -31,17 +32,17 @@ def plan(
 
 @overload
 def plan(
-    source: Fit,
+    source: "Fit",
     *,
     allowed: Allowed = None,
     bootstrap: int = BOOTSTRAP,
     seed: int = SEED,
     progress: Progress | None = None,
-) -> Decision: ...
+) -> "Decision": ...
 
 
 def plan(
-    source: Instance | Fit,
+    source: "Instance | Fit",
     gap: float | None = None,
     seconds: float | None = None,
     method: str | None = None,
@@ -50,7 +51,7 @@ def plan(
     bootstrap: int | None = None,
     seed: int | None = None,
     progress: Any = None,
-) -> Plan | Decision:
+) -> "Plan | Decision":
     """Compute the optimal policy of an instance within a gap, or the policy to use given a fit.
 
     For an instance the result is exact: a policy with certified bounds on its value. A fit is an estimate. The
@@ -104,10 +105,14 @@ def plan(
     >>> decision.first[0].category, decision.value.lower < dp.evaluate(site, decision.policy).value
     ('news', True)
     """
-    if isinstance(source, Fit):
-        _check_unused("an instance", gap=gap, seconds=seconds, method=method)
-        draws = BOOTSTRAP if bootstrap is None else bootstrap
-        return decide(source, allowed, draws, SEED if seed is None else seed, progress)
+    if not isinstance(source, Instance):
+        from departing.decision.decide import decide  # compiled functions, which a closed form does not need
+        from departing.fitting.fit import Fit
+
+        if isinstance(source, Fit):
+            _check_unused("an instance", gap=gap, seconds=seconds, method=method)
+            draws = BOOTSTRAP if bootstrap is None else bootstrap
+            return decide(source, allowed, draws, SEED if seed is None else seed, progress)
     _check_unused("a fit", bootstrap=bootstrap, seed=seed)
     gap, seconds = GAP if gap is None else gap, SECONDS if seconds is None else seconds
     method = METHOD if method is None else method
