@@ -1,5 +1,6 @@
 """The notebook of the docs: it runs, and what is committed is small and independent of the machine."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +38,7 @@ def test_the_committed_notebook_is_executed_and_portable():
     assert all(output.output_type != "error" for cell in code for output in cell.outputs)
     content = NOTEBOOK.read_text(encoding="utf-8")
     assert len(content) < 300_000
-    for place in ("/home/", "/tmp/", "/root/", "/Users/", "C:\\\\"):
-        assert place not in content
+    assert not re.search(r"/(home|tmp|root|Users)/|C:\\\\", content)  # no path of the machine that executed it
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert set(notebook.metadata.language_info) == {"name"}
     assert any("clicks per user" in text for text in texts(notebook))
