@@ -17,18 +17,16 @@ from departing.model.examples import magazine
 
 
 def slow_bounds(clicks, treated, n, planned, significance):
-    """The bounds after n users, as in the paper, with the correction for skewness."""
+    """The bounds after n users, as in the paper, with the larger error of the arms' own and the pooled variance."""
     one, other = clicks[:n][treated[:n]], clicks[:n][~treated[:n]]
     if min(len(one), len(other)) < MIN_USERS:
         return -inf, inf
     rho = sqrt(mixture_scale(significance) / planned)
-    sigma = sqrt(n * (one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)))
+    pooled = (len(one) * one.var(ddof=1) + len(other) * other.var(ddof=1)) / n
+    own = one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
+    sigma = sqrt(n * max(own, pooled / len(one) + pooled / len(other)))
     factor = n * rho**2 + 1
     radius = sigma * sqrt(2 * factor / (n**2 * rho**2) * log(sqrt(factor) / significance))
-    pooled = clicks[:n]
-    third = abs(((pooled - pooled.mean()) ** 3).mean()) * abs(1 / len(one) ** 2 - 1 / len(other) ** 2)
-    skewness = third / (pooled.var() * (1 / len(one) + 1 / len(other))) ** 1.5
-    radius *= sqrt(1 + radius / sigma * sqrt(n) * skewness)
     difference = one.mean() - other.mean()
     return difference - radius, difference + radius
 
@@ -92,3 +90,36 @@ def test_false_positives_under_continuous_monitoring(share, planned):
         fixed += bool((np.abs(difference) > 1.96 * error).any())
     assert sequential / experiments < 0.05 + 2 * sqrt(0.05 * 0.95 / experiments)
     assert fixed / experiments > 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng, n: rng.geometric(0.3, n) - 1,
+        lambda rng, n: rng.random(n) < 0.01,  # a small arm often has no such user at all
+        lambda rng, n: rng.random(n) < 0.002,
+        lambda rng, n: np.where(rng.random(n) < 0.05, rng.geometric(0.03, n), rng.geometric(0.7, n) - 1),
+    ],
+    ids=["geometric", "rare", "very rare", "heavy tail"],
+)
+def test_equal_arms_are_rarely_told_apart_at_any_user(draw, share):
+    """200 A/A tests, looked at after every user. With the arms' own variances up to half of them are decided."""
+    rng, n, experiments, decided, sure = np.random.default_rng(1), 12_000, 200, 0, 0
+    for _ in range(experiments):
+        treated, clicks = rng.random(n) < share, np.asarray(draw(rng, n), np.float64)
+        looks = np.arange(1, n + 1)
+        decided += confidence_sequence(clicks, treated, looks, 10_000, 0.05).decided_at is not None
+        sure += confidence_sequence(clicks, treated, looks, 10_000, 0.01).decided_at is not None
+    assert decided / experiments < 0.05 + 2 * sqrt(0.05 * 0.95 / experiments)
+    assert sure / experiments < 0.01 + 3 * sqrt(0.01 * 0.99 / experiments)
+
+
+def test_a_small_arm_without_clicks_is_no_evidence():
+    """Of 5,000 users 2 % click, but none of the 100 in the treatment; in the other test nobody clicks."""
+    treated = np.arange(5000) % 50 == 0
+    for clicks in (np.where(np.arange(5000) % 50 == 1, 1.0, 0.0), np.zeros(5000)):
+        lower, upper = confidence_sequence(clicks, treated, np.array([5000]), 5000, 0.05).final
+        assert lower < -0.0001
+        assert upper > 0.0001

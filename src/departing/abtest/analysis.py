@@ -14,6 +14,7 @@ from departing.abtest.sequence import (
     ConfidenceSequence,
     confidence_sequence,
     distinct_looks,
+    unit_variance,
     users_to_decide,
 )
 from departing.abtest.welch import holm, lift_interval, welch_interval
@@ -247,7 +248,8 @@ def _continue(treatment: Arm, control: Arm, sequence: ConfidenceSequence) -> str
     """Recommendation if the sequence contains 0."""
     low, high = sequence.final
     n, difference = treatment.users + control.users, treatment.mean - control.mean
-    unit_error = sqrt((treatment.stderr**2 + control.stderr**2) * n)
+    arms = np.array([[arm.variance, arm.users / n] for arm in (control, treatment)])
+    unit_error = sqrt(unit_variance(arms[:, 0], arms[:, 1]))
     needed = users_to_decide(difference, unit_error, sequence.planned_users, sequence.significance)
     names = f"{treatment.name} and {control.name}"
     if unit_error == 0 or not isfinite(needed) or needed > FAR * n:

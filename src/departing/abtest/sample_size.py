@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from departing.abtest.returns import Returns
-from departing.abtest.sequence import MIN_USERS, users_to_decide
+from departing.abtest.sequence import MIN_USERS, unit_variance, users_to_decide
 from departing.abtest.welch import ArmMoments, rejection_probability
 from departing.formatting import format_clicks_per_user, format_percent, format_significant
 from departing.html_tables import html_repr
@@ -94,7 +94,8 @@ class SampleSize:
 
         Set it as `planned_users` of `ab_test` for a test that is monitored continuously.
         """
-        unit_error = sqrt(self.treatment.variance / self.share + self.control.variance / (1 - self.share))
+        variances = np.array([self.control.variance, self.treatment.variance])
+        unit_error = sqrt(unit_variance(variances, np.array([1 - self.share, self.share])))
         if unit_error == 0:
             return 2 * MIN_USERS
         users = self.users

@@ -44,6 +44,36 @@ def boundary(users: npt.ArrayLike, planned_users: float, significance: float) ->
     return np.asarray(np.sqrt((x + 1) / x * np.log((x + 1) / significance**2)))
 
 
+def unit_variance(variances: Floats, shares: Floats) -> Floats:
+    """Variance of the difference of two means, times the number of users of both arms.
+
+    It is at least that of two arms with the variance of both together: a small arm may lack the rare users with many
+    clicks by chance, and its own variance would then be far too small. For arms of equal size it changes nothing.
+
+    Parameters
+    ----------
+    variances : array [..., 2]
+        Variance of the outcome in each arm.
+    shares : array [..., 2]
+        Share of the users in each arm.
+    """
+    pooled = (variances * shares).sum(-1)
+    return np.asarray(np.maximum((variances / shares).sum(-1), pooled * (1 / shares).sum(-1)))
+
+
+def compare_arms(sums: Floats) -> tuple[Floats, Floats]:
+    """Means `[..., 2]` of control and treatment, and the variance of their difference `[...]`.
+
+    `sums` are the number of users and the sums of y and y², of control and treatment, `[..., 2, 3]`. Outcomes y are
+    integers; where all are equal, the next user counts as one who differs by 1.
+    """
+    n = np.maximum(sums[..., 0], 1.0)
+    users = n.sum(-1, keepdims=True)
+    means = sums[..., 1] / n
+    variances = np.maximum(sums[..., 2] - sums[..., 1] * means, 0.0) / np.maximum(n - 1, 1.0)
+    return means, unit_variance(np.maximum(variances, 1 / users), n / users) / users[..., 0]
+
+
 @dataclass(frozen=True, eq=False)
 class ConfidenceSequence:
     """Confidence sequence of the difference treatment minus control, at increasing numbers of users.
@@ -97,13 +127,11 @@ def confidence_sequence(
         See `ConfidenceSequence`.
     """
     centred = clicks - float(clicks.mean())  # so that sums of squares lose no digits
-    arms = [_running(centred, arm, looks) for arm in (treated, ~treated)]
-    (n, mean, variance), (m, other_mean, other_variance) = arms
-    difference = mean - other_mean
-    error = np.sqrt(variance / n + other_variance / m)
-    radius = boundary(looks, planned_users, significance)
-    radius = radius * np.sqrt(1 + radius * _skewness(centred, looks, n, m)) * error
-    radius[np.minimum(n, m) < MIN_USERS] = inf
+    sums = _running_sums(centred, treated, looks)
+    means, variance = compare_arms(sums)
+    difference = means[:, 1] - means[:, 0]
+    radius = boundary(looks, planned_users, significance) * np.sqrt(variance)
+    radius[sums[..., 0].min(1) < MIN_USERS] = inf
     lower, upper = difference - radius, difference + radius
     excluded = np.flatnonzero((lower > 0) | (upper < 0))
     kept = np.unique(np.linspace(0, len(looks) - 1, MAX_POINTS).round().astype(np.int64))
@@ -118,29 +146,11 @@ def confidence_sequence(
     )
 
 
-def _running(clicks: Floats, arm: npt.NDArray[np.bool_], looks: Integers) -> tuple[Floats, Floats, Floats]:
-    """Users of an arm, mean and variance of their clicks, after each number of users in `looks`."""
-    at = looks - 1
-    n = np.maximum(np.cumsum(arm)[at], 1).astype(np.float64)
-    total, squares = (np.cumsum(np.where(arm, clicks**power, 0.0))[at] for power in (1, 2))
-    variance = np.maximum(squares - total**2 / n, 0.0) / np.maximum(n - 1, 1)
-    return n, total / n, variance
-
-
-def _skewness(clicks: Floats, looks: Integers, n: Floats, m: Floats) -> Floats:
-    """Absolute skewness of the difference of the means of arms with `n` and `m` users, by the skewness of all users.
-
-    It is 0 for equal arms. Where it is not, the estimated error is too small whenever rare users with many clicks are
-    missing from the smaller arm: the statistic has variance 1 ± boundary × skewness, not 1. The wider bounds approach
-    the others as the number of users grows.
-    """
-    at = looks - 1
-    one, two, three = (np.cumsum(clicks**power)[at] / looks for power in (1, 2, 3))
-    variance = np.maximum(two - one**2, 0.0)
-    third = np.abs(three - 3 * one * two + 2 * one**3)
-    scale = (variance * (1 / n + 1 / m)) ** 1.5
-    third = third * np.abs(1 / n**2 - 1 / m**2)
-    return np.asarray(np.divide(third, scale, out=np.zeros_like(scale), where=scale > 0))
+def _running_sums(clicks: Floats, treated: npt.NDArray[np.bool_], looks: Integers) -> Floats:
+    """Sums `[n, 2, 3]` of control and treatment after each number of users in `looks`."""
+    features = np.stack([np.ones_like(clicks), clicks, clicks**2], 1)
+    arms = [np.cumsum(np.where(arm[:, None], features, 0.0), 0)[looks - 1] for arm in (~treated, treated)]
+    return np.stack(arms, 1)
 
 
 def users_to_decide(
