@@ -194,7 +194,7 @@ def test_ctrl_c_removes_partial_files(tmp_path):
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == 130
     assert error.strip() == "Interrupted. No partial files were written."
     assert out == ""
     assert os.listdir(tmp_path) == ["blog.toml"]
@@ -207,7 +207,7 @@ def test_ctrl_c_stops_the_lanes_engine():
     time.sleep(5)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=30)
-    assert process.returncode == 2
+    assert process.returncode == 130
     assert error.strip() == "Interrupted. No partial files were written."
 
 
@@ -296,7 +296,7 @@ def test_sigterm_removes_partial_files(tmp_path):
         time.sleep(0.1)
     process.terminate()
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
+    assert process.returncode == 143
     assert error.strip() == "Interrupted. No partial files were written."
     assert os.listdir(tmp_path) == []
 
@@ -315,7 +315,7 @@ def test_ctrl_c_during_the_start_of_compiled_code_is_an_interrupt(monkeypatch):
 
     monkeypatch.setattr("departing.simulation.simulate.simulate", interrupted)
     done = call("simulate", "blog", "greedy")
-    assert done.exit_code == 2
+    assert done.exit_code == 130
     assert done.stderr.strip() == "Interrupted. No partial files were written."
 
 
@@ -340,5 +340,5 @@ def test_background_jobs_can_be_terminated():
         f"{command} simulate blog greedy --users 1e12 --engine lanes & p=$!; sleep 8; kill -TERM $p; wait $p; exit $?"
     )
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
+    assert done.returncode == 143
     assert done.stderr.strip() == "Interrupted. No partial files were written."

@@ -223,3 +223,21 @@ def test_texts_stand_for_policies(log, fit):
     for text, policy in (("greedy", dp.Greedy(fit.instance)), ("fixed:1", dp.Fixed(1))):
         given, expected = (dp.off_policy_value(log, each, fit=fit, bootstrap=20) for each in (text, policy))
         assert given.estimates == expected.estimates
+
+
+@pytest.mark.parametrize(("explored", "warns"), [(0, False), (2, False), (200, True)])
+def test_the_weights_of_a_policy_that_rarely_explores_cause_no_warning(fit, explored, warns):
+    """Users of the policy itself, whose first step was exploratory in 1 % of the cases, or too often."""
+    frame = pd.DataFrame(
+        {
+            "user": [f"u{i}" for i in range(400)],
+            "time": range(400),
+            "category": [fit.instance.categories[int(i < explored)] for i in range(400)],
+            "clicked": [i % 3 == 0 for i in range(400)],
+            "departed": True,
+            "propensity": [0.005 if i < explored else 0.995 for i in range(400)],
+        }
+    )
+    log = dp.read_log(frame, categories=fit.instance.categories, max_rejected=1)
+    value = dp.off_policy_value(log, dp.Fixed(0), types=1, bootstrap=20)
+    assert any("instead of 1" in text for text in value.warnings) == warns

@@ -337,3 +337,30 @@ def test_texts_and_plans_stand_for_policies():
         assert dp.evaluate(site, given).value == dp.evaluate(site, policy).value
         assert dp.simulate(site, given, 500, seed=1).clicks == dp.simulate(site, policy, 500, seed=1).clicks
         assert dp.compare(site, given, "greedy", 500) == dp.compare(site, policy, dp.Greedy(site), 500)
+
+
+def test_schedules_replace_a_category_by_that_of_the_next_phase_that_is_allowed():
+    rng = np.random.default_rng(0)
+    for n_phases in (1, 2, 5, 40):
+        walk = dp.Walk(rng.integers(0, 4, n_phases).tolist(), then=int(rng.integers(0, 4)))
+        counts = np.zeros((60, 5, 4), np.int64)
+        counts[:, 4, 0] = np.arange(60)
+        mask = rng.random((60, 5)) < 0.4
+        mask[~mask.any(axis=1), 2] = True
+        sequence = [*walk.categories, *[walk.then] * 60]
+        for step, (category, row) in enumerate(zip(walk.recommend(counts, allowed=mask), mask, strict=True)):
+            assert category == next((a for a in sequence[step:] if row[a]), row.argmax())
+
+
+class NotIterable(np.ndarray):
+    """An array over which no Python loop is possible."""
+
+    def __iter__(self):
+        raise AssertionError
+
+
+def test_a_long_walk_has_a_short_description_and_no_loop_over_its_phases():
+    walk = dp.Walk([0, 1] * 1000, then=2)
+    assert walk.describe(["a", "b", "c"]) == "a × 1, b × 1, " * 10 + "…, then c"
+    walk.__dict__["phase_categories"] = walk.phase_categories.view(NotIterable)
+    assert walk.recommend(np.zeros((3, 4), np.int64), allowed=[2]) == 2

@@ -16,6 +16,8 @@ class InputError(ValueError):
         Name of the invalid parameter, if the message starts with it. The command line replaces it by its option.
     """
 
+    exit_code = 2  # of a command that raises it; 1 if the same command may succeed later
+
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter

@@ -40,13 +40,16 @@ def check_writable(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> No
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that replaces it at the end, or is deleted on any exception."""
+def atomic_write(path: str | os.PathLike[str], mode: int | None = None) -> Iterator[Path]:
+    """Yield a temporary path beside `path` that replaces it at the end, or is deleted on any exception.
+
+    The file gets the permissions `mode`, by default those of a new file.
+    """
     target = Path(path)
     part = _beside(target)
     try:
         yield part
-        os.chmod(part, 0o666 & ~_umask())
+        os.chmod(part, 0o666 & ~_umask() if mode is None else mode)
         os.replace(part, target)
     except OSError as error:
         if error.filename not in (None, str(part)):
@@ -124,15 +127,25 @@ def strip_header(document: Any, kind: str, where: str) -> dict[str, Any]:
         raise InputError(f"{where} does not contain named fields; expected the fields of {_a(kind)}.")
     fields, expected = dict(document), f"departing-{kind}"
     if (actual := fields.pop("format", expected)) != expected:
-        raise InputError(f"{where} has format {actual!r}; expected {expected!r}.")
+        raise InputError(f"{where} has format {actual!r:.80}; expected {expected!r}.{_step(actual, kind, where)}")
     version = fields.pop("version", FORMAT_VERSION)
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InputError(f"{where} has version {version!r}; expected an integer ≥ 1.")
+        raise InputError(f"{where} has version {version!r:.80}; expected an integer ≥ 1.")
     if version > FORMAT_VERSION:
         raise InputError(
-            f"{where} has version {version}; this release reads up to {FORMAT_VERSION}. Upgrade departing."
+            f"{where} has version {version!r:.80}; this release reads up to {FORMAT_VERSION}. Upgrade departing."
         )
     return fields
+
+
+def _step(actual: Any, kind: str, where: str) -> str:
+    """Return the next step after a file of the other kind was given."""
+    if (actual, kind) == ("departing-instance", "policy"):
+        file = where.strip("'\"") if where[0] in "'\"" else "INSTANCE"
+        return f" Make one with `departing plan {file} -o policy.json`."
+    if (actual, kind) == ("departing-policy", "instance"):
+        return " Give the instance that was planned, or make one with `departing fit LOG -o fitted.toml`."
+    return ""
 
 
 def _a(noun: str) -> str:
@@ -145,4 +158,4 @@ def check_fields(document: dict[str, Any], required: set[str], optional: set[str
         raise InputError(f"{where} lacks the field {field!r}.")
     for field in sorted(document.keys() - required - optional):
         allowed = ", ".join(sorted(required | optional))
-        raise InputError(f"{where} has the unknown field {field!r}; expected one of {allowed}.")
+        raise InputError(f"{where} has the unknown field {field!r:.80}; expected one of {allowed}.")

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 # for a normal approximation.
 MIN_DEPARTURES = 10
 MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon, or after the longest history, before a warning
+WEIGHT_STDERRS = 4.0  # between 1 and the mean weight of the first step, before a warning: weights are skewed
 MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
+ROUNDING = 1e-9  # of a mean of weights
 FIRST_STEPS = 6  # whose categories are compared with those of the log, if the policy depends on the counts
 
 
@@ -72,9 +74,7 @@ def extrapolation(
 
 def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[str]:
     """Sentences about categories without data, and about extrapolation, with the warnings of the fit."""
-    instance = value.fit.instance
-    shown = histories.multiplicity @ histories.counts.sum(axis=2)
-    unseen = [repr(instance.categories[a]) for a in _categories(value) if not shown[a]]
+    unseen = rare_categories(histories, value, 0.0)
     if unseen:
         yield (
             f"The policy recommends {first_few(unseen, 3)}, which the log never shows: the estimates rest on guesses "
@@ -90,6 +90,13 @@ def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[st
         yield from value.fit.warnings
 
 
+def rare_categories(histories: Histories, value: "OffPolicyValue", share: float) -> list[str]:
+    """Names, in quotes, of categories that the policy recommends and at most a `share` of the log's events show."""
+    shown = histories.multiplicity @ histories.counts.sum(axis=2)
+    most = share * shown.sum()
+    return [repr(value.fit.instance.categories[a]) for a in _categories(value) if shown[a] <= most]
+
+
 def _categories(value: "OffPolicyValue") -> list[int]:
     """Categories that the policy recommends: all of a schedule, else those of the first steps."""
     instance, policy = value.fit.instance, value.policy
@@ -101,6 +108,17 @@ def _categories(value: "OffPolicyValue") -> list[int]:
             break
         categories.update(level.categories.tolist())
     return sorted(categories)
+
+
+def _first_weight(returns: "ImportanceReturns") -> tuple[float, float]:
+    """Mean weight of all users at the first step, 1 if the propensities are right, and its standard error.
+
+    If all users agree with the policy, the weights are all alike. So their variance is at least the one expected if
+    the mean weight is 1: the mean square, estimated by that of the policy's own users, minus 1.
+    """
+    n, total, squares = len(returns.pdis), float(returns.weight_sums[0]), float(returns.squared_weight_sums[0])
+    mean = total / n
+    return mean, (max(squares / n - mean**2, squares / total - 1, 0.0) / n) ** 0.5
 
 
 def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: "OffPolicyValue") -> Iterator[str]:
@@ -123,6 +141,13 @@ def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: 
             "direct method applies. Show it first to some users at random, with its propensity."
         )
         return
+    mean, stderr = _first_weight(returns)
+    if abs(mean - 1) > WEIGHT_STDERRS * stderr + ROUNDING:
+        yield (
+            f"The importance weights of the first step average {mean:.2f} instead of 1, so PDIS is biased: part of "
+            f"the log never shows {first!r} first, or propensities are wrong. Of the log of an experiment, evaluate "
+            "the rows of one arm."
+        )
     if value.tail_share > MAX_TAIL_SHARE:
         yield (
             f"Poor overlap: after {value.horizon} steps too few users agree with the policy, but "

@@ -45,7 +45,7 @@ class Alpha(BeliefPolicy):
         check_instance(instance)
         try:
             rows = np.array(vectors, np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"vectors are {vectors!r:.80}; expected numbers in rows of equal length.") from error
         if rows.ndim != 2 or not len(rows) or rows.shape[1] != instance.n_types:
             raise InputError(

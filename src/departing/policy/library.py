@@ -56,7 +56,7 @@ def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
     fields = dict(document)
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InputError(f"{where} has the policy kind {kind!r}; expected one of {', '.join(sorted(KINDS))}.")
+        raise InputError(f"{where} has the policy kind {kind!r:.80}; expected one of {', '.join(sorted(KINDS))}.")
     parameters = inspect.signature(KINDS[kind]).parameters
     check_fields(fields, set(parameters), set(), where)
     if "fallback" in fields:
@@ -141,7 +141,7 @@ def parse_policy(text: str, categories: Sequence[str], instance: Instance | None
         raise InputError("The policy 'greedy' requires an instance; pass Greedy(instance).")
     if policy is None:
         raise InputError(
-            f"There is no policy {text!r}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "
+            f"There is no policy {text!r:.80}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "
             "or the path of a saved policy (.toml or .json)."
         )
     return resolve_policy(policy, categories)

@@ -26,6 +26,7 @@ from departing.policy.protocol import (
 )
 
 MAX_STEPS = 2**62 - 1  # sums of two still fit into 64 bits
+MAX_DESCRIBED = 20  # phases in a description: two lines of text
 
 
 class Schedule(SerializablePolicy, ABC):
@@ -111,11 +112,18 @@ class Schedule(SerializablePolicy, ABC):
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
         """The category of the next phase that is allowed, or the first that is."""
         answer, phase = mask.argmax(axis=1), self._phase(counts)
-        done = np.zeros(len(counts), bool)
-        for later, category in enumerate(self.phase_categories):
-            hit = ~done & (phase <= later) & mask[:, category]
-            answer[hit], done[hit] = category, True
+        nearest = np.full(len(counts), len(self.phase_categories))
+        for category, phases in self._phases_of.items():
+            next_phase = phases[np.searchsorted(phases, phase)]
+            sooner = mask[:, category] & (next_phase < nearest)
+            answer[sooner], nearest[sooner] = category, next_phase[sooner]
         return np.asarray(answer)
+
+    @cached_property
+    def _phases_of(self) -> dict[int, Integers]:
+        """The phases of each category in order, followed by the number of all phases."""
+        chosen = self.phase_categories
+        return {a: np.append(np.flatnonzero(chosen == a), len(chosen)) for a in np.unique(chosen).tolist()}
 
     def switch_probability_bounds(self, counts: Integers, instance: Instance) -> Floats:
         """Zero in the last phase, one before."""
@@ -133,7 +141,9 @@ class Schedule(SerializablePolicy, ABC):
         def name(category: Category) -> str:
             return category if isinstance(category, str) else names[category]
 
-        parts = [f"{name(a)} × {n}" for a, n in self.given_phases]
+        parts = [f"{name(a)} × {n}" for a, n in self.given_phases[:MAX_DESCRIBED]]
+        if len(self.given_phases) > MAX_DESCRIBED:
+            parts.append("…")
         return ", ".join([*parts, f"then {name(self.then)}"]) if parts else f"always {name(self.then)}"
 
 

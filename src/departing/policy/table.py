@@ -64,9 +64,11 @@ class Table(SerializablePolicy):
             raise InputError(f"counts have shape {rows.shape}; expected [entries, categories, 4].")
         if departed(rows).any():
             raise InputError("counts contain a departed user; a table is for users who have not departed.")
-        self._given = tuple(check_category_refs("categories", categories))
-        if len(self._given) != len(rows):
-            raise InputError(f"categories has {len(self._given)} entries; expected {len(rows)}, one for each counts.")
+        self.given_categories = tuple(check_category_refs("categories", categories))
+        if len(self.given_categories) != len(rows):
+            raise InputError(
+                f"categories has {len(self.given_categories)} entries; expected {len(rows)}, one for each counts."
+            )
         if not isinstance(fallback, Policy):
             raise InputError(f"fallback is {fallback!r}; expected a policy.")
         rows.setflags(write=False)
@@ -78,7 +80,7 @@ class Table(SerializablePolicy):
     @cached_property
     def categories(self) -> Integers:
         """Category index of each entry, shape (n,)."""
-        indices = resolved_indices(self._given)
+        indices = resolved_indices(self.given_categories)
         indices.setflags(write=False)
         return indices
 
@@ -98,9 +100,11 @@ class Table(SerializablePolicy):
     def resolve(self, categories: Sequence[str]) -> Self:
         """Return this policy, and its fallback, with category names replaced by indices into `categories`."""
         resolved = copy(self)
-        if any(isinstance(category, str) for category in self._given):
+        if any(isinstance(category, str) for category in self.given_categories):
             resolved.__dict__.pop("categories", None)
-            resolved._given = tuple(resolve_category(category, categories) for category in self._given)
+            resolved.given_categories = tuple(
+                resolve_category(category, categories) for category in self.given_categories
+            )
         resolved.fallback = resolve_policy(self.fallback, categories)
         resolved.category_names = tuple(categories)
         return resolved
@@ -109,7 +113,9 @@ class Table(SerializablePolicy):
         """Return this policy, and its fallback, for its categories in another order, given as old indices."""
         place = np.argsort(order)
         counts = self.counts[:, list(order)] if len(self.counts) else self.counts
-        given = [category if isinstance(category, str) else int(place[category]) for category in self._given]
+        given = [
+            category if isinstance(category, str) else int(place[category]) for category in self.given_categories
+        ]
         reordered = type(self)(counts, given, reorder_policy(self.fallback, order))
         reordered.category_names = tuple(self.category_names[i] for i in order) if self.category_names else ()
         return reordered
@@ -153,7 +159,7 @@ class Table(SerializablePolicy):
         """Return the constructor's arguments as plain values."""
         return {
             "counts": self.counts.tolist(),
-            "categories": list(self._given),
+            "categories": list(self.given_categories),
             "fallback": policy_to_dict(self.fallback),
         }
 
@@ -161,12 +167,12 @@ class Table(SerializablePolicy):
         return (
             isinstance(other, Table)
             and np.array_equal(self.counts, other.counts)
-            and self._given == other._given
+            and self.given_categories == other.given_categories
             and self.fallback == other.fallback
         )
 
     def __hash__(self) -> int:
-        return hash((self.counts.tobytes(), self._given))
+        return hash((self.counts.tobytes(), self.given_categories))
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.counts)} counts, fallback {self.fallback!r}>"
