@@ -2,34 +2,36 @@
 
 import asyncio
 import time
-from math import sqrt
+from math import inf
+from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from departing.fitting.type_description import describe_type
-from departing.model.instance import CLICK_DEPART, DEPART, Instance
+from departing.model.instance import Instance
 from departing.service import messages as m
+from departing.service.cohorts import CALLER
 from departing.service.export import history_events
+from departing.service.follow_up import UserSample
 from departing.service.service import Service
 from departing.service.store import queries
 from departing.service.store.connection import Database
-from departing.service.user import counts_array
 
-RECENT_USERS = 20_000  # users in the statistics: enough for a standard error below 1 %, read in milliseconds
-MAX_STEPS = 20  # of the survival curve
+RECENT_STEPS = 20_000  # latest recommendations in which categories are looked for
 RECENT_EVENTS = 8  # rows of the table, as many as fit beside the charts
-TIME_BINS = 30  # of the chart of clicks, from the first departure of a recent user to now
 MAX_LEARNING_POINTS = 300  # versions of the learning curve, about one per pixel
 CACHE_SECONDS = 1.0  # for which figures are reused
+STATISTICS_FACTOR = 20  # the same for statistics, as a multiple of the time that they take: 5 % load
+WRITE_DELAY = 1.0  # seconds within which other workers write; what this one has not written is known
 
 
 class DashboardReader:
-    """Reads the figures of a service, and caches them for a second."""
+    """Reads the figures of a service, and caches them."""
 
     def __init__(self, service: Service, learning: bool = False) -> None:
         self._service, self._learning = service, learning
         self._figures: m.Dashboard | None = None
+        self._statistics: _Statistics | None = None
         self._read_at, self._lock = 0.0, asyncio.Lock()
 
     async def read(self) -> m.Dashboard:
@@ -46,26 +48,46 @@ class DashboardReader:
         instance, tree = state.current.instance, state.current.details.get("tree")
         with self._service.store.read() as snapshot:
             names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
-            ((users, departed),) = snapshot.execute(queries.USER_TOTALS)
-            ((latest,),) = snapshot.execute(queries.LATEST_USER)
-            since = latest - RECENT_USERS
-            activity = enumerate(zip(names, _category_activity(snapshot, since, len(names)), strict=True))
+            ((active,),) = snapshot.execute(queries.ACTIVE_USERS)
+            current = CALLER if state.shadow else policy.version
+            statistics = self._read_statistics(snapshot, len(names), current, now)
+            categories = zip(names, statistics.outcomes, statistics.shown, strict=True)
             return m.Dashboard(
                 now,
-                users,
-                users - int(departed),
+                totals.get("new_users", 0),
+                active,
                 totals,
-                [m.CategoryActivity(name, a in state.retired, *counts) for a, (name, counts) in activity],
+                [
+                    m.CategoryActivity(name, a in state.retired, *outcomes, shown)
+                    for a, (name, outcomes, shown) in enumerate(categories)
+                ],
                 [] if instance is None else _types(instance),
                 self._learning,
                 state.shadow,
+                None if state.running is None else state.running.id,
                 policy,
                 None if tree is None else msgspec.convert(tree, m.Branch),
-                _clicks_over_time(snapshot, since, now),
+                statistics.follow_up,
+                statistics.settled_after,
                 self._learning_curve(),
-                _survival(snapshot, since),
                 history_events(snapshot.execute(queries.LATEST_HISTORY, RECENT_EVENTS), names),
+                self._service.warnings(),
             )
+
+    def _read_statistics(self, snapshot: Database, n_categories: int, version: int, now: float) -> "_Statistics":
+        started = time.monotonic()
+        last = self._statistics
+        if last is not None and started < last.expires and len(last.shown) == n_categories:
+            return last
+        period = self._service.settings.inactive_after
+        delay = 0.0 if period == inf else now - self._service.uptime.cutoff(now, period)
+        known_until = now - WRITE_DELAY - self._service.store.oldest_unwritten
+        sample = UserSample.read(snapshot, known_until, delay)
+        figures = sample.follow_up(version), sample.window + sample.delay, sample.outcomes(n_categories)
+        shown = _shown(snapshot, n_categories)
+        ended = time.monotonic()
+        self._statistics = _Statistics(*figures, shown, ended + STATISTICS_FACTOR * (ended - started))
+        return self._statistics
 
     def _learning_curve(self) -> list[m.LearningPoint]:
         """Return the bounds and the expected regret of each learned version when it was published."""
@@ -79,6 +101,16 @@ class DashboardReader:
         return points
 
 
+class _Statistics(NamedTuple):
+    """Figures that take longer to read."""
+
+    follow_up: m.FollowUp
+    settled_after: float
+    outcomes: list[tuple[int, int]]
+    shown: list[bool | None]
+    expires: float
+
+
 def _types(instance: Instance) -> list[m.TypeShare]:
     return [
         m.TypeShare(name, share, describe_type(instance, x).partition(": ")[2])
@@ -86,32 +118,10 @@ def _types(instance: Instance) -> list[m.TypeShare]:
     ]
 
 
-def _category_activity(snapshot: Database, since: int, n_categories: int) -> list[tuple[int, int]]:
-    """Return the impressions of each category among recent users, and the departures right after them."""
-    counts = np.zeros((n_categories, 4), np.int64)
-    for blob, users in snapshot.execute(queries.RECENT_COUNTS, since):
-        counts += users * counts_array(msgspec.msgpack.decode(blob), n_categories)
-    return list(zip(counts.sum(axis=1).tolist(), counts[:, [DEPART, CLICK_DEPART]].sum(axis=1).tolist(), strict=True))
-
-
-def _survival(snapshot: Database, since: int) -> list[float]:
-    """Return the share of departed recent users with at least 0, 1, … steps."""
-    rows = snapshot.execute(queries.RECENT_STEPS, since)
-    survivors = [sum(users for steps, users in rows if steps >= step) for step in range(MAX_STEPS + 1)]
-    return [count / survivors[0] if survivors[0] else 1.0 for count in survivors]
-
-
-def _clicks_over_time(snapshot: Database, since: int, now: float) -> list[m.ClicksBin]:
-    """Return clicks per user of departed recent users, by time of departure and version."""
-    ((first,),) = snapshot.execute(queries.FIRST_DEPARTURE, since)
-    if first is None:
-        return []
-    width = max(now - first, 1.0) / TIME_BINS
-    bins = []
-    for row in snapshot.execute(queries.CLICKS_OVER_TIME, first, int(1000 * width), since):
-        span, version, n, clicks, squares = map(int, row)
-        mean = clicks / n
-        margin = 1.96 * sqrt(max(squares / n - mean**2, 0.0) / max(n - 1, 1))
-        middle = first + (span + 0.5) * width
-        bins.append(m.ClicksBin(middle, version, n, mean, max(mean - margin, 0.0), mean + margin))
-    return bins
+def _shown(snapshot: Database, n_categories: int) -> list[bool | None]:
+    """Return whether each category was shown; None for one that was not shown recently."""
+    ((next_event,),) = snapshot.execute(queries.NEXT_EVENT)
+    since = next_event - 1 - RECENT_STEPS
+    recent = {category for (category,) in snapshot.execute(queries.CATEGORIES_SINCE, since)}
+    otherwise = None if since > 0 else False
+    return [True if a in recent else otherwise for a in range(n_categories)]

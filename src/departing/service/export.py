@@ -1,27 +1,26 @@
 """Export of the decision log in the format that `departing.read_log` reads."""
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from typing import IO, Any
 
-import duckdb
 import msgspec
 
 from departing.model.errors import InputError
-from departing.model.tables import disable_progress_bar
 from departing.service import messages as m
+from departing.service.event_id import format_event_id
+from departing.service.parquet import parquet_parts
 from departing.service.store import queries
-from departing.service.store.base import StoreError
 from departing.service.store.connection import Database
 
 CONTENT_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 COLUMNS = (
     "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
-    "propensity: 'DOUBLE', version: 'BIGINT', event: 'VARCHAR'}"
+    "propensity: 'DOUBLE', version: 'BIGINT', experiment: 'BIGINT', arm: 'VARCHAR', event: 'VARCHAR'}"
 )
 Read = Callable[[], AbstractContextManager[Database]]
+Parts = Generator[bytes, None, None]
 
 
 def check_format(name: str) -> str:
@@ -31,35 +30,38 @@ def check_format(name: str) -> str:
     return name
 
 
-def write_log(
-    read: Read,
-    missing_feedback: str,
-    log_format: str,
-    target: Path,
-    shadow: bool = False,
-    stopped: Callable[[], bool] = lambda: False,
-) -> None:
-    """Write the log of a store to the file `target`; with `shadow` only decisions of the caller.
+def log_parts(read: Read, missing_feedback: str, log_format: str, shadow: bool = False) -> Parts:
+    """Yield the log of a store in parts of a few megabytes at most, as the bytes of a file.
 
-    `read` opens a snapshot of the store, as `Store.read` does. Raises `StoreError` once `stopped()` is true.
+    Parameters
+    ----------
+    read
+        Opens a snapshot of the store, as `Store.read` does. It is open until the parts are read or closed.
+    missing_feedback
+        Meaning of a recommendation without feedback.
+    log_format
+        `jsonl` or `parquet`.
+    shadow
+        Only decisions of the caller.
     """
-    lines = target if log_format == "jsonl" else target.with_suffix(".part")
-    with lines.open("wb") as file, read() as snapshot:
-        for part in _lines(snapshot, missing_feedback, shadow):
+    lines = _read_lines(read, missing_feedback, shadow)
+    return lines if log_format == "jsonl" else parquet_parts(lines, COLUMNS)
+
+
+def write_log(read: Read, missing_feedback: str, log_format: str, file: IO[bytes], shadow: bool = False) -> None:
+    """Write the log of a store to a file."""
+    with closing(log_parts(read, missing_feedback, log_format, shadow)) as parts:
+        for part in parts:
             file.write(part)
-            if stopped():
-                raise StoreError("The service is stopping; retry after its restart.")
-    if log_format == "parquet":
-        with duckdb.connect() as connection:
-            disable_progress_bar(connection)
-            connection.execute(
-                f"COPY (FROM read_json(?, columns = {COLUMNS}, format = 'newline_delimited')) TO '{target}'",
-                [str(lines)],
-            )
-        lines.unlink()
+    file.flush()
 
 
-def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Iterator[bytes]:
+def _read_lines(read: Read, missing_feedback: str, shadow: bool) -> Parts:
+    with read() as snapshot:
+        yield from _lines(snapshot, missing_feedback, shadow)
+
+
+def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
     """Yield one JSON line for every recommendation, several lines at a time.
 
     Without feedback `clicked` is false if missing feedback means no click, except in the last recommendation of an
@@ -75,22 +77,44 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Iterator[
                     "time": dt.datetime.fromtimestamp(time, dt.UTC).isoformat(),
                     "category": names[category],
                     "clicked": bool(clicked) if clicked is not None or (no_click and (gone or not last)) else None,
-                    "departed": bool(gone and last) if departed is None else bool(departed),
+                    "departed": bool(gone and last),
                     "propensity": propensity,
                     "version": version,
-                    "event": key or f"e-{event}",
+                    "experiment": experiment,
+                    "arm": arm,
+                    "event": key or format_event_id(epoch, event),
                 }
             )
             + b"\n"
-            for user, time, category, clicked, propensity, version, event, key, departed, gone, last in rows
+            for (
+                user,
+                time,
+                category,
+                clicked,
+                propensity,
+                version,
+                experiment,
+                arm,
+                event,
+                key,
+                epoch,
+                gone,
+                last,
+            ) in rows
         )
 
 
 def history_events(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> list[m.HistoryEvent]:
     """Return past recommendations from their rows."""
     return [
-        m.HistoryEvent(key or f"e-{event}", time, names[category], _optional_bool(clicked), _optional_bool(departed))
-        for event, key, time, category, clicked, departed in rows
+        m.HistoryEvent(
+            key or format_event_id(epoch, event),
+            time,
+            names[category],
+            _optional_bool(clicked),
+            _optional_bool(departed),
+        )
+        for event, key, epoch, time, category, clicked, departed in rows
     ]
 
 

@@ -3,10 +3,11 @@
 Requests with unknown fields or values out of range are rejected with status 422.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from departing.model.errors import InputError
 from departing.service.user import RejectionCode
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 200 characters.")]
@@ -16,6 +17,13 @@ Allowed = Annotated[
 EventId = Annotated[str, Meta(min_length=1, max_length=100)]
 UnixTime = Annotated[float, Meta(description="Unix time in seconds.")]
 Explain = Annotated[bool, Meta(description="Include `belief` and `expected_remaining_clicks` in the response.")]
+
+
+class NestingError(InputError):
+    """A document in a request that is nested too deeply."""
+
+    def __init__(self) -> None:
+        super().__init__("The body is nested too deeply.")
 
 
 class RecommendRequest(Struct, forbid_unknown_fields=True):
@@ -36,7 +44,7 @@ class Recommendation(Struct, omit_defaults=True):
     """A category to show, with the event ID to send with the feedback.
 
     `propensity` is the probability with which the category was drawn. `shadow_category` is present in shadow mode:
-    the category that the policy would have shown.
+    the category that the policy would have shown. `experiment` and `arm` are present in a running experiment.
     """
 
     event: str
@@ -46,6 +54,8 @@ class Recommendation(Struct, omit_defaults=True):
     belief: dict[str, float] | UnsetType = UNSET
     expected_remaining_clicks: float | UnsetType = UNSET
     shadow_category: str | UnsetType = UNSET
+    experiment: int | UnsetType = UNSET
+    arm: str | UnsetType = UNSET
 
 
 class Feedback(Struct, forbid_unknown_fields=True):
@@ -79,6 +89,19 @@ class Status(Struct, omit_defaults=True):
 
     ok: bool
     reason: str | UnsetType = UNSET
+
+
+class Health(Struct):
+    """State of the service for monitoring; `ok` is false while the store fails, and `reason` then says why.
+
+    `oldest_unwritten_seconds` is the age of the oldest of the `unwritten` records that are not on disk yet.
+    """
+
+    ok: bool
+    reason: str | None
+    oldest_unwritten_seconds: float
+    unwritten: int
+    warnings: list[str]
 
 
 class HistoryEvent(Struct):
@@ -168,15 +191,51 @@ class ShadowReport(Struct):
     note: str
 
 
-class ClicksBin(Struct):
-    """Users of one version who departed within a time bin: mean clicks per user with a 95 % interval."""
+class ClicksEstimate(Struct):
+    """Mean clicks per user within the window after the arrival, with a 95 % confidence interval.
 
-    time: UnixTime
-    version: int
+    `version` is the policy version of the users, `caller` if the caller decided, null if they have several.
+    """
+
+    version: int | Literal["caller"] | None
     users: int
     clicks_per_user: float
     lower: float
     upper: float
+
+
+class ClicksBin(ClicksEstimate):
+    """Clicks per user of users who arrived about the same time."""
+
+    time: UnixTime
+
+
+class SurvivalPoint(Struct):
+    """Share of users with at least `recommendations` recommendations in the window, with a 95 % interval."""
+
+    recommendations: int
+    share: float
+    lower: float
+    upper: float
+
+
+class FollowUp(Struct):
+    """Users who arrived in the last 90 days, or every n-th of them, each followed for `window` seconds.
+
+    Estimates use the `users` whose window is over; that of `waiting` users is not. Intervals need groups of at least
+    `min_users` persons (a user who returns counts once), which is 0 while all users have equally many clicks. `ended`
+    is the share of visits that end within the window, null while it is not known.
+    """
+
+    window: float
+    every: int
+    users: int
+    waiting: int
+    min_users: int
+    ended: float | None
+    over_time: list[ClicksBin]
+    latest: ClicksEstimate | None
+    survival: list[SurvivalPoint]
 
 
 class LearningPoint(Struct):
@@ -217,10 +276,15 @@ class CategoryState(Struct):
 
 
 class CategoryActivity(CategoryState):
-    """Impressions of a category among recent users, and departures right after them."""
+    """Known outcomes of a category, and departures among them.
 
-    shown: int
+    They are those of users who arrived `settled_after` seconds ago or more. `shown` is false if the category was
+    never shown, null if it was not shown recently.
+    """
+
+    outcomes: int
     departures: int
+    shown: bool | None
 
 
 class TypeShare(Struct):
@@ -242,12 +306,14 @@ class Dashboard(Struct):
     types: list[TypeShare]
     learning: bool
     shadow: bool
+    experiment: int | None
     policy: PolicyVersionInfo
     tree: Branch | None
-    clicks: list[ClicksBin]
+    follow_up: FollowUp
+    settled_after: float
     learning_curve: list[LearningPoint]
-    survival: list[float]
     recent_events: list[HistoryEvent]
+    warnings: list[str]
 
 
 class ExploreRequest(Struct, forbid_unknown_fields=True):

@@ -2,27 +2,55 @@
 
 import json
 import random
+from collections.abc import Mapping
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from departing.evaluation.remaining import remaining_clicks
+from departing.model.belief import belief as belief_after
+from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.policy_tree import policy_tree
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, recommended
+from departing.service.store.cache import Recent
+from departing.service.store.connection import Rows
 from departing.service.user import counts_array
 
 # Sources of a policy version, in `details["source"]`.
-INSTANCE, LEARNED, EXPLORATION, INITIAL = "instance", "learned", "exploration", "initial"
-MAX_MEMO_BYTES = 4_000_000  # per version, of counts whose category is cached
+INSTANCE, LEARNED, EXPLORATION, INITIAL, UPLOADED = "instance", "learned", "exploration", "initial", "uploaded"
+# Of counts whose category is cached, for all versions together, in each of two generations. A trainer publishes
+# versions for as long as users arrive, so a limit per version would not bound the memory.
+MAX_MEMO_BYTES = 12_000_000
+MEMO_ENTRY_BYTES = 100  # of an entry, apart from its counts
 TREE_DEPTH = 4  # steps of the policy tree on the dashboard: as many as fit on the page
 
 
+class _Memo(Recent[tuple[int, ...], int]):
+    """Choices of all versions, by serial number of the version and counts; the least recently used are evicted."""
+
+    n_bytes = 0
+
+    def add(self, key: tuple[int, ...], category: int) -> None:
+        """Add a choice."""
+        self[key] = category
+        self.n_bytes += MEMO_ENTRY_BYTES + 8 * len(key)
+        if self.n_bytes > MAX_MEMO_BYTES:
+            self.rotate(0)
+            self.n_bytes = 0
+
+
+_memo = _Memo()
+_serials = count()
+
+
 class PolicyVersion:
-    """A policy with its version number, details for the dashboard, and a cache of its choices."""
+    """A policy with its version number, and details for the dashboard."""
 
     def __init__(
         self, number: int, created: float, policy: Policy, n_categories: int, details: dict[str, Any]
@@ -30,7 +58,7 @@ class PolicyVersion:
         self.number, self.created, self.policy = number, created, policy
         self.n_categories, self.details = n_categories, details
         self.uniform = bool(details.get("uniform"))  # True if all categories have equal probability
-        self._choices: dict[tuple[int, ...], int] = {}
+        self._serial = next(_serials)  # in this process; numbers are unique in one store only
 
     @classmethod
     def from_row(cls, number: int, created: float, document: str, details: str) -> "PolicyVersion":
@@ -46,8 +74,13 @@ class PolicyVersion:
 
     @property
     def from_instance(self) -> bool:
-        """True if it was planned for a given instance, False for a learned one."""
+        """True if it was planned for a given instance."""
         return bool(self.details.get("source") == INSTANCE)
+
+    @property
+    def is_learned(self) -> bool:
+        """True if a trainer published it."""
+        return self.details.get("source") in (LEARNED, EXPLORATION)
 
     @cached_property
     def instance(self) -> Instance | None:
@@ -80,13 +113,42 @@ class PolicyVersion:
         """Return the policy's category for counts, among the categories it knows and those allowed."""
         if mask is not None:
             return int(recommended(self.policy, counts_array(counts, self.n_categories)[None], mask[None])[0])
-        key = tuple(counts[: 4 * self.n_categories])
-        category = self._choices.get(key)
+        key = (self._serial, *counts[: 4 * self.n_categories])
+        category: int | None = _memo.get(key)
         if category is None:
-            category = int(recommended(self.policy, counts_array(counts, self.n_categories)[None])[0])
-            if 8 * len(self._choices) * len(key) < MAX_MEMO_BYTES:
-                self._choices[key] = category
+            category = _memo.find(key)
+            if category is None:
+                category = int(recommended(self.policy, counts_array(counts, self.n_categories)[None])[0])
+                _memo.add(key, category)
         return category
+
+    def forecast(self, counts: list[int]) -> tuple[dict[str, float], float] | None:
+        """Return belief and expected remaining clicks of a user who stays.
+
+        None if the version has no instance or the counts are impossible.
+        """
+        instance = self.instance
+        if instance is None:
+            return None
+        known = counts_array(counts, instance.n_categories)
+        known[:, 2:] = 0  # the forecast is for a user who stays
+        try:
+            belief = belief_after(instance, known)
+        except InputError:  # no type of the instance can have these counts
+            return None
+        # Without lookahead, too slow for a request: exact for schedules, the best alpha vector of a plan.
+        remaining = remaining_clicks(instance, self.policy, known[None], gap=0.0, max_nodes=0)
+        return dict(zip(instance.types, belief.tolist(), strict=True)), float(remaining.values[0])
+
+
+def parse_versions(rows: Rows, built: Mapping[str, PolicyVersion]) -> dict[int, PolicyVersion]:
+    """Return versions by number from their columns; those already built from the same document are reused."""
+    unused, versions = dict(built), {}
+    for number, created, document, details in rows:
+        version = unused.pop(document, None) or PolicyVersion.from_row(number, created, document, details)
+        version.number, version.created = number, created
+        versions[number] = version
+    return versions
 
 
 def policy_details(policy: Policy, instance: Instance) -> dict[str, Any]:

@@ -1,17 +1,23 @@
 """Rollout: the categories on offer, the published policy versions, and which version each user gets."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
+import msgspec
+
 from departing.model.errors import InputError
 from departing.model.names import list_names
+from departing.service.experiments.experiment import CALLER, LATEST, TREATMENT, Experiment
 from departing.service.policy_version import PolicyVersion
 from departing.service.store import queries
 from departing.service.store.base import Transaction, Write
+from departing.service.store.connection import Rows
+
+NONE_PARSED: Mapping[int, PolicyVersion] = {}
 
 
 class NotFoundError(InputError):
@@ -29,6 +35,12 @@ class RolloutState:
     trials: tuple[tuple[int, int], ...] = ()  # first user number after the trial, and its version
     pinned: int | None = None
     shadow: bool = False  # True if the caller decides
+    experiments: dict[int, Experiment] = field(default_factory=dict)
+
+    @cached_property
+    def running(self) -> Experiment | None:
+        """The experiment that runs."""
+        return next((experiment for experiment in self.experiments.values() if experiment.running), None)
 
     @cached_property
     def available(self) -> list[int]:
@@ -44,6 +56,17 @@ class RolloutState:
         """Return the version of a new user: the pinned one, that of a running trial, or the latest."""
         if self.pinned is not None and self.pinned in self.versions:
             return self.pinned
+        return self.latest_for(user_number)
+
+    def version_in(self, experiment: Experiment, arm: str, user_number: int) -> int:
+        """Return the version of a new user in an arm of an experiment."""
+        policy = experiment.treatment if arm == TREATMENT else experiment.control
+        if policy == LATEST:
+            return self.latest_for(user_number)
+        return self.version_for(user_number) if policy == CALLER else int(policy)
+
+    def latest_for(self, user_number: int) -> int:
+        """Return the version of a new user who follows the trainer: that of a running trial, or the latest."""
         return next((version for end, version in self.trials if user_number < end), self.latest)
 
 
@@ -56,6 +79,7 @@ class Rollout:
     def __init__(self, max_categories: int, shadow: bool) -> None:
         self._max_categories, self._default_shadow = max_categories, shadow
         self.state = RolloutState(shadow=shadow)
+        self._epoch = 0  # of the store when the versions were read; a new one may hold others
 
     def category(self, tx: Transaction, name: str, field: str) -> int:
         """Return the index of a category; `field` of the request holds its name."""
@@ -67,30 +91,46 @@ class Rollout:
 
     # Changes by other processes
 
-    def refresh(self, tx: Transaction) -> bool:
-        """Adopt the versions that a trainer published and changes of other processes; True if a version is new."""
+    def new_rows(self, tx: Transaction) -> Rows:
+        """Return the rows of versions that are not adopted yet."""
+        known = self.state.versions if tx.store.epoch == self._epoch else {}
+        return tx.rows(queries.POLICIES_AFTER, max(known, default=-1))
+
+    def refresh(self, tx: Transaction, parsed: Mapping[int, PolicyVersion] = NONE_PARSED) -> bool:
+        """Adopt the versions that a trainer published and changes of other processes; True if a version is new.
+
+        Versions that are `parsed` already, by number, take no time here.
+        """
         if tx.store.shared or not self.state.names:
             self._reload(tx)
-        rows = tx.rows(queries.POLICIES_AFTER, max(self.state.versions, default=-1))
+        tx.store.notice_restore()
+        before = self.state.versions
+        known = before if tx.store.epoch == self._epoch else {}
+        rows = self.new_rows(tx)
+        tx.assign(vars(self), "_epoch", tx.store.epoch)
         if rows:
-            new = {row[0]: PolicyVersion.from_row(*row) for row in rows}
-            self._change(tx, versions=self.state.versions | new)
+            new = {row[0]: parsed.get(row[0]) or PolicyVersion.from_row(*row) for row in rows}
+            self._change(tx, versions=known | new)
             self._adopt_allocations(tx)
-        return bool(rows)
+        return any(row[0] not in before for row in rows)
 
-    def catch_up(self, tx: Transaction, version: int, n_categories: int) -> None:
-        """Refresh if another process published this version or added categories."""
-        if version not in self.state.versions or n_categories > len(self.state.names):
+    def catch_up(self, tx: Transaction, version: int, n_categories: int, experiment: int | None = None) -> None:
+        """Refresh if another process published this version, added categories, or started this experiment."""
+        state = self.state
+        known = version in state.versions and n_categories <= len(state.names)
+        if not known or (experiment is not None and experiment not in state.experiments):
             self.refresh(tx)
 
     def _reload(self, tx: Transaction) -> None:
         rows, settings = tx.rows(queries.CATEGORIES), tx.settings()
+        experiments = [_decode_experiment(document) for (document,) in tx.rows(queries.EXPERIMENTS)]
         self._change(
             tx,
             names=[name for name, _ in rows],
             retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
             shadow=settings[queries.SHADOW_KEY] == "1" if queries.SHADOW_KEY in settings else self._default_shadow,
             pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
+            experiments={experiment.id: experiment for experiment in experiments},
         )
 
     def _adopt_allocations(self, tx: Transaction) -> None:
@@ -99,7 +139,7 @@ class Rollout:
         if not rows or not {version for version, _ in rows} <= set(self.state.versions):
             return
         *trials, (latest, _) = rows
-        key = queries.FIRST_USER_KEY.format(max(self.state.versions))
+        key = queries.FIRST_USER_KEY.format(max(version for version, _ in rows))
         first = tx.settings().get(key)
         if first is None:
             first = str(tx.store.next_user_number())
@@ -124,12 +164,27 @@ class Rollout:
         if version.from_instance:
             tx.write(queries.SET, queries.INSTANCE_KEY, json.dumps(version.details["instance"]))
 
+    def check_version(self, tx: Transaction, number: int, field: str = "version") -> None:
+        """Raise unless a version is published; `field` of the request holds its number."""
+        self.catch_up(tx, number, 0)
+        if number not in self.state.versions:
+            raise NotFoundError(f"{field} is {number}; expected a published version, see GET /v1/policies.")
+
+    def save_experiment(self, tx: Transaction, experiment: Experiment) -> None:
+        """Write an experiment that is new or has changed."""
+        self._change(tx, experiments=self.state.experiments | {experiment.id: experiment})
+        tx.write(queries.SAVE_EXPERIMENT, experiment.id, experiment.started, msgspec.json.encode(experiment).decode())
+
+    def reload(self, tx: Transaction) -> None:
+        """Adopt the changes of other processes, which wait until this call ends."""
+        if tx.store.shared:
+            tx.lock_settings()
+            self.refresh(tx)
+
     def pin(self, tx: Transaction, number: int | None) -> None:
         """Pin a version for new users; None follows the latest version again."""
         if number is not None:
-            self.catch_up(tx, number, 0)
-            if number not in self.state.versions:
-                raise NotFoundError(f"version is {number}; expected a published version, see GET /v1/policies.")
+            self.check_version(tx, number)
         self._change(tx, pinned=number)
         if number is None:
             tx.write(queries.UNSET, queries.PINNED_KEY)
@@ -142,9 +197,8 @@ class Rollout:
         tx.write(queries.SET, queries.SHADOW_KEY, str(int(enabled)))
 
     def add_category(self, tx: Transaction, name: str, now: float) -> None:
-        """Add a category, or restore a retired one."""
-        if tx.store.shared:
-            self._reload(tx)
+        """Add a category, or restore a retired one; a repeated call changes nothing."""
+        self.reload(tx)
         names = self.state.names
         if name not in names:
             if len(names) >= self._max_categories:
@@ -155,16 +209,20 @@ class Rollout:
         elif names.index(name) in self.state.retired:
             self._change(tx, retired=self.state.retired - {names.index(name)})
             tx.write(queries.RETIRE_CATEGORY, None, name)
-        else:
-            raise InputError(f"name is {name!r:.60}; expected a new or a retired category.")
 
     def retire_category(self, tx: Transaction, name: str, now: float) -> None:
         """Retire a category: it is not shown any more."""
+        self.reload(tx)
         retired = self.state.retired | {self.category(tx, name, "name")}
         if len(retired) == len(self.state.names):
             raise InputError(f"name is {name!r:.60}; add another category before you retire the last available one.")
         self._change(tx, retired=retired)
         tx.write(queries.RETIRE_CATEGORY, now, name)
+
+
+@lru_cache(maxsize=1000)
+def _decode_experiment(document: str) -> Experiment:
+    return msgspec.json.decode(document, type=Experiment)
 
 
 def publication(versions: Sequence[PolicyVersion], trials: Sequence[tuple[int, int]], latest: int) -> list[Write]:

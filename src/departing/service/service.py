@@ -1,42 +1,38 @@
 """The service, independent of HTTP: recommends, records feedback, and keeps the state of users."""
 
+import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from uuid import uuid4
 
 from msgspec import UNSET
 
-from departing.evaluation.remaining import remaining_clicks
-from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
 from departing.service import messages as m
 from departing.service import user as user_rules
+from departing.service.batches import FeedbackRecorder
 from departing.service.clock import Clock
+from departing.service.event_id import RESERVED_PREFIX, format_event_id
+from departing.service.experiments.assignment import enter, participate
+from departing.service.experiments.warnings import experiment_warnings
 from departing.service.export import history_events
-from departing.service.policy_version import PolicyVersion
+from departing.service.late_feedback import make_final
+from departing.service.policy_version import PolicyVersion, parse_versions
+from departing.service.recording import record_inferred_departure, record_reported_departure
 from departing.service.rollout import NotFoundError, Rollout
+from departing.service.settings import Settings
 from departing.service.store import queries
-from departing.service.store.base import Decision, Prefetch, Store, Transaction, parse_event_id
-from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User, counts_array
+from departing.service.store.base import Prefetch, Store, Transaction
+from departing.service.store.cache import Decision
+from departing.service.uptime import Uptime
+from departing.service.user import User, counts_array
+from departing.service.warning_rules import find_warnings, user_limit_warning
 
 MAX_SWEEP = 1000  # inactive users of one transaction: bounds the delay of other calls
 MAX_HISTORY = 100  # events in the state of a user
 MAX_EARLIER_VISITS = 100  # departures and returns of one user that are searched for a repeated event ID
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Options of a service."""
-
-    inactive_after: float = inf  # seconds of inactivity after which a user counts as departed
-    explore: float = 0.01  # probability of a category drawn uniformly
-    missing_feedback: str = "no-click"  # meaning of a recommendation without feedback
-    shadow: bool = False  # True if the caller decides and the policy only logs its choice
-    max_categories: int = 1000
-    max_users: int = 10_000_000  # active at once
 
 
 class UserLimitError(Exception):
@@ -57,16 +53,42 @@ class Service:
         self.rng = random.Random(seed)
         self.rollout = Rollout(self.settings.max_categories, self.settings.shadow)
         self._now = 0.0
+        self._recorder = FeedbackRecorder(store, self.settings, self.now)
+        self._warnings, self._warn = find_warnings(self.settings.rule, {}), list[Callable[[], dict[str, str]]]()
+        self.mismatched: int | None = None  # an experiment whose users per arm do not match its shares
+        self.failing: dict[str, str] = {}  # maintenance tasks that fail, and a warning for each
+        self.uptime = Uptime()
 
     def now(self) -> float:
         """Return the time, which never goes back, whatever the clock does."""
         self._now = max(self._now, self.clock())
         return self._now
 
+    def warnings(self) -> list[str]:
+        """Return what the operator should know, each with the next step; `check` brings it up to date."""
+        warnings = self.store.warnings() + self.uptime.warnings(self.now())
+        return [*warnings, *self.failing.values(), *self._warnings.values()]
+
+    def add_warnings(self, source: Callable[[], dict[str, str]]) -> None:
+        """Add warnings of another part, such as the HTTP server, by their keys."""
+        self._warn.append(source)
+        self._warnings |= source()
+
+    async def check(self) -> list[str]:
+        """Look for reasons to warn the operator; return the warnings that are new."""
+        found = find_warnings(self.settings.rule, await self.totals())
+        found |= experiment_warnings(self.rollout.state, self.mismatched, self.now())
+        found |= user_limit_warning(self.store.active_users, self.settings.max_users)
+        for source in self._warn:
+            found |= source()
+        before, self._warnings = self._warnings, found
+        return [text for key, text in found.items() if key not in before]
+
     # Recommendations
 
     async def recommend(self, request: m.RecommendRequest) -> m.Recommendation:
         """Recommend a category to a user."""
+        self._recorder.others += 1
         prefetch = Prefetch((request.user,), (), request.event, True)
         return await self.store.transaction(lambda tx: self._recommend(tx, request), prefetch, durable=False)
 
@@ -77,11 +99,14 @@ class Service:
                 return repeated
         now, settings, rollout = self.now(), self.settings, self.rollout
         allowed = self._allowed(tx, request.allowed)
-        shown = self._shown(tx, request) if rollout.state.shadow else None
         user = self._active_user(tx, request.user, now)
         if tx.store.shared:
-            rollout.catch_up(tx, user.version, user.n_categories)
+            rollout.catch_up(tx, user.version, user.n_categories, user.experiment)
         state = rollout.state
+        by_caller, arm = state.shadow, None
+        if user.experiment is not None:
+            by_caller, arm = participate(state, user)
+        shown = self._shown(tx, request, user) if by_caller else None
         user_rules.confirm_stay(user)
         counts = user.current_counts(settings.missing_feedback)
         version = state.versions[user.version]
@@ -93,7 +118,18 @@ class Service:
         user_rules.add_step(user, event_number, category, now, settings.missing_feedback)
         shadow = int(shown is not None)
         decision = Decision(
-            event_number, request.event, user.number, now, category, propensity, user.version, policy_category, shadow
+            event_number,
+            request.event,
+            user.number,
+            now,
+            category,
+            propensity,
+            user.version,
+            policy_category,
+            shadow,
+            tx.store.epoch,
+            None if arm is None else user.experiment,
+            arm,
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
@@ -103,32 +139,45 @@ class Service:
         """Return the user of this name; a new one if there is none, or the last one has departed."""
         user = tx.user(name)
         if user is not None and not user.departed:
-            if now - user.last_seen <= self.settings.inactive_after:
+            if user.last_seen >= self.uptime.cutoff(now, self.settings.inactive_after):
                 return user
-            self._depart(tx, user, now, "inactive")
+            record_inferred_departure(tx, user, self.settings, now)
         if tx.active_users >= self.settings.max_users:
             users = f"max_users is {self.settings.max_users:,} and {tx.active_users:,} users are active"
             raise UserLimitError(f"{users}; retry later or raise the limit of the service.")
-        if user is not None:
+        previous, state = user, self.rollout.state
+        if previous is not None:
             tx.count("returned_users")
+            make_final(previous)
             # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
-            tx.rename_user(user, f"earlier {uuid4().hex}")
-        number, previous = tx.store.new_user_number(), -1 if user is None else user.number
-        user = User(number, name, self.rollout.state.version_for(number), [], [], previous=previous)
+            tx.rename_user(previous, f"earlier {uuid4().hex}")
+        number = tx.store.new_user_number()
+        user = User(number, name, state.version_for(number), [], [], arrived=now)
+        if previous is not None:
+            user.previous, user.first = previous.number, previous.person
+        if state.running is not None:
+            enter(tx, state, state.running, user, previous)
         tx.add_user(user)
         tx.count("new_users")
         return user
 
-    def _shown(self, tx: Transaction, request: m.RecommendRequest) -> int:
+    def _shown(self, tx: Transaction, request: m.RecommendRequest, user: User) -> int:
         """Return the category that the caller shows in shadow mode."""
+        if request.shown is None and user.arm is not None:
+            raise InputError(
+                f"shown is missing; the user is in the {user.arm} of experiment {user.experiment}, where the caller "
+                "decides. Send the category that you would show with every request, and show the response's category."
+            )
         if request.shown is None:
             raise InputError("shown is missing; in shadow mode it must name the category that the caller shows.")
         return self.rollout.category(tx, request.shown, "shown")
 
     def _repeated(self, tx: Transaction, request: m.RecommendRequest, event: str) -> m.Recommendation | None:
         """Return the recommendation already made for the client's event ID, None if the ID is new."""
-        if event.startswith("e-"):
-            raise InputError(f"event is {event!r:.60}; IDs that start with 'e-' are reserved; use another ID.")
+        if event.startswith(RESERVED_PREFIX):
+            raise InputError(
+                f"event is {event!r:.60}; IDs that start with {RESERVED_PREFIX!r} are reserved; use another ID."
+            )
         decision = tx.decision_by_client_event_id(event)
         if decision is None:
             return None
@@ -149,14 +198,27 @@ class Service:
 
     def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
         names, version = self.rollout.state.names, decision.version
-        forecast = None if counts is None else _forecast(self.rollout.state.versions[version], counts)
+        forecast = None if counts is None else self.rollout.state.versions[version].forecast(counts)
         belief, clicks = forecast or (UNSET, UNSET)
         shadow_category = names[decision.policy_category] if decision.shadow else UNSET
-        event, category = decision.client_event_id or f"e-{decision.event_number}", names[decision.category]
-        return m.Recommendation(event, category, decision.propensity, version, belief, clicks, shadow_category)
+        arm, experiment = (UNSET, UNSET) if decision.arm is None else (decision.arm, decision.experiment)
+        event = decision.client_event_id or format_event_id(decision.epoch, decision.event_number)
+        return m.Recommendation(
+            event,
+            names[decision.category],
+            decision.propensity,
+            version,
+            belief,
+            clicks,
+            shadow_category,
+            experiment,  # type: ignore[arg-type]  # not None where there is an arm
+            arm,
+        )
 
     def _allowed(self, tx: Transaction, names: Sequence[str] | None) -> list[int]:
         """Return the available categories among those that a request allows."""
+        if not self.rollout.state.available:
+            raise InputError("All categories are retired; add or restore one with POST /v1/categories.")
         if names is None:
             return self.rollout.state.available
         requested = {self.rollout.category(tx, name, "an entry of allowed") for name in names}
@@ -169,37 +231,7 @@ class Service:
 
     async def feedback(self, rows: Sequence[m.Feedback]) -> list[m.FeedbackResult]:
         """Record feedback; what is accepted is on disk when this returns."""
-        prefetch = Prefetch((), tuple([row.event for row in rows]))
-        return await self.store.transaction(lambda tx: [self._feedback(tx, row) for row in rows], prefetch)
-
-    def _feedback(self, tx: Transaction, row: m.Feedback) -> m.FeedbackResult:
-        try:
-            added = self._record_feedback(tx, row)
-        except FeedbackRejectedError as error:
-            tx.count(f"rejected_feedback_{error.code}")
-            return m.FeedbackResult(row.event, False, error.code, error.code.reason)
-        tx.count("feedback" if added else "repeated_feedback")
-        return m.FeedbackResult(row.event, True)
-
-    def _record_feedback(self, tx: Transaction, row: m.Feedback) -> bool:
-        """Record one row of feedback; True if it adds information."""
-        number = parse_event_id(row.event)
-        decision = tx.decision_by_client_event_id(row.event) if number is None else tx.decision(number)
-        if decision is None:
-            raise FeedbackRejectedError(RejectionCode.UNKNOWN_EVENT)
-        event_number, user = decision.event_number, tx.user_by_number(decision.user_number)
-        assert user is not None
-        step = user.open_step(event_number)
-        earlier = tx.feedback(event_number) if step is None else None
-        feedback, now = RecordedFeedback(row.clicked, row.departed), self.now()
-        if not user_rules.apply_feedback(user, event_number, feedback, now, self.settings.missing_feedback, earlier):
-            return False
-        tx.record_feedback(user, event_number, feedback, now)
-        if user.departed:
-            self._record_departure(tx, user, now, "reported")
-        if row.clicked and step is not None and step.clicked is None:
-            tx.count("clicks")
-        return True
+        return await self._recorder.record(rows)
 
     # Departures
 
@@ -207,33 +239,24 @@ class Service:
         """Record that a user has departed."""
 
         def record(tx: Transaction) -> m.Status:
-            user = _existing_user(tx, name)
-            if user.departed:
-                return m.Status(False)
-            self._depart(tx, user, self.now(), "reported")
-            return m.Status(True)
+            return m.Status(record_reported_departure(tx, _existing_user(tx, name), self.settings, self.now()))
 
         return await self.store.transaction(record, Prefetch(users=(name,)))
-
-    def _depart(self, tx: Transaction, user: User, now: float, cause: str) -> None:
-        user_rules.depart(user, self.settings.missing_feedback)
-        self._record_departure(tx, user, now, cause)
-
-    def _record_departure(self, tx: Transaction, user: User, now: float, cause: str) -> None:
-        tx.record_departure(user, now, cause)
-        tx.count("departures")
 
     async def sweep(self) -> int:
         """Mark users inactive for longer than `inactive_after` as departed; return how many, at most `MAX_SWEEP`."""
 
         def sweep(tx: Transaction) -> int:
-            now = self.now()
-            inactive = tx.inactive_users(now - self.settings.inactive_after, MAX_SWEEP)
+            now, period = self.now(), self.settings.inactive_after
+            self.uptime.beat(tx, now, period)
+            if period == inf:
+                return 0
+            inactive = tx.inactive_users(self.uptime.cutoff(now, period), MAX_SWEEP)
             for user in inactive:
-                self._depart(tx, user, now, "inactive")
+                record_inferred_departure(tx, user, self.settings, now)
             return len(inactive)
 
-        return 0 if self.settings.inactive_after == inf else await self.store.transaction(sweep, durable=False)
+        return await self.store.transaction(sweep, durable=False)
 
     # Users
 
@@ -251,7 +274,7 @@ class Service:
         names = self.rollout.state.names
         counts = user.current_counts(self.settings.missing_feedback)
         rows = counts_array(counts, len(names)).tolist()
-        belief, clicks = _forecast(self.rollout.state.versions[user.version], counts) or (None, None)
+        belief, clicks = self.rollout.state.versions[user.version].forecast(counts) or (None, None)
         return m.UserState(
             user.name,
             user.version,
@@ -268,13 +291,14 @@ class Service:
 
         def forget(tx: Transaction) -> m.Status:
             _existing_user(tx, name)
-            for user in list(self._visits(tx, name)):
-                tx.rename_user(user, f"forgotten {uuid4().hex}")
+            visits = list(self._visits(tx, name))
+            for user in visits:
+                tx.rename_user(user, f"{queries.FORGOTTEN}{uuid4().hex}")
                 if not user.departed:
                     user_rules.anonymise_record(user, self.settings.missing_feedback)
                     tx.active_change -= 1
-                user.previous = -1
-                tx.forget_client_event_ids(user)
+                user.previous, user.first, user.inferred = -1, -1, None
+            tx.forget_client_event_ids(visits)
             tx.count("forgotten_users")
             return m.Status(True)
 
@@ -282,9 +306,15 @@ class Service:
 
     # Policies and categories
 
-    async def refresh(self) -> bool:
-        """Adopt new versions and changes of other processes; True if a version is new."""
-        return await self.store.transaction(self.rollout.refresh, durable=False)
+    async def refresh(self, built: Mapping[str, PolicyVersion] | None = None) -> bool:
+        """Adopt new versions and changes of other processes; True if a version is new.
+
+        Versions are parsed in a thread, which takes a second for the largest, except those already `built` from
+        their documents.
+        """
+        rows = await self.store.transaction(self.rollout.new_rows, durable=False)
+        parsed = await asyncio.to_thread(parse_versions, rows, built or {}) if rows else {}
+        return await self.store.transaction(lambda tx: self.rollout.refresh(tx, parsed), durable=False)
 
     async def totals(self) -> dict[str, int]:
         """Return the counters of all processes that ever served from this store."""
@@ -297,13 +327,14 @@ class Service:
     async def policies(self) -> m.PolicyList:
         """Return all policy versions, the latest first."""
         versions = sorted(self.rollout.state.versions.items(), reverse=True)
-        return m.PolicyList([self._version_info(version) for _, version in versions])
+        return m.PolicyList([self.version_info(version) for _, version in versions])
 
     async def policy(self) -> m.PolicyVersionInfo:
         """Return the version that new users get."""
-        return self._version_info(self.rollout.state.current)
+        return self.version_info(self.rollout.state.current)
 
-    def _version_info(self, version: PolicyVersion) -> m.PolicyVersionInfo:
+    def version_info(self, version: PolicyVersion) -> m.PolicyVersionInfo:
+        """Return a version with its details."""
         details, state = version.details, self.rollout.state
         description, source = details.get("description", ""), details.get("source", "")
         lower, upper, current = details.get("lower"), details.get("upper"), version is state.current
@@ -314,12 +345,28 @@ class Service:
 
     async def pin(self, version: int | None) -> m.PolicyVersionInfo:
         """Pin a policy version for new users; None follows the latest version again."""
-        await self.store.transaction(lambda tx: self.rollout.pin(tx, version))
+
+        def pin(tx: Transaction) -> None:
+            self._check_no_experiment(tx, "pin a version")
+            self.rollout.pin(tx, version)
+
+        await self.store.transaction(pin)
         return await self.policy()
 
     async def set_shadow(self, enabled: bool) -> None:
         """Turn shadow mode on or off."""
-        await self.store.transaction(lambda tx: self.rollout.set_shadow(tx, enabled))
+
+        def set_shadow(tx: Transaction) -> None:
+            self._check_no_experiment(tx, "turn shadow mode on or off")
+            self.rollout.set_shadow(tx, enabled)
+
+        await self.store.transaction(set_shadow)
+
+    def _check_no_experiment(self, tx: Transaction, change: str) -> None:
+        self.rollout.reload(tx)
+        running = self.rollout.state.running
+        if running is not None:
+            raise InputError(f"Experiment {running.id} is running; stop or complete it before you {change}.")
 
     async def categories(self) -> m.CategoryList:
         """Return all categories."""
@@ -345,22 +392,3 @@ def _existing_user(tx: Transaction, name: str) -> User:
     if user is None:
         raise NotFoundError(f"user is {name!r:.60}; expected a user who has requested a recommendation.")
     return user
-
-
-def _forecast(version: PolicyVersion, counts: list[int]) -> tuple[dict[str, float], float] | None:
-    """Return belief and expected remaining clicks of a user who stays.
-
-    None if the version has no instance or the counts are impossible.
-    """
-    instance = version.instance
-    if instance is None:
-        return None
-    known = counts_array(counts, instance.n_categories)
-    known[:, 2:] = 0  # the forecast is for a user who stays
-    try:
-        belief = belief_after(instance, known)
-    except InputError:  # no type of the instance can have these counts
-        return None
-    # Without lookahead, which takes too long for a request: exact for schedules, the best alpha vector for a plan.
-    remaining = remaining_clicks(instance, version.policy, known[None], gap=0.0, max_nodes=0)
-    return dict(zip(instance.types, belief.tolist(), strict=True)), float(remaining.values[0])

@@ -2,27 +2,40 @@
 
 import asyncio
 import json
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
+from departing.model.names import list_names
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed
+from departing.service.departures import REQUIRED, adopt_rule
+from departing.service.event_log import log_event
+from departing.service.names import check_name
 from departing.service.policy_version import INITIAL, INSTANCE, PolicyVersion, policy_details
 from departing.service.rollout import RolloutState
-from departing.service.service import Service, Settings
+from departing.service.service import Service
+from departing.service.settings import Settings
 from departing.service.store import queries
 from departing.service.store.base import Store, StoreError, Transaction
-from departing.service.store.connection import is_postgres
+from departing.service.store.connection import TemporarilyUnreachableError, UnreachableError, is_postgres
 from departing.service.store.sqlite import SqliteStore
+from departing.service.warning_rules import learning_warning
 
 PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
+REPLACED = (
+    "The store {} holds a learned policy; new users now get the plan of the instance instead. Add --learn to "
+    "continue learning, or switch back by POST /v1/policy."
+)
+NEW = "The store {} is new; name its categories (--categories) or give an instance."
 PLAN_SECONDS = 60.0  # time limit of planning at the start
 
 
-def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store:
+def open_store(address: str | Path, missing_feedback: str = "no-click", accept_loss: bool = False) -> Store:
     """Open the store at an address: a file, or a PostgreSQL database."""
     if is_postgres(address):
         try:
@@ -32,29 +45,56 @@ def open_store(address: str | Path, missing_feedback: str = "no-click") -> Store
         return PostgresStore(str(address), missing_feedback)
     if "://" in str(address):
         raise InputError(f"store is {str(address)!r:.80}; expected the name of a file, or a URL postgresql://….")
-    return SqliteStore(Path(address), missing_feedback)
+    return SqliteStore(Path(address), missing_feedback, accept_loss)
 
 
 def open_service(
-    address: str | Path, names: Sequence[str], instance: Instance | None, settings: Settings, seed: int | None = None
+    address: str | Path,
+    names: Sequence[str],
+    instance: Instance | None,
+    settings: Settings,
+    seed: int | None = None,
+    *,
+    clock: Callable[[], float] | None = None,
+    accept_loss: bool = False,
+    accept_clock: bool = False,
 ) -> Service:
-    """Open the service of a store; a new one starts with these categories, or with the plan of `instance`."""
-    store = open_store(address, settings.missing_feedback)
+    """Open the service of a store; a new one starts with these categories, or with the plan of `instance`.
+
+    A store remembers the definition of departure; that of `settings` replaces it. A service that learns needs one.
+    With `accept_loss` a file is served although something is missing that was on disk before; with `accept_clock`
+    the service starts although the clock is behind the latest time in the store.
+    """
+    if not is_postgres(address) and not Path(address).exists():
+        _check_new(Path(address), names if instance is None else instance.categories, settings, accept_loss)
+    store = open_store(address, settings.missing_feedback, accept_loss)
 
     async def start() -> Service:
-        nonlocal instance
+        nonlocal instance, settings
+        rule, before = await store.transaction(lambda tx: adopt_rule(tx, settings.rule, settings.learn))
+        missing_feedback = queries.MISSING_FEEDBACK_KEY, settings.missing_feedback
+        await store.transaction(lambda tx: tx.write(queries.SET, *missing_feedback))
+        settings = replace(settings, inactive_after=rule.inactive_after, departures_reported=rule.reported)
+        if before.is_defined and rule != before:
+            log_event("departures_redefined", before=before.describe(), now=rule.describe())
         listed = names if instance is None else instance.categories
         known = await store.transaction(lambda tx: _add_categories(tx, store.name, listed))
         if instance is not None and known != list(instance.categories):
             instance = instance.relabel([instance.categories.index(name) for name in known])
-        service = Service(store, settings, seed=seed)
+        service = Service(store, settings, clock, seed)
+        await store.transaction(lambda tx: service.uptime.start(tx, service.clock(), accept_clock))
         await service.refresh()
         state = service.rollout.state
         planned = None
         if instance is not None:
             available = [a for a in state.available if a < instance.n_categories]
-            planned = None if _is_planned(state, instance, available) else _plan(instance, available)
+            replaced = not settings.learn and state.pinned is None and state.versions and state.current.is_learned
+            if replaced or not _is_planned(state, instance, available):
+                planned = _plan(instance, available)
+            if replaced:
+                log_event("warning", logging.WARNING, text=REPLACED.format(store.name))
         await store.transaction(lambda tx: _publish_first(tx, service, planned))
+        service.add_warnings(lambda: learning_warning(service.rollout.state.current.is_learned, settings.learn))
         return service
 
     try:
@@ -62,22 +102,34 @@ def open_service(
     except BaseException as error:
         store.close()
         if isinstance(error, StoreError):
-            raise InputError(str(error)) from error
+            raise (UnreachableError if store.damage else TemporarilyUnreachableError)(str(error)) from error
         raise
+
+
+def _check_new(path: Path, names: Sequence[str], settings: Settings, accept_loss: bool) -> None:
+    """Raise before a file is created that could not be served; a store that is missing is refused later."""
+    if settings.learn and not settings.rule.is_defined:
+        raise InputError(REQUIRED)
+    if not names and (accept_loss or not path.with_name(path.name + ".lock").exists()):
+        raise InputError(NEW.format(path.resolve()))
+    for name in names:
+        check_name("categories", name)
 
 
 def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[str]:
     """Add the categories to a new store; return them in the order of the store."""
     known = [name for name, _ in tx.rows(queries.CATEGORIES)]
     if not known and not names:
-        raise InputError(f"The store {store} is new; name its categories (--categories) or give an instance.")
+        raise InputError(NEW.format(store))
     if known and names and sorted(names) != sorted(known[: len(names)]):
         raise InputError(
-            f"The store {store} has the categories {', '.join(known)}, not {', '.join(names)}; omit --categories, "
+            f"The store {store} has the categories {list_names(known)}, not {list_names(names)}; omit --categories, "
             "give an instance with these categories, or use another store."
         )
     if not known:
+        log_event("store_created", store=store)
         for category, name in enumerate(names):
+            check_name("categories", name)
             tx.write(queries.ADD_CATEGORY, category, name, time.time())
     return known[: len(names)] if known else list(names)
 

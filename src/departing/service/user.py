@@ -1,7 +1,8 @@
 """State of one user and the rules by which recommendations and feedback change it.
 
 Nothing here depends on stores, clocks or HTTP: functions take a user and change it. A step is *open* until its
-outcome (click or not, stay or departure) is final. A user who requests another recommendation has stayed.
+outcome (click or not, stay or departure) is final. A user who requests another recommendation has stayed. The latest
+step is open until then, also after `departed` false: the user was there, but may depart before the next request.
 """
 
 from enum import StrEnum
@@ -23,6 +24,11 @@ class RejectionCode(StrEnum):
     """Machine-readable codes of rejected feedback; `reason` is the sentence for people."""
 
     UNKNOWN_EVENT = "unknown_event", "No recommendation has this event ID."
+    LOST_EVENT = (
+        "lost_event",
+        "The service issued this event ID, but the event is not in the store: it was lost in a crash, or issued "
+        "after the backup that was restored. Do not send this feedback again.",
+    )
     CONFLICTING_FEEDBACK = "conflicting_feedback", "Conflicts with feedback already recorded for this event."
     USER_RETURNED = "user_returned", "The user returned after this event and cannot have departed at it."
     EVENT_CLOSED = "event_closed", "The event was closed because its feedback did not arrive in time."
@@ -45,7 +51,7 @@ class FeedbackRejectedError(InputError):
 
 
 class RecordedFeedback(msgspec.Struct, frozen=True, gc=False):
-    """Feedback recorded for an event; `departed` is None while unknown."""
+    """Feedback recorded for an event; `departed` is None while unknown, False if the user was still there then."""
 
     clicked: bool
     departed: bool | None
@@ -58,6 +64,24 @@ class Step(msgspec.Struct, array_like=True, frozen=True, gc=False):
     category: int
     clicked: bool | None = None
     departed: bool | None = None
+
+    @property
+    def recorded(self) -> RecordedFeedback | None:
+        """The feedback recorded for the step."""
+        return None if self.clicked is None else RecordedFeedback(self.clicked, self.departed)
+
+
+class InferredDeparture(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A departure inferred from inactivity: its time, the steps that it settled, and the outcome of each.
+
+    An outcome is None where the step was dropped. `final` if the user has returned, or the departure was reported
+    later: feedback can then correct outcomes but not reopen the user.
+    """
+
+    time: float
+    steps: list[Step]
+    outcomes: list[int | None]
+    final: bool = False
 
 
 class User(msgspec.Struct, array_like=True, gc=False):
@@ -76,6 +100,17 @@ class User(msgspec.Struct, array_like=True, gc=False):
     last_seen: float = 0.0
     departed: bool = False
     previous: int = -1  # number of the same person before an earlier departure; -1 for none
+    arrived: float = 0.0  # time of the first recommendation; in records of schema 3 only the column has it
+    experiment: int | None = None  # ID of the experiment that the user takes part in
+    arm: str | None = None  # "treatment", "control" or "holdout"
+    entry: int = -1  # number of the same person at the first visit in the experiment
+    inferred: InferredDeparture | None = None  # of a departed user, unless the departure was reported
+    first: int = -1  # number of the same person at the first visit; -1 if this is the first one
+
+    @property
+    def person(self) -> int:
+        """Number that the visits of a person share; of records without `first`, that of the visit before."""
+        return next((number for number in (self.first, self.previous) if number >= 0), self.number)
 
     def copy(self) -> "User":
         """Copy the user, so that changes to the copy leave this one alone."""
@@ -108,7 +143,7 @@ class User(msgspec.Struct, array_like=True, gc=False):
                 if index < len(counts):
                     counts[index] += 1
                 else:
-                    _add(counts, step.category, CLICK if clicked else STAY)
+                    add_count(counts, step.category, CLICK if clicked else STAY)
         return counts
 
     def training_counts(self, missing_feedback: str) -> list[int]:
@@ -163,12 +198,9 @@ def apply_feedback(
     clicked, departed = feedback.clicked, feedback.departed
     step = user.open_step(event)
     if step is not None:
-        earlier = None if step.clicked is None else RecordedFeedback(step.clicked, step.departed)
-    if earlier is not None:
-        if earlier.clicked != clicked or (departed is not None and earlier.departed not in (None, departed)):
-            raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
-        if departed is None or earlier.departed == departed:
-            return False
+        earlier = step.recorded
+    if is_repeated(earlier, feedback):
+        return False
     is_last = event == user.last_event
     if step is None:  # The step is settled: feedback must match the settled outcome.
         if earlier is None and (clicked or missing_feedback != "no-click"):
@@ -184,19 +216,37 @@ def apply_feedback(
     user.last_seen = max(user.last_seen, now)
     if departed:
         depart(user, missing_feedback)
-    elif not is_last or departed is False:
+    elif not is_last:
         _settle(user, step, CLICK if clicked else STAY)
     return True
 
 
+def is_repeated(earlier: RecordedFeedback | None, feedback: RecordedFeedback) -> bool:
+    """Return True if feedback repeats what was recorded for its event; raise if it contradicts that."""
+    if earlier is None:
+        return False
+    departed = feedback.departed
+    if earlier.clicked != feedback.clicked or (departed is not None and earlier.departed not in (None, departed)):
+        raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
+    return departed is None or earlier.departed == departed
+
+
 def depart(user: User, missing_feedback: str) -> None:
     """Mark the user as departed and settle open steps, those without feedback according to `missing_feedback`."""
-    for step in list(user.open):
-        if step.clicked is not None or missing_feedback == "no-click":
-            outcomes = (CLICK_DEPART, DEPART) if step.event == user.last_event else (CLICK, STAY)
-            _settle(user, step, outcomes[0] if step.clicked else outcomes[1])
+    for step in user.open:
+        outcome = departure_outcome(user, step, missing_feedback)
+        if outcome is not None:
+            add_count(user.counts, step.category, outcome)
     user.open.clear()
     user.departed = True
+
+
+def departure_outcome(user: User, step: Step, missing_feedback: str) -> int | None:
+    """Return the outcome of an open step of a user who departs; None if the step is dropped."""
+    if step.clicked is None and missing_feedback != "no-click":
+        return None
+    click, no_click = (CLICK_DEPART, DEPART) if step.event == user.last_event else (CLICK, STAY)
+    return click if step.clicked else no_click
 
 
 def anonymise_record(user: User, missing_feedback: str) -> None:
@@ -207,12 +257,20 @@ def anonymise_record(user: User, missing_feedback: str) -> None:
 
 
 def _settle(user: User, step: Step, outcome: int) -> None:
-    _add(user.counts, step.category, outcome)
+    add_count(user.counts, step.category, outcome)
     user.open.remove(step)
 
 
-def _add(counts: list[int], category: int, outcome: int) -> None:
+def add_count(counts: list[int], category: int, outcome: int) -> None:
+    """Add one outcome of a category to counts in a row."""
     index = 4 * category + outcome
     if index >= len(counts):
         counts.extend([0] * (4 * (category + 1) - len(counts)))
     counts[index] += 1
+
+
+def remove_count(counts: list[int], category: int, outcome: int) -> None:
+    """Undo `add_count`; the row becomes as short as it was."""
+    counts[4 * category + outcome] -= 1
+    while counts and not any(counts[-4:]):
+        del counts[-4:]

@@ -1,17 +1,50 @@
-"""Authentication by API keys, the rate limit per key, and the check of local requests."""
+"""Authentication by API keys, rate limits, and the check of local requests."""
 
 import hashlib
 import hmac
 import time
+from collections import OrderedDict
+from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from departing.service.api.connections import network
 from departing.service.api.problems import ProblemCode, ProblemError
+from departing.service.event_log import log_event
 
 PUBLIC, CLIENT, ADMIN = range(3)  # access levels of routes and keys; each includes those before it
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MIN_KEY = 20  # characters below which a key may be guessed; 20 random letters have 94 bits
 BURST_SECONDS = 10.0  # a key that was idle may send this many seconds' worth of requests at once
+WRONG_KEY_RATE, WRONG_KEY_BURST = 1.0, 10.0  # wrong keys per second and address, and at once: enough for a mistake
+MAX_BUCKETS = 10_000  # addresses whose wrong keys are counted, about 2 MB; the least recent ones are dropped
+LOG_SECONDS = 60.0  # between two events about wrong keys, so that they do not fill the log
+CHALLENGE = ("www-authenticate", 'Bearer realm="departing"')
+WRONG = ("www-authenticate", 'Bearer realm="departing", error="invalid_token"')
+OWN_SITE = (None, "same-origin", "none")  # values of `Sec-Fetch-Site`; None from other clients than browsers
+
+
+class RateLimit:
+    """Token buckets, one for each name: `rate` requests per second, and up to `burst` at once after a pause."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens and time of the last one
+
+    def take(self, name: Hashable) -> bool:
+        """Take a token; return False if there is none."""
+        now = time.monotonic()
+        tokens, since = self._buckets.pop(name, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - since) * self._rate)
+        allowed = tokens >= 1
+        self._buckets[name] = tokens - allowed, now
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return allowed
+
+    def __len__(self) -> int:
+        return len(self._buckets)
 
 
 class ApiKeys:
@@ -29,62 +62,98 @@ class ApiKeys:
         self._levels = [(_hash(key), CLIENT) for key in client] + [(_hash(key), ADMIN) for key in admin]
         self.required = bool(client or admin)
         self._unlimited = not self.required and not rate
-        self._rate, self._buckets = rate, dict[bytes, list[float]]()
+        self._rate, self._limit = rate, RateLimit(rate, max(BURST_SECONDS * rate, 1.0))
+        self.wrong = RateLimit(WRONG_KEY_RATE, WRONG_KEY_BURST)
+        self._logged = -LOG_SECONDS
 
-    def check(self, access: int, header: str | None) -> None:
-        """Raise unless the `Authorization` header grants access now."""
+    def check(self, access: int, scope: Any) -> None:
+        """Raise unless the `Authorization` header of a request grants access now."""
         if self._unlimited or access == PUBLIC:
             return
-        level = self.level(header)
+        header = scope.headers.get("authorization")
+        level, key = self._known(header)
         if level < access:
-            if level == CLIENT:
-                detail = "An admin key is required; send `Authorization: Bearer ADMIN_KEY`."
-                raise ProblemError(ProblemCode.ADMIN_KEY_REQUIRED, detail)
-            raise ProblemError(ProblemCode.KEY_REQUIRED, "A key is required; send `Authorization: Bearer KEY`.")
-        if not self.within_rate(header):
+            self._reject(level, header, scope.client)
+        if self._rate and not self._limit.take(key):
             detail = f"Rate limit of {self._rate:g} requests per second exceeded; retry after 1 second."
             raise ProblemError(ProblemCode.RATE_LIMITED, detail, ("retry-after", "1"))
 
+    def _reject(self, level: int, header: str | None, client: str) -> None:
+        """Raise the problem of a key that is missing, wrong or not sufficient.
+
+        A valid key is never refused because of wrong ones, which may come from the same proxy. The limit therefore
+        bounds the work and the log lines that wrong keys cause; only the length of a key protects it from guessing.
+        """
+        if level == CLIENT:
+            detail = "An admin key is required; send `Authorization: Bearer ADMIN_KEY`."
+            raise ProblemError(ProblemCode.ADMIN_KEY_REQUIRED, detail)
+        detail = "A key is required; send `Authorization: Bearer KEY`."
+        if header is None:
+            raise ProblemError(ProblemCode.KEY_REQUIRED, detail, CHALLENGE)
+        address = network(client.rpartition(":")[0].strip("[]"))
+        if self.wrong.take(address):
+            raise ProblemError(ProblemCode.KEY_REQUIRED, f"The key is not valid. {detail}", WRONG)
+        if time.monotonic() - self._logged >= LOG_SECONDS:
+            self._logged = time.monotonic()
+            log_event("wrong_keys", address=address)
+        detail = f"Too many wrong keys from this address; at most {WRONG_KEY_RATE:g} per second are answered."
+        raise ProblemError(ProblemCode.RATE_LIMITED, detail, ("retry-after", "1"))
+
     def level(self, header: str | None) -> int:
         """Return the access level that the key in an `Authorization` header grants."""
-        if not self.required:
-            return ADMIN
-        if header is None or not header.startswith("Bearer "):
-            return PUBLIC
-        given = _hash(header[7:])
-        return max(level if hmac.compare_digest(given, kept) else PUBLIC for kept, level in self._levels)
+        return self._known(header)[0]
 
-    def within_rate(self, header: str | None) -> bool:
-        """Take a token from the bucket of this key; return False if it is empty."""
-        if not self._rate:
-            return True
-        now, capacity = time.monotonic(), max(BURST_SECONDS * self._rate, 1.0)
-        bucket = self._buckets.setdefault(_hash(header or "") if self.required else b"", [capacity, now])
-        bucket[0] = min(capacity, bucket[0] + (now - bucket[1]) * self._rate)
-        bucket[1] = now
-        if bucket[0] < 1:
-            return False
-        bucket[0] -= 1
-        return True
+    def _known(self, header: str | None) -> tuple[int, bytes]:
+        """Return the access level that a header grants, and the hash of its key: empty if no key is valid."""
+        if not self.required:
+            return ADMIN, b""
+        scheme, _, key = (header or "").partition(" ")
+        if scheme.lower() != "bearer":
+            return PUBLIC, b""
+        given = _hash(key.strip(" "))
+        granted = [(level, kept) for kept, level in self._levels if hmac.compare_digest(given, kept)]
+        return max(granted, default=(PUBLIC, b""))
+
+
+def weak_keys(client: str | None, admin: str | None) -> list[str]:
+    """Return warnings about keys that are equal or short.
+
+    >>> weak_keys("x" * 20, "secret")
+    ['DEPARTING_ADMIN_KEY has 6 characters; use at least 20 random ones.']
+    """
+    keys = {"DEPARTING_CLIENT_KEY": client, "DEPARTING_ADMIN_KEY": admin}
+    short = {name: len(key) for name, key in keys.items() if key and len(key) < MIN_KEY}
+    texts = [f"{name} has {n} characters; use at least {MIN_KEY} random ones." for name, n in short.items()]
+    if client and client == admin:
+        texts.append("DEPARTING_CLIENT_KEY and DEPARTING_ADMIN_KEY are equal, so every caller is an administrator.")
+    return texts
 
 
 def _hash(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def check_local(headers: Any) -> None:
-    """Raise unless the request names this machine as its host and does not come from a page of another site."""
-    host, origin = headers.get("host"), headers.get("origin")
-    if not _is_loopback(host) or (origin is not None and origin.partition("://")[2] != host):
-        detail = (
-            "Without API keys only this machine and the service's own pages may connect; set DEPARTING_CLIENT_KEY."
-        )
-        raise ProblemError(ProblemCode.LOCAL_ONLY, detail)
+def check_local(headers: Any, is_page: bool) -> None:
+    """Raise unless the request names this machine as its host and does not come from a page of another site.
+
+    Links on other sites to a page of the service work; everything else that another site makes a browser request is
+    refused: it would be done with the rights of the browser's user.
+    """
+    hosts, origin, site = headers.get_all("host"), headers.get("origin"), headers.get("sec-fetch-site")
+    if (
+        len(hosts) == 1
+        and _is_loopback(hosts[0])
+        and (origin is None or origin.partition("://")[2] == hosts[0])
+        and (site in OWN_SITE or (is_page and headers.get("sec-fetch-dest") == "document"))
+    ):
+        return
+    detail = "Without API keys only this machine and the service's own pages may connect; set DEPARTING_CLIENT_KEY."
+    raise ProblemError(ProblemCode.LOCAL_ONLY, detail)
 
 
 @lru_cache(maxsize=100)
-def _is_loopback(host: str | None) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
-        return host is None or urlsplit(f"//{host}").hostname in LOOPBACK
+        return urlsplit(f"//{host}").hostname in LOOPBACK
     except ValueError:
         return False

@@ -1,7 +1,11 @@
-"""Counters in the text format of Prometheus."""
+"""Counters, gauges and latency histograms in the text format of Prometheus."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from departing import __version__
+from departing.service.api.latency import Latency
+from departing.service.experiments.warnings import experiment_gauges
+from departing.service.service import Service
 from departing.service.user import RejectionCode
 
 HELP = {
@@ -10,23 +14,55 @@ HELP = {
     "feedback": "Accepted feedback.",
     "clicks": "Clicks.",
     "departures": "Departures, reported or inferred from inactivity.",
+    "reported_departures": "Departures that were reported.",
+    "reopened_users": "Users who were active again because feedback arrived after an inferred departure.",
     "returned_users": "Users who returned after they counted as departed.",
     "repeated_feedback": "Repeated feedback.",
+    "completed_feedback": "Feedback that added the departure to earlier feedback.",
     "forgotten_users": "Anonymised users.",
-    **{f"rejected_feedback_{code}": f"Rejected feedback: {code.reason}" for code in RejectionCode},
+}
+# Counters of the store that are one metric with a label each: name, label and help by the prefix of their names.
+LABELLED = {
+    "rejected_feedback_": ("rejected_feedback", "code", "Rejected rows of feedback, by code."),
+    "problems_": ("problems", "status", "Rejected requests, by HTTP status."),
 }
 
 
-def metrics_text(totals: Mapping[str, int], version: int, failing: bool) -> str:
-    """Return counters since the store was created, the current policy version, and the state of the store."""
-    texts = {name: f"Requests rejected with status {name[-3:]}." for name in totals} | HELP
-    counters = [(f"{name}_total", "counter", texts[name], totals.get(name, 0)) for name in sorted(texts)]
+Line = tuple[str, str, str, int]  # name, kind, text and value
+
+
+def metrics_text(totals: Mapping[str, int], service: Service, latency: Latency, more: Sequence[Line] = ()) -> str:
+    """Return counters since the store was created, the state of this process, and the latencies of its command."""
+    store, state = service.store, service.rollout.state
+    counters = [(f"{name}_total", "counter", HELP[name], totals.get(name, 0)) for name in sorted(HELP)]
     gauges = [
-        ("policy_version", "gauge", "Policy version of new users.", version),
-        ("store_failing", "gauge", "1 if the store cannot be written.", int(failing)),
+        ("policy_version", "gauge", "Policy version of new users.", state.current.number),
+        ("store_failing", "gauge", "1 if the store cannot be written.", int(store.failure is not None)),
+        ("unwritten", "gauge", "Rows not on disk yet; with PostgreSQL, calls that wait.", store.unwritten),
+        ("oldest_unwritten_seconds", "gauge", "Age of the oldest of them.", round(store.oldest_unwritten, 3)),
     ]
+    of_experiment = experiment_gauges(state, service.mismatched, service.now())
+    gauges += [(name, "gauge", text, value) for name, (text, value) in of_experiment.items()]
+    text = "Transactions that the database refused, since this process started."
+    counters.append(("lost_transactions_total", "counter", text, store.lost_transactions))
     lines = [
         f"# HELP departing_{name} {text}\n# TYPE departing_{name} {kind}\ndeparting_{name} {value}\n"
-        for name, kind, text, value in (*counters, *gauges)
+        for name, kind, text, value in (*counters, *gauges, *more)
     ]
-    return "".join(lines)
+    lines += [_labelled(totals, prefix) for prefix in LABELLED]
+    info = (
+        f'# HELP departing_info Version.\n# TYPE departing_info gauge\ndeparting_info{{version="{__version__}"}} 1\n'
+    )
+    return "".join([*lines, info, *(f"{line}\n" for line in latency.lines())])
+
+
+def _labelled(totals: Mapping[str, int], prefix: str) -> str:
+    """Return the counters with a prefix as one metric; every code of feedback is there from the start."""
+    name, label, text = LABELLED[prefix]
+    known = {f"{prefix}{code}": 0 for code in RejectionCode} if label == "code" else {}
+    counts = known | {key: count for key, count in totals.items() if key.startswith(prefix)}
+    head = f"# HELP departing_{name}_total {text}\n# TYPE departing_{name}_total counter\n"
+    rows = (
+        f'departing_{name}_total{{{label}="{key.removeprefix(prefix)}"}} {counts[key]}\n' for key in sorted(counts)
+    )
+    return head + "".join(rows)

@@ -1,41 +1,49 @@
 """Contract of a store, and the transaction in which a call reads and writes."""
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextlib import AbstractContextManager, suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from departing.service.event_id import new_epoch, parse_event_id
 from departing.service.store import queries
+from departing.service.store.cache import MISSING, Cache, Decision, Recent
 from departing.service.store.connection import Database, Rows, read_snapshot
+from departing.service.store.files import RESTORE
 from departing.service.user import RecordedFeedback, User
 
+RETRY_AFTER = 2.0  # seconds after which a refused call should be sent again: a stall ends at once or lasts
+# For the last commit, so that a disk or a database that hangs does not keep the service from stopping.
+CLOSE_SECONDS = 5.0
 T = TypeVar("T")
 Write = tuple[str, tuple[Any, ...]]
 encode = msgspec.msgpack.Encoder().encode
-decode_user = msgspec.msgpack.Decoder(User).decode
+_decode_user = msgspec.msgpack.Decoder(User).decode
 
 
 class StoreError(Exception):
     """The store cannot be written at present; everything acknowledged is safe."""
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
-    """A recommendation as it was made; the fields are in the order of the table's columns."""
+class OverloadedError(StoreError):
+    """More calls than the store can write at present; `retry_after` is in seconds."""
 
-    event_number: int
-    client_event_id: str | None
-    user_number: int
-    time: float
-    category: int
-    propensity: float | None  # None where the caller decided and did not give it
-    version: int
-    policy_category: int  # the policy's own choice; differs from `category` where it explored or the caller decided
-    shadow: int = 0  # 1 where the caller decided
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+def decode_user(state: bytes) -> User:
+    """Return a user from the encoded state."""
+    try:
+        return _decode_user(state)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"The store is damaged: the state of a user is invalid ({error}). {RESTORE}.") from error
 
 
 class Prefetch(msgspec.Struct, frozen=True, gc=False):
@@ -48,24 +56,6 @@ class Prefetch(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_PREFETCH = Prefetch()
-_MISSING = object()
-
-
-class Cache:
-    """Records in memory: committed ones that may not be on disk yet, and ones that were loaded."""
-
-    def __init__(self) -> None:
-        self.users: dict[str, User] = {}
-        self.names: dict[int, str] = {}
-        self.absent: set[str] = set()  # names that are known to be free
-        self.decisions: OrderedDict[int, Decision] = OrderedDict()
-        self.event_numbers: OrderedDict[str, int | None] = OrderedDict()  # by the client's event ID
-        self.feedback: OrderedDict[int, RecordedFeedback | None] = OrderedDict()
-
-    def user_by_number(self, user_number: int) -> User | None:
-        """Return the user of this number, if in memory."""
-        name = self.names.get(user_number)
-        return None if name is None else self.users[name]
 
 
 class Transaction:
@@ -89,16 +79,21 @@ class Transaction:
     # Reading
 
     @property
+    def users(self) -> Collection[int]:
+        """Numbers of the users that were read or added."""
+        return self._users.keys()
+
+    @property
     def active_users(self) -> int:
         """Number of users who have not departed, as far as this process knows."""
         return self.store.active_users + self.active_change
 
     def user(self, name: str) -> User | None:
         """Return the user of this name."""
-        user = self._cache.users.get(name)
+        user = self._cache.users.get(name) or self._cache.user(name)
         if user is None and name not in self._cache.absent:
             user = self._load_user(queries.USER_BY_NAME, name)
-            if user is not None and user.number in self._cache.names:  # the later state in memory has another name
+            if user is not None and self._cache.user_by_number(user.number):  # its later state has another name
                 return None
         return None if user is None else self._own(user)
 
@@ -122,19 +117,29 @@ class Transaction:
 
     def decision(self, event_number: int) -> Decision | None:
         """Return the decision of an event."""
-        return self._cache.decisions.get(event_number) or _decision(self.rows(queries.DECISION, event_number))
+        return self._cache.decisions.find(event_number) or _decision(self.rows(queries.DECISION, event_number))
+
+    def decision_by_event_id(self, event_id: str) -> Decision | None:
+        """Return the decision of an event ID, whether the service issued it or a client chose it."""
+        parsed = parse_event_id(event_id)
+        if parsed is None:
+            return self.decision_by_client_event_id(event_id)
+        epoch, event_number = parsed
+        decision = self.decision(event_number)
+        return decision if decision is not None and decision.epoch == epoch else None
 
     def decision_by_client_event_id(self, event_id: str) -> Decision | None:
         """Return the decision with an event ID that the client chose."""
-        if event_id in self._cache.event_numbers:
-            event_number = self._cache.event_numbers[event_id]
+        event_number = self._cache.event_numbers.find(event_id, MISSING)
+        if event_number is not MISSING:
             return None if event_number is None else self.decision(event_number)
         return _decision(self.rows(queries.DECISION_BY_CLIENT_EVENT_ID, event_id))
 
     def feedback(self, event_number: int) -> RecordedFeedback | None:
         """Return the feedback recorded for an event."""
-        if event_number in self._cache.feedback:
-            return self._cache.feedback[event_number]
+        feedback: RecordedFeedback | None = self._cache.feedback.find(event_number, MISSING)
+        if feedback is not MISSING:
+            return feedback
         rows = self.rows(queries.FEEDBACK, event_number)
         return feedback_of_row(rows[0]) if rows else None
 
@@ -188,7 +193,7 @@ class Transaction:
 
     def record_decision(self, user: User, decision: Decision) -> None:
         """Write a decision together with the user's state."""
-        self._undo.append((self._cache.decisions, decision.event_number, _MISSING))
+        self._undo.append((self._cache.decisions, decision.event_number, MISSING))
         self._cache.decisions[decision.event_number] = decision
         if decision.client_event_id is not None:
             self.assign(self._cache.event_numbers, decision.client_event_id, decision.event_number)
@@ -208,12 +213,34 @@ class Transaction:
         self._writes.append((queries.ADD_DEPARTURE, (user.number, now, cause)))
         self.save_user(user)
 
-    def forget_client_event_ids(self, user: User) -> None:
-        """Delete the event IDs that a client chose for the events of a user."""
-        for event_number, event_id in self.rows(queries.CLIENT_EVENT_IDS, user.number):
-            self.discard(self._cache.decisions, event_number)
-            self.discard(self._cache.event_numbers, event_id)
-        self.write(queries.FORGET_CLIENT_EVENT_IDS, user.number)
+    def record_assignment(self, user: User, stage: int) -> None:
+        """Write the arm of a user who enters an experiment, or returns to it."""
+        row = (user.number, user.experiment, stage, user.arm, user.entry, user.arrived)
+        self._writes.append((queries.ADD_ASSIGNMENT, row))
+
+    def lock_settings(self) -> None:
+        """Wait until no other process changes settings, and keep the others waiting until this call ends."""
+        self.store.user_rows(queries.SETTING, queries.SCHEMA_KEY)
+
+    def remove_departure(self, user: User) -> None:
+        """Delete the departure of a user who is active again."""
+        self.active_change += 1
+        self._writes.append((queries.REMOVE_DEPARTURE, (user.number,)))
+        self.save_user(user)
+
+    def forget_client_event_ids(self, users: Iterable[User]) -> None:
+        """Delete the event IDs that a client chose for the events of users."""
+        numbers = {user.number for user in users}
+        for decision in self._cache.decisions_of(numbers):  # also those that are not on disk yet
+            if decision.client_event_id is not None:
+                self.discard(self._cache.event_numbers, decision.client_event_id)
+                anonymous = msgspec.structs.replace(decision, client_event_id=None)
+                self.discard(self._cache.decisions, decision.event_number)
+                self.assign(self._cache.decisions, decision.event_number, anonymous)
+        for number in numbers:
+            for (event_id,) in self.rows(queries.CLIENT_EVENT_IDS, number):
+                self.discard(self._cache.event_numbers, event_id)
+            self.write(queries.FORGET_CLIENT_EVENT_IDS, number)
 
     def write(self, query: str, *values: Any) -> None:
         """Run a statement when the transaction commits."""
@@ -225,12 +252,13 @@ class Transaction:
 
     def assign(self, records: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Change something in memory until a rollback."""
-        self._undo.append((records, key, records.get(key, _MISSING)))
+        self._undo.append((records, key, records.get(key, MISSING)))
         records[key] = value
 
     def discard(self, records: MutableMapping[Any, Any], key: Any) -> None:
         """Remove something from memory until a rollback."""
-        self._undo.append((records, key, records.pop(key, _MISSING)))
+        remove = records.remove if isinstance(records, Recent) else records.pop
+        self._undo.append((records, key, remove(key, MISSING)))
 
     # Ending
 
@@ -240,7 +268,7 @@ class Transaction:
         self.counted.clear()
         while self._undo:
             records, key, value = self._undo.pop()
-            if value is _MISSING:
+            if value is MISSING:
                 records.pop(key, None)
             else:
                 records[key] = value
@@ -265,6 +293,9 @@ class Transaction:
         return writes
 
 
+RunSlice = Callable[[Callable[[Transaction], Any], Prefetch], Awaitable[Any]]  # runs a transaction of a batch
+
+
 class Store(ABC):
     """Durable state of a service.
 
@@ -275,14 +306,18 @@ class Store(ABC):
     name: str  # the address without secrets
     worker: str  # ID under which this process keeps its counters
     shared: bool  # whether other processes serve from the store too
+    batch_rows: int  # rows of feedback of one transaction, after which other calls have their turn
     inactive_users = queries.INACTIVE_USERS
 
     def __init__(self, missing_feedback: str = "no-click") -> None:
         self.missing_feedback = missing_feedback
         self.counters: Counter[str] = Counter()
+        self.damage: str | None = None  # what could not be read since the start
         self.failure: str | None = None  # why the store cannot be written at present
         self.active_users = 0  # approximate where other processes serve too
+        self.lost_transactions = 0  # that the database refused for good, since this process started
         self.cache = Cache()
+        self.epoch = new_epoch()
 
     @abstractmethod
     async def transaction(
@@ -293,6 +328,31 @@ class Store(ABC):
         The unit is a function rather than a context because a store may run several in one database transaction, and
         run one again after a conflict with another process. With `durable`, everything is on disk when this returns.
         """
+
+    def batch(self, event_ids: Sequence[str]) -> AbstractAsyncContextManager[RunSlice]:
+        """Return a context for a batch of feedback in several transactions, in which no reading delays other calls.
+
+        Its value runs one of them. At its end everything is on disk; it raises `StoreError` if a part is not.
+        """
+        return nullcontext(partial(self.transaction, durable=False))
+
+    @property
+    @abstractmethod
+    def unwritten(self) -> int:
+        """Number of rows that are not on disk yet, or of calls that wait for the database."""
+
+    @property
+    @abstractmethod
+    def oldest_unwritten(self) -> float:
+        """Age of the oldest of them in seconds, 0.0 if there is none."""
+
+    def warnings(self) -> list[str]:
+        """Return sentences about the store that an operator should read."""
+        warnings = [] if self.damage is None else [self.damage]
+        if self.lost_transactions:
+            lost = f"{self.lost_transactions:,} transactions were dropped, because the database refused them"
+            warnings.append(f"{lost}; see transaction_dropped in the log, and report it.")
+        return warnings
 
     def read(self) -> AbstractContextManager[Database]:
         """Open a snapshot of what is on disk, with a connection of its own: for threads and long reads."""
@@ -327,6 +387,13 @@ class Store(ABC):
     def close(self) -> None:
         """Write what is pending, and close."""
 
+    def problem(self) -> str | None:
+        """Return why calls fail at present, None if they do not."""
+        return self.failure
+
+    def notice_restore(self) -> None:
+        """Draw a new epoch if a backup was restored beneath this process."""
+
     def trim(self) -> None:
         """Drop records from memory that need not be kept there."""
 
@@ -337,7 +404,7 @@ def user_write(user: User, missing_feedback: str) -> Write:
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
     state, departed, seen = encode(user), int(user.departed), user.last_seen
     row = (user.number, user.name, state, encode(counts), departed, seen, user.version, clicks, user.steps)
-    return queries.SAVE_USER, row
+    return queries.SAVE_USER, (*row, user.arrived)
 
 
 def _decision(rows: Rows) -> Decision | None:
@@ -352,6 +419,7 @@ def feedback_of_row(row: tuple[Any, ...]) -> RecordedFeedback:
 def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
     """Group bulk writes by statement, with one row per key; other statements keep their place."""
     groups: dict[str, dict[Any, tuple[Any, ...]]] = {}
+    counter, feedback = queries.SAVE_COUNTER, queries.SAVE_FEEDBACK
     for query, values in writes:
         rows = groups.get(query)
         if rows is None:
@@ -361,37 +429,8 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
                 yield query, [values]
                 continue
             rows = groups[query] = {}
-        key = values[0]
-        if query is queries.SAVE_COUNTER:
-            key = values[:2]
-        elif query is queries.SAVE_FEEDBACK and key in rows:  # later feedback can only add the departure
+        key = values[:2] if query is counter else values[0]
+        if query is feedback and key in rows:  # later feedback can only add the departure
             values = (*rows[key][:3], values[3])
         rows[key] = values
     yield from ((each, [*rows.values()]) for each, rows in groups.items())
-
-
-def resolve(futures: Iterable["asyncio.Future[Any]"], results: Iterable[Any]) -> None:
-    """Hand results to futures of any thread's event loop; a result that is an exception is raised there."""
-    by_loop = defaultdict(list)
-    for pair in zip(futures, results, strict=True):
-        by_loop[pair[0].get_loop()].append(pair)
-    for loop, pairs in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_set_results, pairs)
-
-
-def _set_results(pairs: list[tuple["asyncio.Future[Any]", Any]]) -> None:
-    for future, result in pairs:
-        if future.done():
-            continue
-        if isinstance(result, BaseException):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
-
-
-def parse_event_id(event_id: str) -> int | None:
-    """Return the number in an event ID made by the service; None if a client chose the ID."""
-    if event_id.startswith("e-") and event_id[2:].isdecimal() and len(event_id) < 20:
-        return int(event_id[2:])
-    return None

@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from departing.model.errors import InputError
 from departing.model.files import atomic_write
 from departing.service.store import queries
+from departing.service.store.files import MODE, Inode, connections, explain, is_temporary, open_private, try_lock
 
 PRAGMAS = (
     "journal_mode = WAL",  # readers and the writer do not block each other
@@ -37,27 +38,45 @@ KEEPALIVE: dict[str, Any] = {
 }
 CONNECT_SECONDS = 5  # for a connection to PostgreSQL: many round trips, and calls are refused meanwhile
 STREAM_ROWS = 5000  # rows held in memory while a large result is streamed, about 1 MB
+STORE_TABLES = {"meta", "users", "decisions"}  # in all schemas
 CANNOT_OPEN = "The store {} cannot be opened: {}."
 Rows = list[tuple[Any, ...]]
+_snapshots: "set[PostgresDatabase]" = set()  # open ones of this process
 
 
 class UnreachableError(InputError):
     """A database that cannot be opened."""
 
 
+class TemporarilyUnreachableError(UnreachableError):
+    """A database that cannot be opened at present, such as one that has not started or that is locked."""
+
+    exit_code = 1
+
+
 class SqliteDatabase:
     """A connection to a SQLite file, used by one thread at a time."""
 
     error = sqlite3.Error
+    is_temporary = staticmethod(is_temporary)
 
     def __init__(self, path: Path) -> None:
         self.name, self._path = repr(str(path)), path
-        self._locks: dict[str, IO[bytes]] = {}  # by suffix
+        self._locks: dict[str, int] = {}  # descriptors of files by suffix
         try:
+            if not path.exists():
+                os.close(open_private(path))
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise UnreachableError(CANNOT_OPEN.format(self.name, error)) from error
+        except (sqlite3.Error, OSError) as error:
+            raise UnreachableError(CANNOT_OPEN.format(self.name, explain(error))) from error
+        self._file: Inode | None = connections.opened(path)
         with opening(self):
+            tables = {name for (name,) in self.execute(queries.TABLES)}
+            if tables and not tables >= STORE_TABLES:
+                raise InputError(
+                    f"The file {self.name} is a database of another application, not a store of departing. "
+                    "Give another file."
+                )
             for pragma in PRAGMAS:
                 self._connection.execute(f"PRAGMA {pragma}")
 
@@ -90,17 +109,9 @@ class SqliteDatabase:
 
     def acquire_lock(self, suffix: str) -> bool:
         """Try to lock a file beside the store until the connection closes; return whether it is locked."""
-        try:
-            import fcntl
-        except ImportError as error:
-            raise InputError("A SQLite store needs Linux or macOS; on Windows use PostgreSQL or WSL.") from error
         if suffix not in self._locks:
-            self._locks[suffix] = self._path.with_name(self._path.name + suffix).open("ab")
-        try:
-            fcntl.flock(self._locks[suffix], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+            self._locks[suffix] = open_private(self._path.with_name(self._path.name + suffix))
+        return try_lock(self._locks[suffix])
 
     @contextmanager
     def transaction(self, mode: str = "IMMEDIATE") -> Iterator[None]:
@@ -122,16 +133,22 @@ class SqliteDatabase:
         """Copy the store to another file while it is in use, completely or not at all."""
         try:
             self.execute(queries.SETTING, queries.SCHEMA_KEY)
-            with atomic_write(target) as part, closing(sqlite3.connect(part)) as other:
-                self._connection.backup(other)
+            with atomic_write(target, MODE) as part:
+                # Page by page, parts of names that were forgotten would be copied too.
+                self._connection.execute("VACUUM INTO ?", (str(part),))
+                with closing(sqlite3.connect(part)) as other:
+                    other.execute("PRAGMA journal_mode = DELETE")  # also marks the copy, see `StoreFiles`
         except sqlite3.Error as error:
-            raise InputError(f"The store {self.name} cannot be copied: {error}.") from error
+            raise InputError(f"The store {self.name} cannot be copied: {explain(error)}.") from error
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-        for lock in self._locks.values():
-            lock.close()
+        if self._file is not None:
+            connections.closed(self._file)
+            self._file = None
+        while self._locks:
+            os.close(self._locks.popitem()[1])
 
     def has_tables(self) -> bool:
         """Return whether the tables were created."""
@@ -149,9 +166,16 @@ class PostgresDatabase:
             self._connection.execute("SET synchronous_commit = on")
         except psycopg.Error as error:
             shown = re.sub(r"'[^']*@", "'", " ".join(str(error).split()).rstrip("."))  # a part of a password
-            raise UnreachableError(CANNOT_OPEN.format("in PostgreSQL", shown)) from error
+            kind = UnreachableError if isinstance(error, psycopg.ProgrammingError) else TemporarilyUnreachableError
+            raise kind(CANNOT_OPEN.format("in PostgreSQL", shown)) from error
         self.error, info = psycopg.Error, self._connection.info
         self.name = f"postgresql://{info.host}/{info.dbname}"
+
+    def is_temporary(self, error: BaseException) -> bool:
+        """Return True if what failed may succeed later; a missing privilege, for example, stays missing."""
+        import psycopg
+
+        return isinstance(error, psycopg.OperationalError | OSError)
 
     def execute(self, query: str, *values: Any) -> Rows:
         """Run a query or a statement and return its rows, none for a statement."""
@@ -228,8 +252,9 @@ def opening(database: Database) -> Iterator[None]:
     except BaseException as error:
         database.close()
         if isinstance(error, database.error | OSError):
-            reason = getattr(error, "strerror", None) or error
-            raise UnreachableError(CANNOT_OPEN.format(database.name, reason)) from error
+            temporary = database.is_temporary(error)
+            kind = TemporarilyUnreachableError if temporary else UnreachableError
+            raise kind(CANNOT_OPEN.format(database.name, explain(error))) from error
         raise
 
 
@@ -259,5 +284,31 @@ def connect(address: str | Path) -> Database:
 @contextmanager
 def read_snapshot(address: str | Path) -> Iterator[Database]:
     """Open a read-only view of a store as of one moment, from any process or thread."""
-    with closing(connect(address)) as database, database.snapshot():
+    if not is_postgres(address) and not Path(address).exists():  # rather than create it
+        raise UnreachableError(CANNOT_OPEN.format(repr(str(address)), explain(FileNotFoundError())))
+    with closing(connect(address)) as database, _abortable(database), database.snapshot():
         yield database
+
+
+@contextmanager
+def _abortable(database: Database) -> Iterator[None]:
+    """Return a context in which `abort_snapshots` aborts a connection."""
+    if isinstance(database, SqliteDatabase):  # which waits for no other host
+        yield
+        return
+    _snapshots.add(database)
+    try:
+        yield
+    finally:
+        _snapshots.discard(database)
+
+
+def abort_snapshots() -> bool:
+    """Abort all open snapshots of PostgreSQL, for which a database that hangs may never respond.
+
+    Return False if none is open. Their threads raise an error of the database.
+    """
+    opened = list(_snapshots)
+    for database in opened:
+        database.abort()
+    return bool(opened)

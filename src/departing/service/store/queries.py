@@ -7,10 +7,16 @@ Statements that PostgreSQL alone understands have the prefix `PG_`.
 
 # Keys of the table `meta`.
 SCHEMA_KEY = "schema"
-RESERVED_EVENTS_KEY = "mark"  # SQLite: the event number up to which numbers may be in use
 WRITE_CHECK_KEY = "alive"  # PostgreSQL: written to find out whether the database can be written
+HEARTBEAT_KEY = "heartbeat"  # the latest time at which the service was up
+GAPS_KEY = "gaps"  # times in which it was down
+IDENTITY_KEY = "identity"  # SQLite: random ID of the store, shared by its copies
+REMNANTS_KEY = "remnants"  # SQLite: names were forgotten since the file was last written again
+COMMITS_KEY = "commits"  # SQLite: number of group commits, to notice lost ones
 PINNED_KEY = "pinned"
 SHADOW_KEY = "shadow"
+DEPARTURES_KEY = "departures"  # the definition of departure
+MISSING_FEEDBACK_KEY = "missing_feedback"
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
 ALLOWED_KEY = "allowed"  # categories that were available when the trainer last published
@@ -22,32 +28,43 @@ USER_BY_NAME = "SELECT state FROM users WHERE name = ?"
 USER_BY_NUMBER = "SELECT state FROM users WHERE number = ?"
 INACTIVE_USERS = "SELECT state FROM users WHERE departed = 0 AND last_seen < ? ORDER BY last_seen LIMIT ?"
 ACTIVE_USERS = "SELECT count(*) FROM users WHERE departed = 0"
-USER_TOTALS = "SELECT count(*), coalesce(sum(departed), 0) FROM users"
 USER_COUNT = "SELECT count(*) FROM users"
 NEXT_USER_NUMBER = "SELECT coalesce(max(number), -1) + 1 FROM users"
 PG_FOR_UPDATE = " FOR UPDATE"  # appended to a query
 PG_SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
+PG_EXISTING = "SELECT number FROM users WHERE number = ANY(?)"
 PG_USER_NUMBERS = "SELECT number, name FROM users WHERE name = ANY(?)"
-PG_LOCK_USERS = "SELECT state FROM users WHERE number = ANY(?) ORDER BY number FOR UPDATE"
+PG_LOCK_USERS = "SELECT number, state FROM users WHERE number = ANY(?)" + PG_SKIP_LOCKED
 
 # Decisions and feedback.
 DECISION = "SELECT * FROM decisions WHERE event = ?"
 DECISION_BY_CLIENT_EVENT_ID = "SELECT * FROM decisions WHERE key = ?"
-CLIENT_EVENT_IDS = "SELECT event, key FROM decisions WHERE number = ? AND key IS NOT NULL"
+CLIENT_EVENT_IDS = "SELECT key FROM decisions WHERE number = ? AND key IS NOT NULL"
 FORGET_CLIENT_EVENT_IDS = "UPDATE decisions SET key = NULL WHERE number = ?"
+REMOVE_DEPARTURE = "DELETE FROM departures WHERE number = ?"
 NEXT_EVENT = "SELECT coalesce(max(event), 0) + 1 FROM decisions"
 FEEDBACK = "SELECT clicked, departed FROM feedback WHERE event = ?"
+_EXACT = "iif({0} IS NULL, NULL, printf('%!.17g', {0}))"  # a float in JSON, which SQLite would round to 15 digits
+_DECISION_JSON = (
+    f"json_array(event, key, number, {_EXACT.format('time')}, category, {_EXACT.format('propensity')}, version, "
+    "policy_category, shadow, epoch, experiment, arm)"
+)
+_IN_JSON = "IN (SELECT value FROM json_each(?))"
+DECISIONS_JSON = f"SELECT json_group_array({_DECISION_JSON}) FROM decisions WHERE event {_IN_JSON}"
+DECISIONS_BY_CLIENT_EVENT_ID_JSON = f"SELECT json_group_array({_DECISION_JSON}) FROM decisions WHERE key {_IN_JSON}"
+USERS_JSON = f"SELECT json_group_array(hex(state)) FROM users WHERE number {_IN_JSON}"
+FEEDBACK_JSON = f"SELECT json_group_array(json_array(event, clicked, departed)) FROM feedback WHERE event {_IN_JSON}"
 PG_DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
 PG_DECISIONS_BY_CLIENT_EVENT_ID = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
 PG_FEEDBACK = "SELECT event, clicked, departed FROM feedback WHERE event = ANY(?)"
 _HISTORY = (
-    "SELECT d.event, d.key, d.time, d.category, f.clicked, f.departed "
+    "SELECT d.event, d.key, d.epoch, d.time, d.category, f.clicked, f.departed "
     "FROM decisions d LEFT JOIN feedback f USING (event) "
 )
 USER_HISTORY = f"{_HISTORY} WHERE d.number = ? ORDER BY d.event DESC LIMIT ?"
 LATEST_HISTORY = f"{_HISTORY} ORDER BY d.event DESC LIMIT ?"
 _LOG = """
-SELECT u.name, d.time, d.category, f.clicked, d.propensity, d.version, d.event, d.key, f.departed,
+SELECT u.name, d.time, d.category, f.clicked, d.propensity, d.version, d.experiment, d.arm, d.event, d.key, d.epoch,
        p.number IS NOT NULL, d.event = (SELECT max(event) FROM decisions l WHERE l.number = d.number)
 FROM decisions d JOIN users u ON u.number = d.number LEFT JOIN feedback f USING (event)
 LEFT JOIN departures p ON p.number = d.number {} ORDER BY d.event
@@ -56,20 +73,49 @@ LOG, SHADOW_LOG = _LOG.format(""), _LOG.format("WHERE d.shadow = 1")
 SHADOW_MATCHES = "SELECT count(*), count(*) FILTER (WHERE category = policy_category) FROM decisions WHERE shadow = 1"
 SHADOW_DEPARTURES = "SELECT count(*) FROM departures WHERE number IN (SELECT number FROM decisions WHERE shadow = 1)"
 
-# Statistics of the dashboard, of users from a number on.
-LATEST_USER = "SELECT coalesce(max(number), 0) FROM users"
-RECENT_COUNTS = "SELECT counts, count(*) FROM users WHERE number >= ? GROUP BY counts"
-RECENT_STEPS = "SELECT steps, count(*) FROM users WHERE number >= ? AND departed = 1 GROUP BY steps"
-_DEPARTED = "FROM departures p JOIN users u ON u.number = p.number WHERE p.number >= ?"
-FIRST_DEPARTURE = f"SELECT min(p.time) {_DEPARTED}"
-CLICKS_OVER_TIME = (
-    "SELECT CAST(1000 * (p.time - ?) AS BIGINT) / ? AS span, u.version, count(*), sum(u.clicks), "
-    f"sum(u.clicks * u.clicks) {_DEPARTED} GROUP BY span, u.version ORDER BY span, u.version"
+# Statistics of the dashboard, of every n-th user from a number on. The index `users_arrived` finds the number.
+LATEST_USER = "SELECT coalesce(max(number), -1) FROM users"
+FIRST_ARRIVAL_SINCE = "SELECT number FROM users WHERE arrived >= ? ORDER BY arrived, number LIMIT 1"
+_SAMPLE = """
+WITH RECURSIVE sample(n) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT n + ? FROM sample WHERE n < ?)
+{} FROM sample JOIN users u ON u.number = n {}
+"""
+FORGOTTEN = "forgotten "  # prefix of the names of forgotten users
+_FORGOTTEN = f"substr(u.name, 1, {len(FORGOTTEN)}) = '{FORGOTTEN}'"
+SAMPLED_USERS = _SAMPLE.format(
+    "SELECT u.state, u.number, u.arrived, u.last_seen, u.departed, u.version, u.clicks, u.steps, "
+    f"CASE WHEN {_FORGOTTEN} THEN 1 ELSE 0 END",
+    "ORDER BY n",
 )
+# Whether the version of a user may not be the one that decided first.
+VERSIONS_CHANGE = (
+    "SELECT 1 WHERE EXISTS (SELECT 1 FROM experiments) OR EXISTS (SELECT 1 FROM decisions WHERE shadow = 1)"
+)
+# The version of the first recommendation, -1 if the caller decided: the end of an experiment gives active users
+# another version.
+SAMPLED_VERSIONS = _SAMPLE.format(
+    "SELECT u.number, (SELECT CASE d.shadow WHEN 1 THEN -1 ELSE d.version END FROM decisions d "
+    "WHERE d.number = u.number ORDER BY d.event LIMIT 1)",
+    "WHERE u.arrived <= ?",
+)
+# Recommendations and clicks up to a time after the arrival, of users who were active after it, have not departed, or
+# were forgotten: `clicks` lacks the latest click of users who were active when they were forgotten.
+# Subqueries, because PostgreSQL would read all decisions for a join.
+SAMPLED_STEPS = _SAMPLE.format(
+    "SELECT u.number, (SELECT count(*) FROM decisions d WHERE d.number = u.number AND d.time <= u.arrived + ?), "
+    "(SELECT count(*) FROM decisions d WHERE d.number = u.number AND (SELECT f.clicked FROM feedback f "
+    "WHERE f.event = d.event AND f.time <= u.arrived + ?) = 1)",
+    f"WHERE u.arrived <= ? AND (u.departed = 0 OR u.last_seen > u.arrived + ? OR {_FORGOTTEN})",
+)
+ARRIVED_COUNTS = _SAMPLE.format("SELECT u.counts, count(*)", "WHERE u.arrived <= ? GROUP BY u.counts")
+CATEGORIES_SINCE = "SELECT DISTINCT category FROM decisions WHERE event > ?"
 
 # Training data: distinct settled counts, of all users or of every n-th.
-COUNTS = "SELECT counts, count(*) FROM users GROUP BY counts"
-SAMPLED_COUNTS = "SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 GROUP BY counts"
+_PENDING = "departed = 0 AND arrived > ?"  # departures by inactivity may not be known yet
+COUNTS = f"SELECT counts, count(*) FROM users WHERE NOT ({_PENDING}) GROUP BY counts"
+SAMPLED_COUNTS = f"SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts"
+PENDING_COUNT = f"SELECT count(*) FROM users WHERE {_PENDING}"
+PENDING_STATES = f"SELECT state FROM users WHERE {_PENDING} AND number % ? = 0"
 
 # Categories, policy versions and settings.
 CATEGORIES = "SELECT name, retired FROM categories ORDER BY category"
@@ -78,6 +124,10 @@ RETIRE_CATEGORY = "UPDATE categories SET retired = ? WHERE name = ?"
 POLICIES_AFTER = "SELECT * FROM policies WHERE version > ? ORDER BY version"
 LATEST_POLICY = "SELECT coalesce(max(version), -1) FROM policies"
 ADD_POLICY = "INSERT INTO policies VALUES (?, ?, ?, ?)"
+UPLOAD_POLICY = (  # the trainer, another process, may publish at the same time
+    "INSERT INTO policies SELECT coalesce(max(version), -1) + 1, CAST(? AS DOUBLE PRECISION), CAST(? AS TEXT), "
+    "CAST(? AS TEXT) FROM policies"
+)
 ALLOCATIONS = "SELECT version, users FROM allocations ORDER BY position"
 CLEAR_ALLOCATIONS = "DELETE FROM allocations"
 ADD_ALLOCATION = "INSERT INTO allocations VALUES (?, ?, ?)"
@@ -88,7 +138,32 @@ SET_IF_ABSENT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
 UNSET = "DELETE FROM meta WHERE key = ?"
 UNSET_LIKE = "DELETE FROM meta WHERE key LIKE ?"
 COUNTERS = "SELECT name, sum(value) FROM counters WHERE worker <> ? GROUP BY name"
-OWN_COUNTERS = "SELECT name, value FROM counters"
+HEARTBEAT = f"SELECT key, value FROM meta WHERE key IN ('{HEARTBEAT_KEY}', '{GAPS_KEY}')"
+LATEST_TIMES = (  # in stores without a heartbeat
+    "SELECT max(last_seen) FROM users WHERE departed = 0",
+    "SELECT time FROM decisions ORDER BY event DESC LIMIT 1",
+)
+ALL_COUNTERS = "SELECT name, value FROM counters"  # of a SQLite store, which has one worker
+PG_WORKER_COUNTERS = "SELECT name, value FROM counters WHERE worker = ?"
+
+# Experiments. The assignment of a user who returns has the number of the first visit, the entry.
+EXPERIMENTS = "SELECT document FROM experiments ORDER BY id"
+SAVE_EXPERIMENT = (
+    "INSERT INTO experiments VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET document = excluded.document"
+)
+ARM_USERS = "SELECT stage, arm, count(*) FROM assignments WHERE experiment = ? AND entry = number GROUP BY stage, arm"
+_OUTCOMES = """
+SELECT a.time, a.number, a.stage, a.arm, (
+    SELECT count(*) FROM assignments v JOIN decisions d ON d.number = v.number {}
+)
+FROM assignments a WHERE a.experiment = ? AND a.entry = a.number AND (a.time, a.number) > (?, ?) AND a.time <= ?
+ORDER BY a.time, a.number LIMIT ?
+"""
+_OF_ENTRY = "v.entry = a.number AND v.experiment = a.experiment"
+CLICK_OUTCOMES = _OUTCOMES.format(
+    f"JOIN feedback f ON f.event = d.event WHERE {_OF_ENTRY} AND f.clicked = 1 AND f.time <= a.time + ?"
+)
+RETURN_OUTCOMES = _OUTCOMES.format(f"WHERE {_OF_ENTRY} AND d.time > a.time + ? AND d.time <= a.time + ?")
 
 # Sequences and locks of PostgreSQL.
 PG_NEXT = "SELECT nextval(?) FROM generate_series(1, ?)"
@@ -96,21 +171,24 @@ PG_NEXT_USER_NUMBER = "SELECT last_value + CAST(is_called AS int) FROM numbers"
 PG_TRAINER_LOCK = "SELECT pg_try_advisory_lock(hashtext('departing'), hashtext(current_schema()))"
 PG_CREATION_LOCK = "SELECT pg_advisory_xact_lock(hashtext('departing tables'))"
 PG_HAS_TABLES = "SELECT 1 WHERE to_regclass('meta') IS NOT NULL"
+PG_TABLES_ID = "SELECT CAST(to_regclass('meta') AS oid)"  # another one after the tables were restored
 PG_READ_ONLY_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 HAS_TABLES = "SELECT 1 FROM sqlite_schema LIMIT 1"
+TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 TRUNCATE_WAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 # Statements that come in bulk: table, types of the columns, and what to do with a row that exists.
 _TABLES = {
-    "decisions": ("int text int real int real int int int", ""),
+    "decisions": ("int text int real int real int int int int int text", ""),
     "users": (
-        "int text bytes bytes int real int int int",
+        "int text bytes bytes int real int int int real",
         " ON CONFLICT (number) DO UPDATE SET name = excluded.name, state = excluded.state, counts = excluded.counts, "
         "departed = excluded.departed, last_seen = excluded.last_seen, version = excluded.version, "
         "clicks = excluded.clicks, steps = excluded.steps",
     ),
     "feedback": ("int real int int", " ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"),
     "departures": ("int real text", " ON CONFLICT (number) DO NOTHING"),
+    "assignments": ("int int int text int real", " ON CONFLICT (number) DO NOTHING"),
     "counters": ("text text int", " ON CONFLICT (worker, name) DO UPDATE SET value = excluded.value"),
 }
 _CASTS = {"int": "({})::bigint", "real": "({})::float8", "text": "{}", "bytes": "decode({}, 'base64')"}
@@ -128,8 +206,8 @@ def _json_insertion(table: str) -> str:
     return f"INSERT INTO {table} SELECT {columns} FROM jsonb_array_elements(%s::jsonb) v{conflict}"
 
 
-ADD_DECISION, SAVE_USER, SAVE_FEEDBACK, ADD_DEPARTURE, SAVE_COUNTER = map(
-    _insertion, ("decisions", "users", "feedback", "departures", "counters")
+ADD_DECISION, SAVE_USER, SAVE_FEEDBACK, ADD_DEPARTURE, ADD_ASSIGNMENT, SAVE_COUNTER = map(
+    _insertion, ("decisions", "users", "feedback", "departures", "assignments", "counters")
 )
 PG_BULK_SQL = {_insertion(table): _json_insertion(table) for table in _TABLES}
 BULK = frozenset(PG_BULK_SQL)

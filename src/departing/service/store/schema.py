@@ -6,7 +6,7 @@ from departing.model.errors import InputError
 from departing.service.store import queries
 from departing.service.store.connection import Database, PostgresDatabase
 
-SCHEMA = 3
+SCHEMA = 4
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE categories (
@@ -15,15 +15,17 @@ CREATE TABLE categories (
 CREATE TABLE users (
     number {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, state {bytes} NOT NULL, counts {bytes} NOT NULL,
     departed {int} NOT NULL, last_seen {real} NOT NULL, version {int} NOT NULL DEFAULT 0,
-    clicks {int} NOT NULL DEFAULT 0, steps {int} NOT NULL DEFAULT 0
+    clicks {int} NOT NULL DEFAULT 0, steps {int} NOT NULL DEFAULT 0, arrived {real} NOT NULL DEFAULT 0
 );
+CREATE INDEX users_arrived ON users (arrived);
 CREATE INDEX users_active ON users (last_seen) WHERE departed = 0;
 CREATE TABLE decisions (
     event {int} PRIMARY KEY, key TEXT, number {int} NOT NULL, time {real} NOT NULL, category {int} NOT NULL,
-    propensity {real}, version {int} NOT NULL, policy_category {int} NOT NULL, shadow {int} NOT NULL DEFAULT 0
+    propensity {real}, version {int} NOT NULL, policy_category {int} NOT NULL, shadow {int} NOT NULL DEFAULT 0,
+    epoch {int} NOT NULL DEFAULT 0, experiment {int}, arm TEXT
 );
 CREATE UNIQUE INDEX decisions_key ON decisions (key) WHERE key IS NOT NULL;
-CREATE INDEX decisions_user ON decisions (number);
+CREATE INDEX decisions_user ON decisions ({by_user});
 CREATE INDEX decisions_shadow ON decisions (event) WHERE shadow = 1;
 CREATE TABLE feedback (event {int} PRIMARY KEY, time {real} NOT NULL, clicked {int} NOT NULL, departed {int});
 CREATE TABLE departures (number {int} PRIMARY KEY, time {real} NOT NULL, cause TEXT NOT NULL);
@@ -31,13 +33,25 @@ CREATE TABLE policies (
     version {int} PRIMARY KEY, created {real} NOT NULL, document TEXT NOT NULL, details TEXT NOT NULL
 );
 CREATE TABLE allocations (position {int} PRIMARY KEY, version {int} NOT NULL, users {int} NOT NULL);
+{experiments};
 CREATE TABLE counters (worker TEXT, name TEXT, value {int} NOT NULL, PRIMARY KEY (worker, name));
 INSERT INTO meta VALUES ('schema', '{schema}')
 """
+_EXPERIMENTS = """
+CREATE TABLE experiments (id {int} PRIMARY KEY, created {real} NOT NULL, document TEXT NOT NULL);
+CREATE TABLE assignments (
+    number {int} PRIMARY KEY, experiment {int} NOT NULL, stage {int} NOT NULL, arm TEXT NOT NULL,
+    entry {int} NOT NULL, time {real} NOT NULL
+);
+CREATE INDEX assignments_entry ON assignments (entry);
+CREATE INDEX assignments_time ON assignments (experiment, time)
+"""
 _SEQUENCES = "; CREATE SEQUENCE events; CREATE SEQUENCE numbers MINVALUE 0 START 0"
 _COLUMN_TYPES = {
-    False: {"int": "INTEGER", "real": "REAL", "bytes": "BLOB"},
-    True: {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA"},
+    # An index of SQLite contains the primary key anyway. Without it PostgreSQL looks for the last event of a user,
+    # which the log needs for every row, among all events.
+    False: {"int": "INTEGER", "real": "REAL", "bytes": "BLOB", "by_user": "number"},
+    True: {"int": "BIGINT", "real": "DOUBLE PRECISION", "bytes": "BYTEA", "by_user": "number, event"},
 }
 
 
@@ -58,13 +72,20 @@ def prepare(database: Database) -> None:
             _to_2(database)
         if schema < 3:
             _to_3(database)
+        if schema < 4:
+            _to_4(database)
         if schema < SCHEMA:
             database.execute(queries.SET, queries.SCHEMA_KEY, str(SCHEMA))
 
 
 def _creation(postgres: bool) -> list[str]:
     """Return the statements that create the tables."""
-    text = _TABLES + (_SEQUENCES if postgres else "")
+    return _statements(_TABLES + (_SEQUENCES if postgres else ""), postgres)
+
+
+def _statements(text: str, postgres: bool) -> list[str]:
+    """Return statements with the column types of a database."""
+    text = text.replace("{experiments}", _EXPERIMENTS)
     return text.format(schema=SCHEMA, **_COLUMN_TYPES[postgres]).split(";")
 
 
@@ -168,3 +189,27 @@ def _to_3(database: Database) -> None:
         details["source"] = _SOURCES_3.get(details.get("source", ""), "")
         updates.append((msgspec.json.encode(details).decode(), version))
     database.execute_many("UPDATE policies SET details = ? WHERE version = ?", updates)
+
+
+_TO_4 = """
+DROP INDEX decisions_user;
+CREATE INDEX decisions_user ON decisions ({by_user});
+ALTER TABLE users ADD COLUMN arrived {real} NOT NULL DEFAULT 0;
+UPDATE users SET arrived = coalesce((SELECT min(time) FROM decisions d WHERE d.number = users.number), last_seen);
+CREATE INDEX users_arrived ON users (arrived);
+ALTER TABLE decisions ADD COLUMN epoch {int} NOT NULL DEFAULT 0;
+ALTER TABLE decisions ADD COLUMN experiment {int};
+ALTER TABLE decisions ADD COLUMN arm TEXT;
+{experiments};
+INSERT INTO counters SELECT 'one', 'reported_departures', count(*) FROM departures WHERE cause = 'reported';
+DELETE FROM meta WHERE key = 'mark'
+"""
+
+
+def _to_4(database: Database) -> None:
+    """Add epochs of event IDs, the users' arrival times, experiments, and a counter of reported departures.
+
+    Reserved event numbers ('mark') are not needed any more: events with the same number differ in their epochs.
+    """
+    for statement in _statements(_TO_4, isinstance(database, PostgresDatabase)):
+        database.execute(statement)

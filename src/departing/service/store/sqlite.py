@@ -1,64 +1,103 @@
 """Store in one SQLite file.
 
-A thread commits the writes of many transactions at a time (group commit). Records that may not be on disk yet are
-kept in memory, so that transactions see them.
+A thread commits the writes of many transactions at a time (`Writer`). Records that may not be on disk yet are kept in
+memory, so that transactions see them.
 """
 
 import asyncio
-import threading
+import sqlite3
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from departing.model.errors import InputError
-from departing.service.store import base, queries
-from departing.service.store.base import NO_PREFETCH, Prefetch, Store, StoreError, T, Transaction, Write
-from departing.service.store.connection import CANNOT_OPEN, Rows, SqliteDatabase, opening
+from departing.service.store import queries
+from departing.service.store.base import NO_PREFETCH, Prefetch, RunSlice, Store, StoreError, T, Transaction, Write
+from departing.service.store.connection import (
+    CANNOT_OPEN,
+    Rows,
+    SqliteDatabase,
+    TemporarilyUnreachableError,
+    UnreachableError,
+    opening,
+)
+from departing.service.store.entries import Entry
+from departing.service.store.files import StoreFiles, explain, is_damage, is_temporary
+from departing.service.store.loader import Loader, install, missing
 from departing.service.store.schema import prepare
+from departing.service.store.writer import Writer
 
-RESERVED_EVENTS = 100_000  # event numbers reserved at a time: one small write per 50,000 recommendations
-MAX_CACHED = 100_000  # decisions, client event IDs and feedback in memory; ten seconds of them at 10,000 a second
-CACHED_CHECK = 100  # transactions between checks of that limit
-COMMIT_DELAY = 0.03  # seconds that writes are gathered for which nobody waits
-RETRY_DELAY = 1.0  # seconds until a failed commit is tried again
+EVICTION_ROWS = 200  # rows between evictions from memory, each of at most twice as many records: well below 1 ms
 
 
 class SqliteStore(Store):
     """The file `path`, which is created if it does not exist."""
 
     worker, shared = queries.SQLITE_WORKER, False
+    batch_rows = 50  # less than 1 ms
 
-    def __init__(self, path: Path, missing_feedback: str = "no-click") -> None:
+    def __init__(self, path: Path, missing_feedback: str = "no-click", accept_loss: bool = False) -> None:
         super().__init__(missing_feedback)
         path = path.resolve()
         self.address, self.name = path, str(path)
         self._departed: OrderedDict[int, int] = OrderedDict()  # cached until that commit is on disk
+        try:
+            self._files = StoreFiles(path, accept_loss)
+        except OSError as error:
+            kind = TemporarilyUnreachableError if is_temporary(error) else UnreachableError
+            raise kind(CANNOT_OPEN.format(repr(str(path)), explain(error))) from error
+        try:
+            self._open(path)
+        except BaseException as error:
+            self._files.close()
+            if isinstance(error, StoreError):
+                raise UnreachableError(str(error)) from error
+            raise
+
+    def _open(self, path: Path) -> None:
         self._reader = SqliteDatabase(path)
         with opening(self._reader):
-            if not self._reader.acquire_lock(".lock"):
-                raise InputError(f"The store {str(path)!r} is already in use by another process; stop it first.")
+            if not self._reader.has_tables():
+                self._files.verify(None, {})
+            elif self._identity():  # schema 4
+                self._files.commits = sum(int(n) for (n,) in self.rows(queries.SETTING, queries.COMMITS_KEY))
+                self._files.verify(self._identity(), dict(self.rows(queries.ALL_COUNTERS)))
             prepare(self._reader)
-            self.counters = Counter(dict(self.rows(queries.OWN_COUNTERS)))
+            self._reader.execute(queries.SET_IF_ABSENT, queries.IDENTITY_KEY, uuid4().hex)
+            self.counters = Counter(dict(self.rows(queries.ALL_COUNTERS)))
             ((self.active_users,),) = self.rows(queries.ACTIVE_USERS)
             self._next_user = int(self.rows(queries.NEXT_USER_NUMBER)[0][0])
-            numbers = self.rows(queries.NEXT_EVENT) + self.rows(queries.SETTING, queries.RESERVED_EVENTS_KEY)
-            self._next_event = max(int(number) for (number,) in numbers)
-            self._writer = _Writer(path, self)
-        self._reserve_events()
-        try:
-            asyncio.run(self._writer.flushed())
-        except StoreError as error:
-            self.close()
-            raise InputError(CANNOT_OPEN.format(repr(str(path)), str(error).rstrip("."))) from error
+            self._next_event = int(self.rows(queries.NEXT_EVENT)[0][0])
+            self._files.begin(self._identity(), self.counters)
+            self._writer = Writer(path, self, self._files)
+        self._rows_since_eviction = 0
+        self._loader = Loader(path)
+        self._changed: list[set[int]] = []  # for each batch that is being loaded, the users that changed meanwhile
+
+    def _identity(self) -> str:
+        """Return the random ID of the store, which its copies share."""
+        rows = self.rows(queries.SETTING, queries.IDENTITY_KEY)
+        return str(rows[0][0]) if rows else ""
 
     async def transaction(
-        self, call: Callable[[Transaction], T], prefetch: Prefetch = NO_PREFETCH, *, durable: bool = True
+        self,
+        call: Callable[[Transaction], T],
+        prefetch: Prefetch = NO_PREFETCH,
+        *,
+        durable: bool = True,
+        claim: Callable[[bool, Collection[int]], None] | None = None,
     ) -> T:
-        """Run a call as one unit; with `durable`, everything is on disk when this returns."""
-        if self.failure is not None:
-            raise StoreError(self.failure)
+        """Run a call as one unit; with `durable`, everything is on disk when this returns.
+
+        `claim` is called with what the call relies on, see `Writer.batch`.
+        """
+        if self._writer.attention:
+            await self._writer.admit()
+            self._drop_lost()
         tx = Transaction(self)
         try:
             result = call(tx)
@@ -67,49 +106,128 @@ class SqliteStore(Store):
             tx.rollback()
             raise
         self._commit(tx, writes)
+        if claim is not None:
+            claim(bool(writes), tx.users)
         if durable:
-            await self._writer.flushed()
+            await self._writer.flushed(bool(writes), tx.users)
         return result
 
     def _commit(self, tx: Transaction, writes: list[Write]) -> None:
         """Keep a transaction: hand its writes to the writer, and limit what is in memory."""
         self.active_users += tx.active_change
-        position = self._writer.put(writes, tx.counted)
+        position = self._writer.put(Entry(writes, tx.counted, tx.active_change))
         for number, user in tx.saved.items():
             if user.departed:
                 self._departed[number] = position
                 self._departed.move_to_end(number)
-        if position % CACHED_CHECK == 0:
-            for records in (self.cache.decisions, self.cache.event_numbers, self.cache.feedback):
-                while len(records) > MAX_CACHED:
-                    records.popitem(last=False)
+            elif self._departed:
+                self._departed.pop(number, None)  # reopened
+        for changed in self._changed:
+            changed.update(tx.saved)
+        self._rows_since_eviction += len(writes)
+        if self._rows_since_eviction >= EVICTION_ROWS:
+            self.cache.sample_size(tx.saved.values())
+            self._evict(2 * self._rows_since_eviction)
+
+    def _evict(self, limit: int) -> None:
+        """Evict up to `limit` records of each kind from memory whose changes are on disk, departed users first."""
+        self._rows_since_eviction, done = 0, self._writer.done
+        for number, position in list(islice(self._departed.items(), limit)):
+            if position > done:
+                break
+            del self._departed[number]
+            self.cache.remove_user(number)
+        self.cache.evict(limit, self._writer.position, done)
+
+    @asynccontextmanager
+    async def batch(self, event_ids: Sequence[str]) -> AsyncIterator[RunSlice]:
+        """Load what a batch of feedback needs into memory, so that its slices read nothing from disk."""
+        users = await self._load(event_ids)
+        async with self._writer.batch() as claim:
+            try:
+                yield partial(self.transaction, durable=False, claim=claim)
+            finally:  # the slices are in memory; they may have reopened users
+                for number in users:
+                    user = self.cache.user_by_number(number)
+                    if user is not None and user.departed:
+                        self._departed.setdefault(number, self._writer.position)
+
+    async def _load(self, event_ids: Sequence[str]) -> list[int]:
+        """Load decisions, users and feedback of events into memory; return the numbers of the users."""
+        absent, changed = missing(self.cache, event_ids), set[int]()
+        if not absent:
+            return []
+        self._changed.append(changed)
+        try:
+            await self._writer.flushed()  # changes from here on are in `changed`
+            loaded = await asyncio.get_running_loop().run_in_executor(self._loader.thread, self._loader.load, absent)
+        except sqlite3.DatabaseError as error:
+            raise self._read_error(error) from error
+        finally:
+            self._changed = [each for each in self._changed if each is not changed]
+        self._rows_since_eviction += len(absent)
+        return install(self.cache, loaded, changed)
+
+    def _drop_lost(self) -> None:
+        """Drop records from memory whose transactions the database refused, so that the rows on disk count."""
+        for entry in self._writer.take_lost():
+            self.active_users -= entry.active_change
+            for query, values in entry.writes:
+                if query is queries.SAVE_USER:
+                    self._departed.pop(values[0], None)
+                    self.cache.remove_user(values[0])
+                elif query is queries.ADD_DECISION:
+                    self.cache.decisions.remove(values[0])
+                    self.cache.event_numbers.remove(values[1])
+                elif query is queries.SAVE_FEEDBACK:
+                    self.cache.feedback.remove(values[0])
+
+    @property
+    def unwritten(self) -> int:
+        """Number of rows that are not on disk yet."""
+        return self._writer.unwritten
+
+    @property
+    def oldest_unwritten(self) -> float:
+        """Age of the oldest of them in seconds, 0.0 if there is none."""
+        return self._writer.age
+
+    def warnings(self) -> list[str]:
+        """Return sentences about the store that an operator should read."""
+        return super().warnings() + ([] if self._files.warning is None else [self._files.warning])
 
     def rows(self, query: str, *values: Any) -> Rows:
         """Return the rows of a query on disk."""
-        return self._reader.execute(query, *values)
+        try:
+            return self._reader.execute(query, *values)
+        except sqlite3.DatabaseError as error:
+            raise self._read_error(error) from error
+
+    def _read_error(self, error: sqlite3.DatabaseError) -> Exception:
+        """Return the exception of a call that could not read; note damage."""
+        if not is_damage(error):
+            return error
+        self.damage = f"The store {self.name!r} cannot be read: {explain(error)}."
+        return StoreError(self.damage)
+
+    def problem(self) -> str | None:
+        """Return why calls fail at present: the file cannot be written or read, or is not the one that was opened."""
+        try:
+            self.rows(queries.SETTING, queries.SCHEMA_KEY)
+        except (StoreError, sqlite3.Error) as error:
+            return self.failure or str(error)
+        return self.failure or self._files.problem()
 
     def trim(self) -> None:
-        """Drop departed users whose departure is on disk."""
-        for number, position in list(self._departed.items()):
-            if position > self._writer.done:
-                break
-            del self._departed[number]
-            del self.cache.users[self.cache.names.pop(number)]
+        """Evict departed users whose departure is on disk, also while no other calls arrive."""
+        self._evict(len(self._departed))
 
     # Numbers
 
     def new_event_number(self) -> int:
         """Return the number of a new event."""
-        event = self._next_event
-        self._next_event = event + 1
-        if event + RESERVED_EVENTS // 2 >= self._reserved:
-            self._reserve_events()
-        return event
-
-    def _reserve_events(self) -> None:
-        """Write up to where events may be numbered, so that no number is used twice, even after a crash."""
-        self._reserved = self._next_event + RESERVED_EVENTS
-        self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._reserved)))])
+        self._next_event += 1
+        return self._next_event - 1
 
     def new_user_number(self) -> int:
         """Return the number of a new user."""
@@ -122,108 +240,9 @@ class SqliteStore(Store):
 
     def close(self) -> None:
         """Write what is pending, and close the file."""
-        if self.failure is None:
-            self._writer.put([(queries.SET, (queries.RESERVED_EVENTS_KEY, str(self._next_event)))])
         self._writer.close()
+        closed = self.failure is None and not self.unwritten
+        self._loader.close()
         self.failure = None
         self._reader.close()
-
-
-class _Writer:
-    """Thread that commits writes in order, each time all that have arrived during the last commit.
-
-    Writes that fail, as on a full disk, are kept and tried again; until then `transaction` raises `StoreError`.
-    """
-
-    def __init__(self, path: Path, store: Store) -> None:
-        self._database, self._store = SqliteDatabase(path), store
-        self._batch: list[list[Write]] = []
-        self._futures: list[asyncio.Future[None]] = []
-        self._busy, self._idle = False, False
-        self._put = self.done = 0  # numbers of write lists handed over, and committed
-        self._scrub = False  # whether the write-ahead log holds names that were forgotten
-        self._wake = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
-
-    def put(self, writes: list[Write], counted: Sequence[str] = ()) -> int:
-        """Hand over writes and the names of counters to increase; return the position in the order of commits."""
-        counters = self._store.counters
-        with self._wake:
-            for name in counted:
-                counters[name] += 1
-            if writes:
-                self._batch.append(writes)
-                self._put += 1
-                if self._idle:
-                    self._wake.notify()
-            return self._put
-
-    async def flushed(self) -> None:
-        """Wait until everything handed over so far is on disk."""
-        with self._wake:
-            if self._store.failure is not None:
-                raise StoreError(self._store.failure)
-            if not self._batch and not self._busy:
-                return
-            future = asyncio.get_running_loop().create_future()
-            self._futures.append(future)
-            self._wake.notify()
-        await future
-
-    def close(self) -> None:
-        """Commit what is left, and stop the thread."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._idle = True
-                self._wake.wait_for(self._has_work, RETRY_DELAY if self._scrub else None)
-                self._idle = False
-                if not self._futures and not self._closing:
-                    self._wake.wait(COMMIT_DELAY)
-                batch, self._batch, counters = self._batch, [], dict(self._store.counters)
-                futures, self._futures = self._futures, []
-                self._busy = True
-                if self._closing and not batch and not futures:
-                    break
-            failure = self._commit(batch, counters)
-            with self._wake:
-                self._store.failure = failure
-                if failure is None:
-                    self._busy = False
-                    self.done += len(batch)
-                else:
-                    self._batch = batch + self._batch
-                    futures, self._futures = futures + self._futures, []
-            base.resolve(futures, [None if failure is None else StoreError(failure)] * len(futures))
-            if failure is not None:
-                with self._wake:
-                    if self._wake.wait_for(lambda: self._closing, RETRY_DELAY):
-                        break
-        self._database.close()
-
-    def _has_work(self) -> bool:
-        return bool(self._batch or self._futures or self._closing)
-
-    def _commit(self, batch: list[list[Write]], counters: dict[str, int]) -> str | None:
-        """Commit everything or nothing; return why it failed, None if it did not."""
-        try:
-            with self._database.transaction():
-                for query, rows in base.grouped(chain.from_iterable(batch)):
-                    self._database.execute_many(query, rows)
-                    self._scrub = self._scrub or query == queries.FORGET_CLIENT_EVENT_IDS
-                self._database.execute_many(
-                    queries.SAVE_COUNTER, [(self._store.worker, *each) for each in counters.items()]
-                )
-            if self._scrub:
-                ((busy, *_),) = self._database.execute(queries.TRUNCATE_WAL)
-                self._scrub = bool(busy)
-        except Exception as error:  # of any kind: callers wait for the result
-            return f"The store cannot be written: {error}."
-        return None
+        self._files.close(self.counters if closed else None)

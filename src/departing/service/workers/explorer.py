@@ -18,6 +18,7 @@ from departing.planning.policy_tree import policy_tree
 from departing.policy.library import describe
 from departing.policy.protocol import recommended
 from departing.service import messages as m
+from departing.service.event_log import json_lines
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers.process import Helper, answer_requests
 
@@ -139,8 +140,9 @@ def main() -> None:
     """Answer requests until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service closes the input when it stops
     os.nice(5)  # the service has priority
-    warm_up()
-    answer_requests(explore, m.ExploreRequest)
+    with json_lines("explorer"):
+        warm_up()
+        answer_requests(explore, m.ExploreRequest)
 
 
 if __name__ == "__main__":

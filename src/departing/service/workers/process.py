@@ -1,6 +1,7 @@
 """Child processes of the service: one launcher, a helper that answers requests, and a loop that restarts."""
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -13,10 +14,13 @@ import msgspec
 
 from departing.model.errors import InputError
 from departing.service.event_log import log_event
+from departing.service.messages import NestingError
 
 STOP_SECONDS = 20.0  # that a child gets to stop by itself: twice as long as a server waits for its connections
 MAX_RESTART_DELAY = 60.0  # seconds; the delay doubles from one second and starts again after a minute of work
 INVALID = b"!"  # in front of the message of an `InputError`; no JSON document starts with it
+NESTED = b"?"  # response to a request that is nested too deeply
+MAX_MESSAGE = 2000  # characters of the message of an `InputError`, which may repeat what was sent
 MAX_LINE = 1 << 22  # bytes of one response, many times the largest plan of the explorer
 T = TypeVar("T")
 
@@ -26,39 +30,54 @@ async def launch(
     environment: dict[str, str] | None = None,
     stdin: int = DEVNULL,
     stdout: int | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Process:
-    """Start a Python process with these arguments; workers use one thread each for linear algebra."""
+    """Start a Python process with these arguments; workers use one thread each for linear algebra.
+
+    It has a session of its own: at Ctrl-C the terminal signals this process only, which then stops its children.
+    """
     return await asyncio.create_subprocess_exec(
         *(sys.executable, *arguments),
         stdin=stdin,
         stdout=stdout,
         limit=MAX_LINE,
+        pass_fds=pass_fds,
+        start_new_session=True,
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"} | (environment or {}),
     )
 
 
-async def keep_running(name: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> None:
+async def keep_running(
+    name: str,
+    arguments: Sequence[str],
+    environment: dict[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+    drain_delay: float = 0.0,
+) -> None:
     """Run a process until this is cancelled, and restart it whenever it ends."""
     delay = 1.0
     while True:
         started = time.monotonic()
         try:
-            log_event(f"{name}_exited", code=await _run(arguments, environment))
+            code = await _run(arguments, environment, pass_fds, STOP_SECONDS + drain_delay)
+            log_event(f"{name}_exited", logging.WARNING, code=code)
         except OSError as error:
-            log_event(f"{name}_not_started", error=str(error))
+            log_event(f"{name}_not_started", logging.ERROR, error=str(error))
         delay = 1.0 if time.monotonic() - started > MAX_RESTART_DELAY else min(2 * delay, MAX_RESTART_DELAY)
         await asyncio.sleep(delay)
 
 
-async def _run(arguments: Sequence[str], environment: dict[str, str] | None) -> int:
+async def _run(
+    arguments: Sequence[str], environment: dict[str, str] | None, pass_fds: Sequence[int], stop_seconds: float
+) -> int:
     """Run a process to its end; if this is cancelled, terminate it, and kill it if that has no effect."""
-    process = await launch(arguments, environment)
+    process = await launch(arguments, environment, pass_fds=pass_fds)
     try:
         return await process.wait()
     except asyncio.CancelledError:
         process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(stop_seconds):
                 await process.wait()
         except TimeoutError:
             process.kill()
@@ -76,9 +95,13 @@ class Helper(Generic[T]):
     async def request(self, request: msgspec.Struct) -> T | None:
         """Return the result of a request, None if the process ended or its response is invalid.
 
-        Raises `InputError` if the request is invalid, and `TimeoutError` if there is no response in time. Whatever
-        fails, the next request starts a new process.
+        Raises `InputError` if the request is invalid, `NestingError` if it is nested too deeply, and `TimeoutError`
+        if there is no response in time. Whatever fails, the next request starts a new process.
         """
+        try:
+            line = msgspec.json.encode(request) + b"\n"
+        except RecursionError as error:
+            raise NestingError from error
         if self.process is None or self.process.returncode is not None:
             self.process = await launch(self._arguments, stdin=PIPE, stdout=PIPE)
         assert self.process.stdin is not None
@@ -86,7 +109,7 @@ class Helper(Generic[T]):
         response = b""
         try:
             with suppress(ConnectionError):
-                self.process.stdin.write(msgspec.json.encode(request) + b"\n")
+                self.process.stdin.write(line)
                 await self.process.stdin.drain()
                 async with asyncio.timeout(self._timeout):
                     response = await self.process.stdout.readline()
@@ -94,12 +117,14 @@ class Helper(Generic[T]):
             if not response:
                 await self.close()
         try:
+            if response.startswith(NESTED):
+                raise NestingError
             if response.startswith(INVALID):
                 message = msgspec.json.decode(response.removeprefix(INVALID), type=str)
             else:
                 return msgspec.json.decode(response, type=self._result) if response else None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            log_event("invalid_response", process=" ".join(self._arguments), error=str(error))
+            log_event("invalid_response", logging.ERROR, command=" ".join(self._arguments), error=str(error))
             await self.close()
             return None
         raise InputError(message)
@@ -120,6 +145,8 @@ def answer_requests(handle: Callable[[T], msgspec.Struct], request: type[T]) -> 
         try:
             response = encode(handle(decode(line)))
         except InputError as error:
-            response = INVALID + encode(str(error))
+            response = INVALID + encode(str(error)[:MAX_MESSAGE])
+        except RecursionError:
+            response = NESTED
         sys.stdout.buffer.write(response + b"\n")
         sys.stdout.buffer.flush()

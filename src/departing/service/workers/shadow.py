@@ -14,13 +14,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from departing.data.log import read_log
+from departing.data.log import Log, read_log
+from departing.formatting import first_few
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART
 from departing.offpolicy.estimators import off_policy_value
+from departing.offpolicy.limits import rare_categories
 from departing.policy.files import policy_to_dict
 from departing.policy.library import policy_from_dict
+from departing.policy.protocol import Policy
 from departing.service import messages as m
+from departing.service.event_log import json_lines
 from departing.service.export import write_log
 from departing.service.service import Service
 from departing.service.store import queries
@@ -30,12 +34,22 @@ from departing.service.workers.process import Helper, answer_requests
 MIN_DEPARTED = 200  # departed users of the caller; with fewer the interval of the gain says nothing
 GROWTH = 1.2  # factor by which their number grows before the gain is estimated again
 TYPES, RESAMPLES = range(1, 4), 40  # of the fit: an estimate within a minute
+# Least share of the caller's recommendations for each category of the policy, relative to a uniform choice. With less
+# the fit does not see what types of users do after several such categories: in simulated logs of 500 to 3,000 users
+# the interval missed the gain over callers at 0.15 and 0.24 in 9 of 10 logs, and at 0.54 and 0.6 in none of 22.
+MIN_SHARE = 0.5
 ESTIMATING = "The gain is being estimated; try again in a minute."
+AGAIN = "The gain is being estimated again, with more users."
+NO_OVERLAP = (
+    "No gain: the policy recommends {}, which the caller never or rarely shows, so the log does not tell how users "
+    "would react. Give the policy to 10 % of the users in an experiment, which rolls it back if it is worse, or let "
+    "the caller choose categories at random for some users."
+)
 FAILED = "The gain could not be estimated; see the log of the service."
 
 
 class GainRequest(msgspec.Struct):
-    """Input of the process that estimates a gain; `folder` is for the exported log."""
+    """Input of the process that estimates a gain; the name of the exported log is in `folder`."""
 
     store: str
     categories: list[str]
@@ -66,11 +80,11 @@ class ShadowReporter:
         note = self._estimate.note
         if departed < MIN_DEPARTED:
             note = f"The gain is estimated once {MIN_DEPARTED} users of the caller have departed; so far {departed}."
-        elif self._task is not None and not self._task.done():
-            note = ESTIMATING
-        elif departed >= GROWTH * self._departed:
-            self._departed, note = departed, ESTIMATING
-            self._task = asyncio.create_task(self._update())
+        else:
+            if (self._task is None or self._task.done()) and departed >= GROWTH * self._departed:
+                self._departed, self._task = departed, asyncio.create_task(self._update())
+            if self._task is not None and not self._task.done():
+                note = f"{note} {AGAIN}".lstrip() if note or self._estimate.gain else ESTIMATING
         rate = matches / n if n else None
         return m.ShadowReport(self._service.rollout.state.shadow, n, matches, rate, self._estimate.gain, note)
 
@@ -107,14 +121,23 @@ class ShadowReporter:
 
 def estimate_gain(request: GainRequest) -> GainEstimate:
     """Estimate the gain of a policy over the caller, from the users for whom the caller decided."""
-    target = Path(request.folder) / "log.parquet"
-    write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", target, shadow=True)
-    log = read_log(target, categories=request.categories, max_rejected=1)  # a category may not have been shown yet
-    policy = policy_from_dict(request.policy, "the policy")
+    name, policy = Path(request.folder) / "log.parquet", policy_from_dict(request.policy, "the policy")
+    with tempfile.TemporaryFile() as file:  # has no name of its own: nothing remains of it if this process is killed
+        write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", file, shadow=True)
+        name.unlink(missing_ok=True)
+        name.symlink_to(f"/dev/fd/{file.fileno()}")  # `read_log` knows formats by their extensions
+        log = read_log(name, categories=request.categories, max_rejected=1)  # a category may not have been shown yet
+        return _gain(log, policy)
+
+
+def _gain(log: Log, policy: Policy) -> GainEstimate:
     value = off_policy_value(log, policy, types=TYPES, bootstrap=RESAMPLES)
     check = value.fit.check()
     if check.truncated:
         raise InputError("too many users of the caller are still active.")
+    rare = rare_categories(log, value, MIN_SHARE / log.counts.shape[1])
+    if rare:
+        return GainEstimate(note=NO_OVERLAP.format(first_few(rare, 3)))
     clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
     variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
     gain, margin = value.best.value - check.clicks_per_user, 1.96 * sqrt(value.best.stderr**2 + variance)
@@ -125,7 +148,8 @@ def estimate_gain(request: GainRequest) -> GainEstimate:
 def main() -> None:
     """Estimate the gain of each request on standard input."""
     os.nice(10)  # the service has priority
-    answer_requests(estimate_gain, GainRequest)
+    with json_lines("shadow"):
+        answer_requests(estimate_gain, GainRequest)
 
 
 if __name__ == "__main__":

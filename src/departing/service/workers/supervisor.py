@@ -10,17 +10,22 @@ from typing import Any
 from departing.service.workers.process import keep_running
 
 WORKER = "DEPARTING_WORKER"  # set in a worker process: its index and the number of workers, such as 0/2
+METRICS = "DEPARTING_METRICS"  # set in a worker process: the descriptor of the file in which all workers count
 PARENT = "DEPARTING_PARENT"  # set in a worker process: the process ID of the supervisor
 POLL_SECONDS = 0.3
 
 
-async def supervise(workers: int) -> None:
-    """Run this command in as many worker processes, until a signal asks to stop."""
+async def supervise(workers: int, metrics: int, drain_delay: float) -> None:
+    """Run this command in as many worker processes, until a signal asks to stop.
+
+    `metrics` is the file in which all workers count; `drain_delay` are the seconds that they take before they stop.
+    """
     stopped = stop_event()
     arguments = ["-c", "from departing.cli import main; main()", *sys.argv[1:]]
+    environment = {PARENT: str(os.getpid()), METRICS: str(metrics)}
     tasks = [
         asyncio.create_task(
-            keep_running("worker", arguments, {PARENT: str(os.getpid()), WORKER: f"{index}/{workers}"})
+            keep_running("worker", arguments, environment | {WORKER: f"{index}/{workers}"}, (metrics,), drain_delay)
         )
         for index in range(workers)
     ]

@@ -1,6 +1,7 @@
 """Trainer: a process that learns from the users' counts in the store, plans, and publishes policy versions."""
 
 import json
+import logging
 import os
 import sys
 import time
@@ -8,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
@@ -21,18 +21,20 @@ from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
-from departing.service.event_log import event_line
+from departing.service import tracing
+from departing.service.event_log import json_lines, log_event
 from departing.service.policy_version import EXPLORATION, LEARNED, PolicyVersion, policy_details
 from departing.service.rollout import publication
 from departing.service.store import queries
 from departing.service.store.connection import Database, connect
+from departing.service.uptime import latest_time
+from departing.service.workers.evidence import histogram, pending_since, pending_users
 from departing.simulation.sample_log import sample_log
 
 T = TypeVar("T")
 LOCK_SECONDS = 1.0  # between attempts to become the trainer
 MIN_PAUSE = 0.2  # seconds between polls of the store
 IDLE_FACTOR = 20  # pause after an idle poll, as a multiple of its duration: 5% load
-MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashboard; takes about a second
 PRIOR_USERS = 1000  # users whose evidence the given instance is worth; a trade-off between trust in it and learning
 
@@ -58,21 +60,6 @@ class ServedBayes(Bayes):
         return self._block()
 
 
-def histogram(snapshot: Database, n_categories: int) -> tuple[Integers, Integers]:
-    """Return distinct settled counts `[n, K, 4]` of users, and the number of users `[n]` with each."""
-    rows = snapshot.execute(queries.COUNTS)
-    if len(rows) > MAX_HISTORIES:
-        every = len(rows) // MAX_HISTORIES + 1
-        rows = snapshot.execute(queries.SAMPLED_COUNTS, every, every)
-    counts, users = np.zeros((len(rows), 4 * n_categories), np.int64), np.zeros(len(rows), np.int64)
-    for i, (blob, n) in enumerate(rows):
-        known = msgspec.msgpack.decode(blob, type=list[int])
-        counts[i, : len(known)] = known
-        users[i] = n
-    observed = counts.any(axis=1)
-    return counts[observed].reshape(-1, n_categories, 4), users[observed]
-
-
 def _prior_histories(instance: Instance, n_categories: int) -> tuple[Integers, Integers]:
     """Sample histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit."""
     sample = sample_log(instance, PRIOR_USERS, seed=0, days=10_000).histories
@@ -95,8 +82,13 @@ class Trainer:
 
     def __init__(self, database: Database, types: int, seed: int = 0, growth: float = 0.1) -> None:
         self.types, self.seed, self.growth, self.database = types, seed, growth, database
+        self._start()
+
+    def _start(self) -> None:
+        """Continue from what the store holds."""
         self.learner = self._resume()
         self._trained_at = -1 if self.learner is None else self.learner.arrived
+        self._pending = 0  # users of the last training whose departures were not known yet
         self._allowed = self._setting(queries.ALLOWED_KEY, tuple)
 
     def _setting(self, key: str, parse: Callable[[Any], T]) -> T | None:
@@ -113,23 +105,27 @@ class Trainer:
         try:
             learner = self._setting(queries.LEARNER_KEY, lambda state: ServedBayes.from_state(decode_state(state)))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            print(event_line("learner_discarded", error=repr(error)), file=sys.stderr)  # step learns from the counts
+            log_event("learner_discarded", logging.WARNING, error)  # step learns from the counts
             return None
         assert learner is None or isinstance(learner, ServedBayes)
         return learner if learner is not None and learner.types == self.types else None
 
     def step(self) -> bool:
         """Train if enough users have come since the last time; return whether versions were published."""
-        database = self.database
+        database, started = self.database, time.monotonic()
         with database.snapshot():
             rows = database.execute(queries.CATEGORIES)
             names = [name for name, _ in rows]
             allowed = tuple(a for a, (_, retired) in enumerate(rows) if retired is None)
             ((arrived,),) = database.execute(queries.USER_COUNT)
+            since = pending_since(database, latest_time(database))
+            pending = pending_users(database, since)
+            if arrived < self._trained_at:  # a backup was restored
+                self._start()
             changed = self._allowed is not None and self._allowed != allowed
-            if not changed and self._trained_at >= 0 and arrived < max(self._trained_at * (1 + self.growth), 1):
+            if not changed and not self._has_news(arrived, pending):
                 return False
-            counts, users = histogram(database, len(names))
+            counts, users = histogram(database, len(names), since)
             given = self.given_instance()
         if not len(users) and (self._trained_at >= 0 or given is not None):
             return False
@@ -140,10 +136,21 @@ class Trainer:
         if learner is None or learner.n_categories != len(names):
             learner = self.learner = ServedBayes(self.types, len(names), self.seed, growth=self.growth)
         evidence = MixtureLikelihood.from_counts(counts, users, self.types) if len(users) else None
-        trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
-        self._trained_at, self._allowed = arrived, allowed
-        self._publish(names, trials, learner)
+        with tracing.span("trainer.step", users=arrived):
+            trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
+            self._trained_at, self._pending, self._allowed = arrived, pending, allowed
+            self._publish(names, trials, learner)
+        seconds = round(time.monotonic() - started, 3)
+        log_event("policies_published", users=arrived, pending=pending, versions=len(trials), seconds=seconds)
         return True
+
+    def _has_news(self, arrived: int, pending: int) -> bool:
+        """Return True if enough users have come, or departures have become known, since the last training."""
+        before, growth = self._trained_at, 1 + self.growth
+        if before < 0 or arrived >= max(before * growth, 1):
+            return True
+        resolved = before - self._pending
+        return self._pending > self.growth * before and arrived - pending >= max(resolved * growth, resolved + 1)
 
     def _publish(self, names: Sequence[str], trials: list[tuple[Policy, int]], learner: ServedBayes) -> None:
         """Publish the policies of the next users; the one with most users is for all after them."""
@@ -178,13 +185,16 @@ class Trainer:
 def main(types: str, seed: str, parent: str) -> None:
     """Train until the parent process has ended; of several trainers of a store one trains and the others wait."""
     os.nice(19)  # the service has priority
-    try:
-        _train(int(types), int(seed), int(parent), os.environ["DEPARTING_STORE"])
-    except Exception as error:
-        expected = isinstance(error, InputError | OSError | RuntimeError)
-        if not expected and type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
-            raise
-        sys.exit(event_line("trainer_failed", error=" ".join(str(error).split())))  # it is restarted
+    with json_lines("trainer"):
+        tracing.start("trainer")
+        try:
+            _train(int(types), int(seed), int(parent), os.environ["DEPARTING_STORE"])
+        except Exception as error:
+            expected = isinstance(error, InputError | OSError | RuntimeError)
+            if not expected and type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
+                raise
+            log_event("trainer_failed", logging.ERROR, error=" ".join(str(error).split()))
+            sys.exit(1)  # it is restarted
 
 
 def _train(types: int, seed: int, parent: int, address: str) -> None:

@@ -22,9 +22,22 @@ function make(name, attributes, ...inside) {
 // Numbers and text.
 const short = n => n >= 1e6 ? +(n / 1e6).toPrecision(3) + " M" : n >= 1e4 ? +(n / 1e3).toPrecision(3) + " k" : String(n);
 const plain = n => n === 0 ? "0" : Math.abs(n) >= 1e5 || Math.abs(n) < 1e-4 ? n.toExponential(1) : String(+n.toPrecision(3));
+function alike(...values) {  // with equally many decimals: three significant digits of the largest
+  const most = Math.max(...values.map(Math.abs));
+  return most >= 1e5 || most < 1e-4 ? values.map(plain) : values.map(v => v.toFixed(Math.max(0, 2 - Math.floor(Math.log10(most)))));
+}
+function range(lower, upper) {
+  const [low, high] = alike(lower, upper);
+  return low === high ? low : `${low} to ${high}`;
+}
 function percent(share) {
   const p = 100 * share;
   return (p === 0 || p >= 10 ? p.toFixed(0) : p >= 1 ? p.toFixed(1) : p >= .01 ? p.toFixed(2) : "< 0.01") + " %";
+}
+const DURATIONS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+function duration(seconds) {  // such as "30 minutes" or "1 day"
+  const [unit, name] = DURATIONS.find(([unit]) => seconds >= unit) || DURATIONS[3], n = +(seconds / unit).toPrecision(3);
+  return n === 1 ? `1 ${name}` : `${n} ${name}s`;
 }
 const cut = (text, most) => [...text].length > most ? [...text].slice(0, Math.max(most - 1, 1)).join("") + "…" : text;
 function believed(belief) {
@@ -63,6 +76,8 @@ function trouble(message) { $("trouble").hidden = !message; $("trouble").textCon
 function resize(svg, height) {
   const width = Math.max(svg.parentElement.clientWidth - 32, 240);
   svg.replaceChildren();
+  svg.removeAttribute("hidden");
+  if (svg.nextElementSibling?.matches(".empty")) svg.nextElementSibling.remove();
   fill(svg, {viewBox: `0 0 ${width} ${height}`});
   return width;
 }
@@ -109,7 +124,11 @@ function axes(svg, height, x, y) {
 function line(svg, points, stroke, more) {
   put(svg, "polyline", {points: points.map(p => p.map(v => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke, "stroke-width": 2, "stroke-linejoin": "round", ...more});
 }
-const nothing = (svg, message) => { resize(svg, 30); put(svg, "text", {x: 0, y: 16}, message); };
+function nothing(svg, message) {  // text instead of a chart
+  svg.setAttribute("hidden", "");
+  if (!svg.nextElementSibling?.matches(".empty")) svg.after(make("p", {class: "note empty"}));
+  svg.nextElementSibling.textContent = message;
+}
 function legend(element, entries, kind) {
   element.replaceChildren(...entries.map(([name, paint]) => {
     const mark = make("i", kind ? {class: kind} : {});

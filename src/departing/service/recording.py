@@ -1,0 +1,78 @@
+"""Recording of feedback and departures: the rules of a user's state, applied in a transaction of the store."""
+
+from departing.service import messages as m
+from departing.service import user as user_rules
+from departing.service.departures import INACTIVE, REPORTED
+from departing.service.event_id import parse_event_id
+from departing.service.late_feedback import apply_late_feedback, infer_departure, make_final
+from departing.service.settings import Settings
+from departing.service.store.base import StoreError, Transaction
+from departing.service.store.files import RESTORE
+from departing.service.user import FeedbackRejectedError, RecordedFeedback, RejectionCode, User
+
+
+def record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: float) -> m.FeedbackResult:
+    """Record or reject one row of feedback."""
+    try:
+        counter = _record_feedback(tx, row, settings, now)
+    except FeedbackRejectedError as error:
+        tx.count(f"rejected_feedback_{error.code}")
+        return m.FeedbackResult(row.event, False, error.code, error.code.reason)
+    tx.count(counter)
+    return m.FeedbackResult(row.event, True)
+
+
+def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: float) -> str:
+    """Record one row of feedback; return the counter of such rows."""
+    decision = tx.decision_by_event_id(row.event)
+    if decision is None:
+        issued = parse_event_id(row.event) is not None
+        raise FeedbackRejectedError(RejectionCode.LOST_EVENT if issued else RejectionCode.UNKNOWN_EVENT)
+    event_number, user = decision.event_number, tx.user_by_number(decision.user_number)
+    if user is None:
+        raise StoreError(f"The store is damaged: user {decision.user_number} is missing. {RESTORE}.")
+    step, was_departed = user.open_step(event_number), user.departed
+    earlier = tx.feedback(event_number) if step is None else step.recorded
+    feedback = RecordedFeedback(row.clicked, row.departed)
+    arguments = user, event_number, feedback, now, settings.missing_feedback, earlier
+    if was_departed:
+        added = apply_late_feedback(*arguments, settings.late_limit)
+    else:
+        added = user_rules.apply_feedback(*arguments)
+    if not added:
+        return "repeated_feedback"
+    tx.record_feedback(user, event_number, feedback, now)
+    if row.departed:
+        tx.count("reported_departures")
+    if user.departed and not was_departed:
+        tx.record_departure(user, now, REPORTED)
+        tx.count("departures")
+    elif was_departed and not user.departed:
+        tx.remove_departure(user)
+        tx.count("reopened_users")
+    if earlier is not None:
+        return "completed_feedback"
+    if row.clicked:
+        tx.count("clicks")
+    return "feedback"
+
+
+def record_reported_departure(tx: Transaction, user: User, settings: Settings, now: float) -> bool:
+    """Record a departure that the caller reports; True if it adds information."""
+    if user.departed:
+        if not make_final(user):
+            return False
+        tx.save_user(user)
+    else:
+        user_rules.depart(user, settings.missing_feedback)
+        tx.record_departure(user, now, REPORTED)
+        tx.count("departures")
+    tx.count("reported_departures")
+    return True
+
+
+def record_inferred_departure(tx: Transaction, user: User, settings: Settings, now: float) -> None:
+    """Record that an inactive user has departed."""
+    infer_departure(user, now, settings.missing_feedback)
+    tx.record_departure(user, now, INACTIVE)
+    tx.count("departures")

@@ -1,0 +1,33 @@
+"""Options of a service."""
+
+from dataclasses import dataclass
+from math import inf
+
+from departing.service.departures import DepartureRule
+from departing.service.limits import MAX_USERS
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of a service."""
+
+    inactive_after: float = inf  # seconds of inactivity after which a user counts as departed
+    explore: float = 0.01  # probability of a category drawn uniformly
+    missing_feedback: str = "no-click"  # meaning of a recommendation without feedback
+    shadow: bool = False  # True if the caller decides and the policy only logs its choice
+    max_categories: int = 1000
+    max_users: int = MAX_USERS  # active at once
+    departures_reported: bool = False  # True if the caller has agreed to report departures
+    learn: bool = False  # True if a trainer learns from the store; requires a definition of departure
+
+    grace_period: float | None = None  # seconds after an inferred departure; as long as `inactive_after` if None
+
+    @property
+    def late_limit(self) -> float:
+        """Seconds after an inferred departure in which feedback can reopen the user."""
+        return self.inactive_after if self.grace_period is None else self.grace_period
+
+    @property
+    def rule(self) -> DepartureRule:
+        """Definition of departure."""
+        return DepartureRule(self.inactive_after, self.departures_reported)
