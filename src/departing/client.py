@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Self
@@ -9,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 from departing.model.errors import InputError
+from departing.model.files import read_document
 
 RETRY_PAUSES = (0.05, 0.2, 0.8, 3.0)  # seconds before each retry; 4 s in total bridge a restart of the service
 RETRY_STATUSES = (429, 502, 503, 504)
@@ -61,6 +63,13 @@ def parse_url(url: str) -> tuple[str, int, bool]:
     if not host or parts.scheme not in ("http", "https"):
         raise InputError(f"url is {url!r:.80}; expected a URL such as http://127.0.0.1:8080.", "url")
     return host, port or (443 if tls else 80), tls
+
+
+def unreachable(url: str, error: Exception) -> str:
+    """Return the message about a service that does not answer."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"Nothing answers at {url}; start `departing serve` or give another `url`."
+    return f"{url} cannot be reached: {error!r}."
 
 
 class Client:
@@ -175,6 +184,82 @@ class Client:
         """Get the policy version of new users."""
         return dict(self.call("GET", "/v1/policy"))
 
+    def publish(self, policy: dict[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
+        """Publish a policy as a version that no user gets yet; requires the admin key.
+
+        Parameters
+        ----------
+        policy
+            File that `plan.save` or `decision.save` wrote, or its contents.
+
+        Returns
+        -------
+        dict
+            The `version`, and its details.
+        """
+        document = policy if isinstance(policy, dict) else read_document(policy, "policy")
+        return dict(self.call("POST", "/v1/policies", document))
+
+    def start_experiment(
+        self,
+        treatment: int | str,
+        control: int | str | None = None,
+        share: float = 0.1,
+        holdout: float = 0.0,
+        window: float | None = None,
+        return_period: float | None = None,
+        planned_users: int = 10_000,
+        guardrail: bool = True,
+        name: str = "",
+        salt: str | None = None,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Start an experiment; requires the admin key.
+
+        Parameters
+        ----------
+        treatment
+            Policy version, or "latest" to follow the trainer.
+        control
+            Policy version, "latest", or "caller" in shadow mode; by default what new users get at present.
+        share, holdout
+            Share of the users in the treatment, and share of the users that no ramp reaches.
+        window, return_period
+            Seconds after a user's first recommendation in which clicks count, and seconds after that window in which
+            a user who requests a recommendation is retained; by default the inactivity period.
+        planned_users
+            Users at which the intervals are narrowest.
+        guardrail
+            Whether a treatment that is worse is rolled back automatically.
+        name, salt
+            Name of the experiment, and salt of the assignment of users; random by default.
+        force
+            Start a version although the guardrail rolled it back before.
+
+        Returns
+        -------
+        dict
+            The experiment: its number `experiment`, `state`, shares and audit trail `changes`.
+        """
+        body = {"treatment": treatment, "control": control, "share": share, "holdout": holdout, "window": window}
+        body |= {"return_period": return_period, "planned_users": planned_users, "guardrail": guardrail}
+        return dict(self.call("POST", "/v1/experiments", body | {"name": name, "salt": salt, "force": force}))
+
+    def change_experiment(
+        self, experiment: int, action: str, share: float | None = None, reason: str = ""
+    ) -> dict[str, Any]:
+        """Change a running experiment; `action` is "ramp" (with `share`), "stop", "rollback" or "complete"."""
+        body = {"action": action, "share": share, "reason": reason}
+        return dict(self.call("POST", f"/v1/experiments/{experiment}", body))
+
+    def experiment(self, experiment: int) -> dict[str, Any]:
+        """Get the readout of an experiment: users per arm, and differences with confidence sequences."""
+        return dict(self.call("GET", f"/v1/experiments/{experiment}"))
+
+    def experiments(self) -> list[dict[str, Any]]:
+        """List all experiments, the latest first."""
+        return list(self.call("GET", "/v1/experiments")["experiments"])
+
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request, with retries, and return the decoded JSON of the response.
 
@@ -192,7 +277,7 @@ class Client:
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 if pause is None:
-                    raise ServiceError("unreachable", None, f"{self.url} cannot be reached: {error!r}.") from error
+                    raise ServiceError("unreachable", None, unreachable(self.url, error)) from error
             else:
                 if response.status == 200:
                     return json.loads(text)

@@ -10,7 +10,8 @@ import typer
 from departing.cli.abtest import ab, power
 from departing.cli.assign import assign
 from departing.cli.data import fit, movielens, ope, return_times, sample_log
-from departing.cli.errors import report_errors
+from departing.cli.errors import raise_terminated, report_errors
+from departing.cli.experiment import EXPERIMENT_COMMANDS, publish
 from departing.cli.learning import learn, study
 from departing.cli.paper import paper
 from departing.cli.policies import evaluate, instance, plan, simulate
@@ -30,11 +31,17 @@ _COMMANDS = (
     *(instance, evaluate, simulate, plan, learn, study),
     *(report, sample_log, return_times, fit, assign, ope, movielens),
     *(power, ab),
-    *(serve, backup, loadtest),
+    *(serve, backup, loadtest, publish),
     *(paper, quickstart),
 )
 for _command in _COMMANDS:
     app.command()(report_errors(_command))
+experiment = typer.Typer(
+    name="experiment", help="Roll out a policy version of a running service by an experiment.", no_args_is_help=True
+)
+for _command in EXPERIMENT_COMMANDS:
+    experiment.command()(report_errors(_command))
+app.add_typer(experiment)
 
 
 def _version(show: bool) -> None:
@@ -56,7 +63,7 @@ def _main(
 
 def main() -> None:
     """Run the command line."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that SIGTERM removes partial files too
+    signal.signal(signal.SIGTERM, raise_terminated)  # so that SIGTERM removes partial files too
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     app()

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from departing.model.errors import InputError
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap `command` so that input errors print one message on stderr and exit with code 2."""
+    """Wrap `command` so that input errors print one message on stderr and exit with their code, usually 2."""
 
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> None:
@@ -27,7 +28,7 @@ def report_errors(command: Callable[..., None]) -> Callable[..., None]:
                     if sys.stdout is not None:
                         sys.stdout.flush()
         except InputError as error:
-            fail(f"Error: {_with_options(error, command, kwargs)}")
+            fail(f"Error: {_with_options(error, command, kwargs)}", error.exit_code)
         except BrokenPipeError:  # the reader of our output has closed it
             _discard_output()
         except OSError as error:
@@ -53,14 +54,24 @@ def output_errors() -> Iterator[None]:
 
 @contextmanager
 def on_interrupt(message: str) -> Iterator[None]:
-    """Print `message` and exit with code 2 at Ctrl-C."""
+    """Print `message` at Ctrl-C and SIGTERM, and exit with 128 plus the number of the signal, as shells expect."""
     try:
         yield
     except (KeyboardInterrupt, SystemError) as error:
         # A compiled function that is interrupted while it starts raises a SystemError.
-        if not _is_interrupt(error):
+        interrupt = _interrupt(error)
+        if interrupt is None:
             raise
-        fail(message)
+        fail(message, 128 + (signal.SIGTERM if isinstance(interrupt, TerminatedError) else signal.SIGINT))
+
+
+class TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
+def raise_terminated(*_: object) -> NoReturn:
+    """Handler of SIGTERM."""
+    raise TerminatedError
 
 
 def _with_options(error: InputError, command: Callable[..., None], given: dict[str, Any]) -> str:
@@ -83,11 +94,11 @@ def _options(command: Callable[..., None]) -> dict[str, str]:
     return options
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Return True if `error` was caused by Ctrl-C."""
+def _interrupt(error: BaseException | None) -> BaseException | None:
+    """Return the interrupt that caused `error`, None if there was none."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
-    return error is not None
+    return error
 
 
 def _discard_output() -> None:
@@ -97,6 +108,6 @@ def _discard_output() -> None:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    """Print `message` on stderr and exit: with code 2 for invalid input, 1 for an internal error."""
+    """Print `message` on stderr and exit: with code 2 for invalid input, 1 for an internal error, 130 at Ctrl-C."""
     print(message, file=sys.stderr)
     raise typer.Exit(code)

@@ -70,6 +70,18 @@ def parse_int(parameter: str, text: str) -> int:
     return int(value)
 
 
+def parse_share(parameter: str, text: str) -> float:
+    """Parse a share: a number from 0 to 1, or a percentage such as 10%."""
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        share = float(number)
+    except ValueError:
+        share = float("nan")
+    if not 0 <= share <= (100 if percent else 1):
+        raise InputError(f"{parameter} is {text:.40}; expected a share from 0 to 1, such as 0.1 for 10 %.", parameter)
+    return share / 100 if percent else share
+
+
 def parse_types(text: str) -> list[int]:
     """Parse numbers of types such as 3, 1-5 or 1,2,4."""
     from departing.model.validation import MAX_TYPES

@@ -108,14 +108,26 @@ def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") ->
     if isinstance(value, timedelta):
         period = value.total_seconds() if is_clock else None
     elif isinstance(value, str) and is_clock:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]+?)s?\s*", value.lower())
-        period = float(match[1]) * SECONDS[match[2]] if match and match[2] in SECONDS else None
+        return parse_duration("inactive_after", value)
     elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and not is_clock:
         period = float(value)
     if period is None or not 0 < period < np.inf:
         expected = DURATION if is_clock else f"a number > 0 in the unit of column {column!r}, which holds numbers"
         raise InputError(f"inactive_after is {value!r:.80}; expected {expected}.", "inactive_after")
     return period
+
+
+def parse_duration(parameter: str, value: str) -> float:
+    """Seconds of a duration such as "14 days".
+
+    >>> parse_duration("grace_period", "1.5 hours")
+    5400.0
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([a-z]+?)s?\s*", value.lower())
+    seconds = float(match[1]) * SECONDS[match[2]] if match and match[2] in SECONDS else 0.0
+    if not 0 < seconds < np.inf:
+        raise InputError(f"{parameter} is {value!r:.80}; expected {DURATION}.", parameter)
+    return seconds
 
 
 def parse_bytes(value: str | int) -> int:

@@ -16,7 +16,7 @@ except ImportError as error:
 
     raise MissingExtraError("The load test needs httptools; install it with: pip install '.[serve]'") from error
 
-from departing.client import RETRY_STATUSES, ServiceError, parse_url
+from departing.client import RETRY_STATUSES, ServiceError, parse_url, unreachable
 from departing.model.errors import InputError
 
 TIMEOUT = 30.0  # seconds without a response, retries included, after which a session fails
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
                 await self._until_lost()
             except OSError as error:
                 if self._late:
-                    raise InputError(f"{self.url} cannot be reached: {error!r}.") from error
+                    raise InputError(unreachable(self.url, error)) from error
             finally:
                 if self._transport is not None:
                     self._transport.abort()

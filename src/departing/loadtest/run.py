@@ -151,6 +151,7 @@ def run_loadtest(
     seed: int = 0,
     key: str | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    shown: str | None = None,
 ) -> LoadTestResult:
     """Send simulated users of an instance to a running service.
 
@@ -172,6 +173,8 @@ def run_loadtest(
         API key.
     progress
         Called with 1 after each user.
+    shown
+        Category that the caller shows, for a service in shadow mode.
 
     Returns
     -------
@@ -185,7 +188,7 @@ def run_loadtest(
     """
     check_service(instance, url, key)
     optimum, step_regret = optimum_and_regret(instance)
-    simulated = SimulatedUsers(instance, users, step_regret, pace, seed, header_lines(url, key), progress)
+    simulated = SimulatedUsers(instance, users, step_regret, pace, seed, header_lines(url, key), progress, shown)
     latencies: array[float] = array("d")
     start = time.perf_counter()
     asyncio.run(run_sessions(url, [simulated.session() for _ in range(min(open_users, users))], latencies))

@@ -40,6 +40,8 @@ class SimulatedUsers:
         Header lines of all requests.
     progress
         Called with 1 after each user.
+    shown
+        Category that the caller shows, for a service in shadow mode.
     """
 
     def __init__(
@@ -51,10 +53,12 @@ class SimulatedUsers:
         seed: int = 0,
         headers: bytes = b"host: localhost\r\n",
         progress: Callable[[int], None] = lambda _: None,
+        shown: str | None = None,
     ) -> None:
         self.instance, self.step_regret, self.seed = instance, step_regret, seed
         self.clicks, self.regrets = np.zeros(users, np.int64), np.zeros(users)
         self.rejected_feedback = 0
+        self._choice = {} if shown is None else {"shown": shown}
         self._interval, self._next_arrival = (1 / pace if pace else 0.0), 0.0
         self._headers, self._progress, self._remaining = headers, progress, iter(range(users))
         self._run_id = uuid4().hex[:12]  # keeps the users of two load tests apart
@@ -96,7 +100,7 @@ class SimulatedUsers:
         A service that was killed may have lost its recommendation and then rejects the feedback; both are sent twice.
         """
         event = f"{self._run_id}-{i}-{step}"
-        request = {"user": f"loadtest {self._run_id} {i}", "event": event}
+        request = {"user": f"loadtest {self._run_id} {i}", "event": event, **self._choice}
         for _ in range(2):
             name = (yield post_request("/v1/recommend", request, self._headers))["category"]
             if name not in self._index:

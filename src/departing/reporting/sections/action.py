@@ -142,6 +142,8 @@ def next_section(report: "Report") -> str:
     serve = "departing serve --instance fitted.toml"
     if inactive is not None and report.log.profile.time.is_clock:
         serve += f" --inactive-after {shlex.quote(inactive)}"
+    else:
+        serve += " --departures reported"
     same_log = log_arguments(report, propensity=False)
     assign = f"departing assign {same_log} --fit fitted.toml --policy policy.json -o users.csv"
     steps = (
