@@ -122,7 +122,7 @@ def test_interrupted_study_reports_how_to_resume(tmp_path, monkeypatch):
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", interrupted)
     done = call("study", tmp_path / "trial.toml", "--output", "somewhere")
-    assert done.exit_code == 2
+    assert done.exit_code == 130
     assert done.stderr.strip() == (
         "Interrupted. Finished runs are kept in 'somewhere'; run the same command to resume."
     )

@@ -1,10 +1,52 @@
-"""Invalid options of `departing serve`."""
+"""Options of `departing serve`, and Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
 
 from helpers.commands import call
+from helpers.load import wait_until
+from helpers.servers import children, free_port
 
 
 def test_a_blank_category_is_rejected(tmp_path):
-    done = call("serve", "--learn", "--categories", "a,b,", "--store", tmp_path / "s.sqlite")
+    done = call(
+        "serve", "--learn", "--departures", "reported", "--categories", "a,b,", "--store", tmp_path / "s.sqlite"
+    )
     assert done.exit_code == 2
     assert done.stderr.strip() == "Error: --categories is ['a', 'b', '']; expected nonempty names."
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_category_and_categories_beside_an_instance_are_rejected(tmp_path):
+    options = ("serve", "--departures", "reported", "--store", tmp_path / "s.sqlite")
+    done = call(*options, "--learn", "--categories", "news")
+    assert done.stderr.strip() == ("Error: --categories is 'news'; expected at least two names, such as news,sport.")
+    done = call(*options, "--instance", "blog", "--categories", "news,sport")
+    assert done.stderr.strip() == "Error: --instance and --categories cannot be combined; omit one of them."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_store_leaves_no_file(tmp_path):
+    done = call("serve", "--learn", "--inactive-after", "1 day", "--store", tmp_path / "typo.sqlite")
+    assert done.exit_code == 2
+    assert "is new; name its categories" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_stops_a_running_service_without_a_traceback(tmp_path):
+    """The terminal sends the signal to all processes of the session, of which the trainer is not one."""
+    options = ("--learn", "--departures", "reported", "--categories", "a,b", "--port", str(free_port()))
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from departing.cli import main; main()", "serve", *options],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: any(os.getsid(pid) == pid for pid in children(process.pid)))
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
@@ -10,8 +10,11 @@ import departing as dp
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.export import write_log
-from departing.service.store.base import Decision, Prefetch, StoreError
+from departing.service.store.base import OverloadedError, Prefetch, StoreError
+from departing.service.store.cache import Decision
+from departing.service.store.connection import connect
 from departing.service.user import RecordedFeedback, User, add_step, apply_feedback, confirm_stay, depart
+from helpers.load import wait_until
 from helpers.services import NAMES, contents, publish_as_trainer, recommend, run, service, store_classes
 
 STORES = store_classes()
@@ -19,7 +22,19 @@ ADDRESSES = {
     "SqliteStore": lambda request, folder: folder / "store.sqlite",
     "PostgresStore": lambda request, folder: request.getfixturevalue("postgres").new(),
 }
-ERRORS = [dp.InputError("invalid"), StoreError("unavailable"), RuntimeError("unexpected")]
+
+
+class AbortError(BaseException):
+    """An exception that is no error, as KeyboardInterrupt."""
+
+
+ERRORS = [
+    dp.InputError("invalid"),
+    StoreError("unavailable"),
+    RuntimeError("unexpected"),
+    AbortError("aborted"),
+    asyncio.CancelledError("cancelled"),
+]
 
 
 def test_every_store_has_an_address_to_test_it_at():
@@ -101,7 +116,7 @@ def change_everything(tx, first, second, reads_rows=True):
     """Write by every method of a transaction, in some stores with a query in between that sends writes to disk."""
     ann, bob, eve = tx.user("ann"), tx.user("bob"), new_user(tx, "eve")
     if reads_rows:
-        tx.forget_client_event_ids(ann)
+        tx.forget_client_event_ids([ann])
     decide(tx, eve, "eve 1")
     decide(tx, ann, "ann 2")
     click(tx, bob, second)
@@ -296,6 +311,75 @@ class TestDurability:
             assert snapshot.execute("SELECT count(*) FROM users") == [(3,)]
 
 
+@contextmanager
+def stalled(store):
+    """Keep the database from committing, by a lock of another connection."""
+    with closing(connect(store.address)) as other, ExitStack() as stack:
+        stack.enter_context(other.transaction())
+        if store.shared:
+            other.execute("LOCK TABLE users IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+class TestStall:
+    def test_what_is_not_on_disk_is_counted_and_its_age_grows(self, store):
+        assert (store.unwritten, store.oldest_unwritten) == (0, 0.0)
+
+        async def calls():
+            with stalled(store):
+                waiting = asyncio.gather(
+                    *(store.transaction(lambda tx, i=i: new_user(tx, f"u{i}")) for i in range(3))
+                )
+                while store.oldest_unwritten < 0.3:
+                    await asyncio.sleep(0.01)
+                counted = store.unwritten
+            await waiting
+            return counted
+
+        assert run(calls()) == 3
+        wait_until(lambda: (store.unwritten, store.oldest_unwritten) == (0, 0.0))
+        assert store.failure is None
+
+    def test_calls_of_a_stalled_store_fail_in_time_and_can_be_repeated(self, store, monkeypatch):
+        monkeypatch.setattr("departing.service.store.writer.MAX_UNWRITTEN_SECONDS", 0.5)
+        monkeypatch.setattr("departing.service.store.postgres.MAX_WAITING_SECONDS", 0.5)
+
+        def add(tx):
+            return tx.user("ann") or new_user(tx, "ann")
+
+        async def calls():
+            with stalled(store):
+                first = asyncio.create_task(store.transaction(add))
+                while not store.unwritten:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.3)  # until a database transaction has begun, which the next call cannot join
+                with pytest.raises(OverloadedError) as refused:
+                    await store.transaction(add, Prefetch(users=("ann",)))
+                assert refused.value.retry_after > 0
+            with suppress(OverloadedError):
+                await first
+            while store.failure is not None:
+                await asyncio.sleep(0.01)
+            await store.transaction(add, Prefetch(users=("ann",)))
+
+        run(calls())
+        with store.read() as snapshot:
+            assert snapshot.execute("SELECT name FROM users") == [("ann",)]
+
+    def test_a_batch_of_feedback_is_recorded_once(self, address):
+        with service(address) as served:
+            events = [recommend(served, f"u{i % 9}").event for i in range(120)]
+        rows = [m.Feedback(event, i % 2 == 0) for i, event in enumerate(events)]
+        with service(address, names=[]) as again:
+
+            async def calls():
+                return await asyncio.gather(again.feedback(rows), again.feedback(rows[::-1]))
+
+            assert all(result.accepted for results in run(calls()) for result in results)
+            totals = run(again.totals())
+            assert (totals["feedback"], totals["clicks"], totals["repeated_feedback"]) == (120, 60, 120)
+
+
 class TestIds:
     def test_calls_with_the_same_id_at_once_make_one_decision(self, store):
         call(store, lambda tx: new_user(tx, "ann"))
@@ -327,6 +411,21 @@ class TestIds:
                 "repeated_feedback": 1,
             }
 
+    def test_a_departure_that_is_added_to_feedback_counts_as_no_further_feedback(self, address):
+        with service(address) as served:
+            event = recommend(served, "ann").event
+            for row in (m.Feedback(event, True), m.Feedback(event, True, True), m.Feedback(event, True, True)):
+                assert run(served.feedback([row]))[0].accepted
+            totals, names = run(served.totals()), ("feedback", "completed_feedback", "repeated_feedback", "clicks")
+            assert [totals[name] for name in names] == [1, 1, 1, 1]
+            with served.store.read() as snapshot:
+                assert snapshot.execute("SELECT count(*) FROM feedback") == [(1,)]
+
+    def test_feedback_is_known_where_the_client_repeats_an_event_id(self, store):
+        first, _ = call(store, fill)
+        prefetch = Prefetch(users=("ann",), client_event_id="ann 1", new_event=True)
+        assert call(store, lambda tx: tx.feedback(first), prefetch) == RecordedFeedback(True, None)
+
     def test_numbers_of_events_and_users_increase_even_after_a_restart(self, open_store):
         def numbers(tx):
             expected = tx.store.next_user_number()
@@ -347,10 +446,25 @@ class TestIds:
 
     def test_forgotten_ids_are_gone_from_memory_and_disk(self, store):
         first, _ = call(store, fill)
-        call(store, lambda tx: tx.forget_client_event_ids(tx.user("ann")))
+        call(store, lambda tx: tx.forget_client_event_ids([tx.user("ann")]))
         assert call(store, lambda tx: tx.decision_by_client_event_id("ann 1")) is None
         assert call(store, lambda tx: tx.decision(first)).client_event_id is None
         assert call(store, lambda tx: tx.decision_by_client_event_id("bob 1")) is not None
+        with store.read() as snapshot:
+            assert snapshot.execute("SELECT key FROM decisions ORDER BY event") == [(None,), ("bob 1",)]
+
+    def test_forgotten_ids_are_gone_also_if_they_are_not_on_disk_yet(self, store):
+        async def calls():
+            first, _ = await store.transaction(fill, durable=False)
+            await store.transaction(lambda tx: tx.forget_client_event_ids([tx.user("ann")]), durable=False)
+            seen = await store.transaction(lambda tx: tx.decision_by_client_event_id("ann 1"), durable=False)
+            assert seen is None
+            decision = await store.transaction(lambda tx: tx.decision(first), durable=False)
+            assert decision.client_event_id is None
+            await store.transaction(lambda tx: None)
+
+        run(calls())
+        assert not {"ann 1"} & {*store.cache.event_numbers, *store.cache.event_numbers.old}
         with store.read() as snapshot:
             assert snapshot.execute("SELECT key FROM decisions ORDER BY event") == [(None,), ("bob 1",)]
 
@@ -401,6 +515,7 @@ def test_all_stores_export_the_same_log(request, tmp_path):
     for store_class in STORES:
         name = store_class.__name__
         with service(ADDRESSES[name](request, tmp_path), inactive_after=5.0, explore=0.3) as served:
+            served.store.epoch = 7
             for step in range(40):
                 served.clock.time += 0.5 if step % 10 else 7.0
                 shown = recommend(served, f"user {step % 4}", event=f"client {step}" if step % 3 == 0 else None)
@@ -411,7 +526,8 @@ def test_all_stores_export_the_same_log(request, tmp_path):
                 run(served.sweep())
             run(served.forget("user 1"))
             run(served.flush())
-            write_log(served.store.read, "no-click", "jsonl", tmp_path / f"{name}.jsonl")
+            with (tmp_path / f"{name}.jsonl").open("wb") as file:
+                write_log(served.store.read, "no-click", "jsonl", file)
             logs[name] = [
                 line.partition(b'"time"')[2] for line in (tmp_path / f"{name}.jsonl").read_bytes().splitlines()
             ]

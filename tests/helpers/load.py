@@ -13,16 +13,18 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY
+from departing.service.event_id import format_event_id
 from departing.service.store.connection import connect, is_postgres
-from departing.service.workers.trainer import histogram
+from departing.service.workers.evidence import histogram
 
 LONG = os.environ.get("DEPARTING_LONG", "") not in ("", "0")
 
 
-def wait_until(true, seconds=60.0):
+def wait_until(true, seconds=60.0, describe=lambda: "the condition was not met in time"):
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "the condition was not met in time"
+        assert time.monotonic() < deadline, describe()
         time.sleep(0.05)
 
 
@@ -31,20 +33,27 @@ def kind(address):
     return "postgres" if is_postgres(address) else "sqlite"
 
 
-def request(port, method, path, body=None):
-    """Send a request over a new connection; return status and document."""
+def response_of(port, method, path, body=None):
+    """Send a request over a new connection; return status, headers and document."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.request(method, path, None if body is None else json.dumps(body).encode())
         response = connection.getresponse()
-        return response.status, json.loads(response.read())
+        return response.status, response.headers, json.loads(response.read())
+
+
+def request(port, method, path, body=None):
+    """Send a request over a new connection; return status and document."""
+    status, _, document = response_of(port, method, path, body)
+    return status, document
 
 
 class Load:
     """Threads that send requests for the same users; each retries until it gets a response or is stopped."""
 
-    def __init__(self, server, threads=8, users=40, keyed=True, departing=0.1, seed=None):
-        self.server, self.users, self.keyed, self.departing = server, users, keyed, departing
+    def __init__(self, server, threads=8, users=40, keyed=True, departing=0.1, seed=None, feedback=True):
+        self.server, self.users, self.keyed, self.departing, self.feedback = server, users, keyed, departing, feedback
         self.acknowledged, self.events = {}, []  # accepted feedback by event, and event IDs in order
+        self.times, self.rejections = {}, Counter()  # of the responses with an event, and codes of rejected feedback
         self.statuses, self.messages, self.lost, self.unexpected = Counter(), set(), 0, []
         self._stop = threading.Event()
         rng = random.Random(seed)
@@ -67,8 +76,13 @@ class Load:
 
     def more(self, n=50, seconds=60.0):
         """Continue until `n` more rows of feedback are accepted."""
-        enough = len(self.acknowledged) + n
-        wait_until(lambda: len(self.acknowledged) >= enough, seconds)
+        before = len(self.acknowledged)
+        wait_until(lambda: len(self.acknowledged) >= before + n, seconds, lambda: self._describe(before))
+
+    def _describe(self, before):
+        """Describe the responses, for the message of a test that waits in vain."""
+        n = len(self.acknowledged) - before
+        return f"only {n} more accepted: {self.statuses}, {self.lost} lost, {self.rejections}, {self.messages}"
 
     def _drive(self, seed):
         rng = random.Random(seed)
@@ -84,12 +98,17 @@ class Load:
         shown = self._send(connection, "/v1/recommend", body)
         if shown is None:
             return
+        self.times[shown["event"]] = time.monotonic()
         self.events.append(shown["event"])
+        if not self.feedback:
+            return
         departed = True if rng.random() < self.departing else rng.choice([None, False])
         body = {"event": shown["event"], "clicked": rng.random() < 0.5, "departed": departed}
         feedback = self._send(connection, "/v1/feedback", body)
         if feedback is not None and feedback["accepted"]:
             self.acknowledged[shown["event"]] = (body["clicked"], departed)
+        elif feedback is not None:
+            self.rejections[feedback["code"]] += 1
 
     def _send(self, connection, path, body):
         """The response, after as many attempts as it takes; requests without an event ID are not repeated."""
@@ -118,8 +137,10 @@ class Load:
 def check(address, acknowledged):
     """Check that acknowledged feedback is stored, and that users' counts follow from decisions and feedback."""
     with closing(connect(address)) as database:
-        query = "SELECT key, event, clicked, feedback.departed FROM decisions LEFT JOIN feedback USING (event)"
-        stored = {key or f"e-{event}": feedback for key, event, *feedback in database.execute(query)}
+        query = "SELECT key, epoch, event, clicked, feedback.departed FROM decisions LEFT JOIN feedback USING (event)"
+        stored = {
+            key or format_event_id(epoch, event): feedback for key, epoch, event, *feedback in database.execute(query)
+        }
         names = database.execute("SELECT name FROM categories")
         ((duplicates,),) = database.execute("SELECT count(*) - count(DISTINCT name) FROM users")
         steps = database.execute(
@@ -130,9 +151,9 @@ def check(address, acknowledged):
         ((feedback, clicked),) = database.execute("SELECT count(*), coalesce(sum(clicked), 0) FROM feedback")
         ((departures,),) = database.execute("SELECT count(*) FROM departures")
         ((new_users,),) = database.execute("SELECT count(*) FROM users")
-    exact = {"new_users": new_users, "recommendations": len(stored), "clicks": clicked, "departures": departures}
+    exact = {"new_users": new_users, "recommendations": len(stored), "departures": departures}
+    exact |= {"feedback": feedback, "clicks": clicked}
     assert {name: int(counted.get(name, 0)) for name in exact} == exact
-    assert counted.get("feedback", 0) >= feedback
     lost = [event for event, row in acknowledged.items() if event not in stored or not _agree(row, stored[event])]
     assert not lost, f"{len(lost)} of {len(acknowledged)} rows of feedback were lost"
     assert (duplicates, steps) == (0, [(0,)])
@@ -143,24 +164,26 @@ def check(address, acknowledged):
 
 
 def _agree(feedback, stored):
-    """Whether stored feedback is the acknowledged one; a no-click after a departure is accepted but not stored."""
+    """True if stored feedback is the acknowledged one; a no-click after a departure is accepted but not stored."""
     if stored[0] is None:
         return not feedback[0]
     return feedback[0] == bool(stored[0]) and (feedback[1] is None or feedback[1] == stored[1])
 
 
 def recount(address):
-    """Settled counts of all users, recomputed from decisions and feedback, and the stored ones."""
+    """Counts of all users, recomputed from decisions, feedback and departures, and the stored ones.
+
+    The rule, with missing feedback as no-click: every recommendation before the latest one of a user is a click or a
+    stay. The latest one counts as a departure if the user has departed. Otherwise its outcome is open, also after
+    feedback with `departed` false, because the user may depart before the next request.
+    """
     with closing(connect(address)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM categories ORDER BY category")]
         departed_users = {user for (user,) in database.execute("SELECT number FROM departures")}
         steps = {}
-        query = (
-            "SELECT number, category, clicked, departed "
-            "FROM decisions LEFT JOIN feedback USING (event) ORDER BY event"
-        )
-        for user, category, clicked, departed in database.execute(query):
-            steps.setdefault(user, []).append((category, clicked, departed))
+        query = "SELECT number, category, clicked FROM decisions LEFT JOIN feedback USING (event) ORDER BY event"
+        for user, category, clicked in database.execute(query):
+            steps.setdefault(user, []).append((category, clicked))
         stored = {
             number: msgspec.msgpack.decode(blob)
             for number, blob in database.execute("SELECT number, counts FROM users")
@@ -168,13 +191,11 @@ def recount(address):
     recomputed = {}
     for user, visit in steps.items():
         counts = np.zeros((len(names), 4), int)
-        for i, (category, clicked, departed) in enumerate(visit):
-            last = i == len(visit) - 1
-            if clicked is None and user not in departed_users and last:
-                continue  # still open
-            if not last or departed == 0:
-                counts[category, 0 if clicked else 1] += 1
-            elif user in departed_users:
-                counts[category, 3 if clicked else 2] += 1
+        *earlier, latest = visit
+        for category, clicked in earlier:  # the next request shows that the user stayed
+            counts[category, CLICK if clicked else STAY] += 1
+        if user in departed_users:
+            category, clicked = latest
+            counts[category, CLICK_DEPART if clicked else DEPART] += 1
         recomputed[user] = counts.reshape(-1).tolist()
     return recomputed, {user: (list(row) + [0] * 4 * len(names))[: 4 * len(names)] for user, row in stored.items()}

@@ -27,10 +27,19 @@ def binaries():
     return max(folders, default=None)
 
 
+def program(name):
+    """A program of the same installation; tests are skipped if there is none."""
+    for folder in (binaries(), (binaries() / "initdb").resolve().parent):
+        if (folder / name).exists():
+            return folder / name
+    pytest.skip(f"{name} is not installed (Debian: postgresql-client)")
+
+
 class Postgres:
     """A server that can be stopped, killed and restarted; it runs as another user because PostgreSQL refuses root."""
 
-    def __init__(self):
+    def __init__(self, environment=None):
+        self.environment = environment  # of a slow disk, for which the server must sync its files
         self.folder = Path(tempfile.mkdtemp(prefix="pg"))
         self.owner = "postgres" if os.geteuid() == 0 else getpass.getuser()
         with socket.socket() as found:
@@ -48,11 +57,13 @@ class Postgres:
         if wait:
             return subprocess.run(full, check=True, capture_output=True, cwd=self.folder)
         with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(full, stdout=log, stderr=log, cwd=self.folder)
+            environment = os.environ | (self.environment or {})
+            return subprocess.Popen(full, stdout=log, stderr=log, cwd=self.folder, env=environment)
 
     def start(self):
         settings = ["listen_addresses=127.0.0.1", "max_connections=50"]
-        settings += ["fsync=off", "full_page_writes=off"]  # tests kill processes, not the operating system
+        if self.environment is None:
+            settings += ["fsync=off", "full_page_writes=off"]  # tests kill processes, not the operating system
         options = ("-k", self.folder, "-p", self.port, *(f"--{setting}" for setting in settings))
         self.process = self._do(binaries() / "postgres", "-D", self.data, *options, wait=False)
         deadline = time.monotonic() + 60
@@ -70,9 +81,23 @@ class Postgres:
     def new(self):
         """The address of a new, empty database."""
         self.made += 1
-        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE d{self.made}")
+        self._execute(f"CREATE DATABASE d{self.made}")
         return self.address(f"d{self.made}")
+
+    def copy(self, address):
+        """Copy a database that nobody uses; return a function that replaces it by the copy, as pg_restore would."""
+        name = address.rpartition("/")[2]
+        self._execute(f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+
+        def restore():
+            self._execute(f"DROP DATABASE {name} WITH (FORCE)", f"ALTER DATABASE {name}_copy RENAME TO {name}")
+
+        return restore
+
+    def _execute(self, *statements):
+        with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
     def kill(self):
         """Kill the server and all of its processes at once, as a power failure would."""
@@ -92,11 +117,11 @@ class Postgres:
 
 
 @contextmanager
-def running():
+def running(environment=None):
     """Run a server; tests that need it are skipped if PostgreSQL is not installed."""
     if binaries() is None:
         pytest.skip(MISSING)
-    server = Postgres()
+    server = Postgres(environment)
     try:
         yield server
     finally:

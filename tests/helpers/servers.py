@@ -44,15 +44,15 @@ def command_of(pid):
 class Running:
     """A server that can be stopped, killed and restarted on the same store."""
 
-    def __init__(self, folder, *options, environment=None, store=None):
-        self.folder, self.options, self.environment = folder, options, environment or {}
+    def __init__(self, folder, *options, environment=None, store=None, setup=""):
+        self.folder, self.options, self.environment, self.setup = folder, options, environment or {}, setup
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.store = store or folder / "store.sqlite"
         self.process = None
 
     def start(self):
-        code = "from departing.cli import main; main()"
+        code = f"{self.setup}\nfrom departing.cli import main; main()"
         command = [sys.executable, "-c", code, "serve", "--store", self.store, "--port", self.port, *self.options]
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
@@ -89,8 +89,9 @@ class Running:
 
 
 @contextmanager
-def serving(folder, *options, environment=None, store=None):
-    server = Running(folder, *options, environment=environment, store=store).start()
+def serving(folder, *options, environment=None, store=None, setup=""):
+    """A running server; `setup` is Python code that it runs first, such as one that changes a time limit."""
+    server = Running(folder, *options, environment=environment, store=store, setup=setup).start()
     try:
         yield server
     finally:

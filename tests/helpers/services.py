@@ -3,20 +3,25 @@
 import asyncio
 import importlib
 import pkgutil
+import sqlite3
+import time
 from contextlib import closing, contextmanager
 
 from departing.service import messages as m
 from departing.service import store as stores
 from departing.service.policy_version import PolicyVersion
 from departing.service.rollout import publication
-from departing.service.service import Settings
+from departing.service.settings import Settings
 from departing.service.startup import open_service
-from departing.service.store.base import Store
+from departing.service.store.base import Store, StoreError
 from departing.service.store.connection import connect
-from departing.service.store.queries import RESERVED_EVENTS_KEY, WRITE_CHECK_KEY
+from departing.service.store.queries import WRITE_CHECK_KEY
 
 NAMES = ["news", "sports", "music"]
-TABLES = ("meta", "categories", "users", "decisions", "feedback", "departures", "policies", "allocations", "counters")
+TABLES = (
+    *("meta", "categories", "users", "decisions", "feedback", "departures", "policies", "allocations", "counters"),
+    *("experiments", "assignments"),
+)
 
 
 class FixedClock:
@@ -46,6 +51,21 @@ def recommend(service, *fields, **more):
     return run(service.recommend(m.RecommendRequest(*fields, **more)))
 
 
+def wait_for(call, seconds=60.0):
+    """The result of an asynchronous call, repeated while the store fails."""
+
+    async def repeated():
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return await call()
+            except StoreError:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+
+    return run(repeated())
+
+
 def rows(service, query):
     return run(service.store.transaction(lambda tx: tx.rows(query)))
 
@@ -64,6 +84,15 @@ def publish_as_trainer(address, policies, trials=(), latest=None):
             database.execute(query, *values)
 
 
+@contextmanager
+def locked(path):
+    """Hold the file's write lock from another connection, as a program that hangs in a transaction would."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("COMMIT")
+
+
 def store_classes():
     """All stores that the package defines."""
     for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):
@@ -77,8 +106,8 @@ def store_classes():
 
 
 def contents(store):
-    """All rows on disk, except how far SQLite has reserved event numbers."""
+    """All rows on disk, except the one by which PostgreSQL is checked."""
     with store.read() as snapshot:
         tables = {table: sorted(snapshot.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
-    tables["meta"] = [row for row in tables["meta"] if row[0] not in (RESERVED_EVENTS_KEY, WRITE_CHECK_KEY)]
+    tables["meta"] = [row for row in tables["meta"] if row[0] != WRITE_CHECK_KEY]
     return tables

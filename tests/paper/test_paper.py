@@ -161,6 +161,7 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, monkeypatch):
     )
     (tmp_path / "report.html").write_text("an old one")
     done = call("paper", "--quick", "-o", tmp_path / "report.html")
+    assert done.exit_code == 130
     assert done.stderr.strip() == "Interrupted. Finished checks are kept; run the same command to resume."
     assert (tmp_path / "report.html").read_text() == "an old one"
     assert (tmp_path / ".report-unfinished.json").exists()

@@ -3,7 +3,7 @@ import pytest
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request, tmp_path):
-    """Where to keep a store: in a file, or in PostgreSQL."""
+    """Address of a store: a file, or a database of PostgreSQL."""
     if request.param == "sqlite":
         return str(tmp_path / "s.sqlite")
     return request.getfixturevalue("postgres").new()

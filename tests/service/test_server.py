@@ -16,7 +16,7 @@ CATEGORIES = ("--categories", "news,sports,music")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("server"), "--learn", *CATEGORIES) as running:
+    with serving(tmp_path_factory.mktemp("server"), "--learn", "--departures", "reported", *CATEGORIES) as running:
         yield running
 
 
@@ -71,7 +71,10 @@ def test_of_conflicting_feedback_at_once_one_wins(server):
 
 @pytest.mark.slow
 def test_categories_are_added_and_retired_while_serving(tmp_path):
-    with serving(tmp_path, "--learn", "--explore", "1", *CATEGORIES) as server, server.client() as client:
+    with (
+        serving(tmp_path, "--learn", "--departures", "reported", "--explore", "1", *CATEGORIES) as server,
+        server.client() as client,
+    ):
         client.call("POST", "/v1/categories", {"name": "golf"})
         assert {client.recommend(f"u{i}")["category"] for i in range(100)} == {"news", "sports", "music", "golf"}
         client.call("POST", "/v1/categories/retire", {"name": "news"})
@@ -85,7 +88,7 @@ def test_categories_are_added_and_retired_while_serving(tmp_path):
 
 
 def test_a_forgotten_user_leaves_counts_but_no_name(tmp_path):
-    with serving(tmp_path, "--learn", *CATEGORIES) as server, server.client() as client:
+    with serving(tmp_path, "--learn", "--departures", "reported", *CATEGORIES) as server, server.client() as client:
         event = client.recommend("secret name")["event"]
         client.feedback(event, True, departed=True)
         for _ in range(3):
@@ -165,7 +168,7 @@ def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
 
 def test_an_address_that_is_not_local_requires_a_key(tmp_path):
     with pytest.raises(AssertionError, match="without an API key only"):
-        serving(tmp_path, "--learn", "--host", "0.0.0.0", *CATEGORIES).__enter__()
+        serving(tmp_path, "--learn", "--departures", "reported", "--host", "0.0.0.0", *CATEGORIES).__enter__()
 
 
 def test_in_shadow_mode_the_response_has_the_choices_of_caller_and_policy(tmp_path):

@@ -1,138 +1,17 @@
-"""The service without HTTP: random calls, compared with a plain model, and single rules."""
+"""Rules of the service, without HTTP."""
 
 import asyncio
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import departing as dp
 from departing.model.examples import magazine
 from departing.service import messages as m
-from departing.service.service import Settings, UserLimitError
+from departing.service.service import UserLimitError
+from departing.service.settings import Settings
 from departing.service.startup import open_service
-from helpers.services import NAMES, FixedClock, publish, recommend, rows, run, service
-
-CALLS = st.lists(
-    st.one_of(
-        st.tuples(st.just("recommend"), st.sampled_from("abc")),
-        st.tuples(st.just("feedback"), st.integers(1, 12), st.booleans(), st.sampled_from([None, None, False, True])),
-        st.tuples(st.just("depart"), st.sampled_from("abc")),
-        st.tuples(st.just("wait"), st.floats(0.1, 6.0)),
-        st.tuples(st.just("set clock"), st.floats(-100.0, 0.0)),
-        st.tuples(st.just("restart")),
-    ),
-    max_size=30,
-)
-
-
-class PlainService:
-    """The expected state of a service, as lists."""
-
-    def __init__(self):
-        self.now, self.visits, self.events = 1000.0, {}, []
-
-    def recommend(self, name):
-        visit = self.visits.get(name)
-        if visit is None or visit["departed"]:
-            visit = self.visits[name] = {"departed": False, "events": [], "last_seen": self.now}
-        visit["events"].append(len(self.events))
-        visit["last_seen"] = self.now
-        self.events.append({"visit": visit, "clicked": None, "departed": None})
-
-    def settled(self, event):
-        """True if no feedback can change the event any more."""
-        row = self.events[event]
-        returned = row["visit"]["events"][-1] != event
-        return row["visit"]["departed"] or (row["clicked"] is not None and (returned or row["departed"] is False))
-
-    def accepts(self, event, clicked, departed):
-        row = self.events[event]
-        last = row["visit"]["events"][-1] == event
-        if row["clicked"] is not None:
-            if row["clicked"] != clicked or (departed is not None and row["departed"] not in (None, departed)):
-                return False
-            if departed is None or row["departed"] == departed:
-                return True
-        elif row["visit"]["departed"] and clicked:
-            return False
-        if departed is False and last and row["visit"]["departed"]:
-            return False
-        return not departed or last
-
-    def feedback(self, event, clicked, departed):
-        row = self.events[event]
-        if self.settled(event):
-            return
-        row["clicked"] = clicked
-        row["departed"] = row["departed"] if departed is None else departed
-        row["visit"]["last_seen"] = max(row["visit"]["last_seen"], self.now)
-        row["visit"]["departed"] |= bool(departed)
-
-    def sweep(self, inactive_after):
-        for visit in self.visits.values():
-            visit["departed"] |= visit["last_seen"] < self.now - inactive_after
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
-@given(calls=CALLS)
-def test_random_calls_equal_a_plain_model_with_sqlite(calls, tmp_path_factory):
-    check_random_calls(calls, tmp_path_factory.mktemp("service") / "store.sqlite")
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
-@given(calls=CALLS)
-@pytest.mark.slow
-def test_random_calls_equal_a_plain_model_with_postgres(calls, postgres):
-    check_random_calls(calls, postgres.new())
-
-
-def check_random_calls(calls, address):
-    options = {"inactive_after": 5.0}
-    plain, clock, events = PlainService(), FixedClock(), []
-    served = open_service(address, NAMES, None, Settings(**options), seed=1)
-    try:
-        for call in calls:
-            if served.clock is not clock:
-                served.clock = clock
-                served.now()  # before the clock goes back
-            if call[0] == "recommend":
-                shown = recommend(served, call[1])
-                plain.recommend(call[1])
-                assert shown.event == f"e-{len(plain.events)}" or served.store.shared
-                events.append(shown.event)
-            elif call[0] == "feedback":
-                known = call[1] <= len(plain.events)
-                event = events[call[1] - 1] if known else "e-999999"
-                (row,) = run(served.feedback([m.Feedback(event, *call[2:])]))
-                assert row.accepted == (known and plain.accepts(call[1] - 1, *call[2:])), (call, row)
-                if row.accepted:
-                    plain.feedback(call[1] - 1, *call[2:])
-            elif call[0] == "depart" and call[1] in plain.visits:
-                run(served.depart(call[1]))
-                plain.visits[call[1]]["departed"] = True
-            elif call[0] == "wait":
-                clock.time = max(clock.time, plain.now) + call[1]
-                plain.now = clock.time
-                run(served.flush())
-                run(served.sweep())
-                plain.sweep(5.0)
-            elif call[0] == "set clock":
-                clock.time = plain.now + call[1]  # back; the service's time does not follow
-            elif call[0] == "restart":
-                clock.time = max(clock.time, plain.now)
-                served.store.close()
-                served = open_service(address, NAMES, None, Settings(**options), seed=1)
-        served.clock = clock
-        for name, visit in plain.visits.items():
-            assert run(served.user_state(name)).departed == visit["departed"], name
-        clicks = sum(row["clicked"] is True for row in plain.events)
-        run(served.flush())
-        ((stored,),) = rows(served, "SELECT coalesce(sum(clicked), 0) FROM feedback")
-        assert stored == clicks
-    finally:
-        served.store.close()
+from helpers.services import NAMES, publish, recommend, rows, run, service
 
 
 @pytest.mark.slow
@@ -215,8 +94,15 @@ def test_the_number_of_active_users_is_limited(address):
         recommend(served, "bob")
         with pytest.raises(UserLimitError, match="max_users is 2 and 2 users are active; retry later"):
             recommend(served, "carl")
+        assert any("2 of at most 2 users are active" in text for text in run(served.check()))
         run(served.depart("ann"))
         assert recommend(served, "carl").category in NAMES
+
+
+def test_a_service_far_from_the_limit_of_users_does_not_warn(address):
+    with service(address, max_users=20, inactive_after=60.0) as served:
+        recommend(served, "ann")
+        assert run(served.check()) == []
 
 
 def test_a_repeated_request_gets_the_same_explanation(address):

@@ -72,8 +72,7 @@ class PlainUser:
         for step in self.steps:
             if step["clicked"] is None and missing_feedback == "not-seen":
                 continue
-            stayed = step["returned"] or step["departed"] is False
-            outcomes = (CLICK, STAY) if stayed else (CLICK_DEPART, DEPART)
+            outcomes = (CLICK, STAY) if step["returned"] else (CLICK_DEPART, DEPART)
             counts[step["category"], outcomes[0] if step["clicked"] else outcomes[1]] += 1
         return counts
 

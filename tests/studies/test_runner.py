@@ -231,8 +231,8 @@ def test_ctrl_c_reports_how_to_resume(tmp_path, start):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert error.startswith("Interrupted. Finished runs are kept in ")
+    assert process.returncode == 130
+    assert "Interrupted. Finished runs are kept in " in error  # a worker may end while it imports a compiled library
     assert error.endswith("; run the same command to resume.\n")
     assert out == ""
 

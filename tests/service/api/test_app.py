@@ -1,13 +1,18 @@
 """Problem details, API keys and local requests."""
 
 import json
+import sqlite3
 
+import psycopg
 import pytest
 
 from departing.client import ServiceError
+from departing.service.api import problems
 from departing.service.api.auth import ADMIN, CLIENT, PUBLIC, ApiKeys
 from departing.service.api.problems import as_problem
+from departing.service.event_log import JsonFormatter
 from departing.service.service import UserLimitError
+from departing.service.store.base import StoreError
 from helpers.servers import request, serving
 
 CATEGORIES = ("--categories", "news,sports,music")
@@ -15,7 +20,7 @@ CATEGORIES = ("--categories", "news,sports,music")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("server"), "--learn", *CATEGORIES) as running:
+    with serving(tmp_path_factory.mktemp("server"), "--learn", "--departures", "reported", *CATEGORIES) as running:
         yield running
 
 
@@ -41,9 +46,8 @@ def server(tmp_path_factory):
         ),
         ("POST", "/v1/policy", b'{"version": 99}', 404, "not_found", "99"),
         ("POST", "/v1/categories/retire", b'{"name": "golf"}', 422, "invalid_request", "name is 'golf'"),
-        ("POST", "/v1/categories", b'{"name": "news"}', 422, "invalid_request", "'news'"),
         ("GET", "/v1/users/nobody", None, 404, "not_found", "'nobody'"),
-        ("GET", "/v1/users/%00%27%3B--", None, 404, "not_found", "user"),
+        ("GET", "/v1/users/%00%27%3B--", None, 422, "invalid_request", "NUL"),
         ("DELETE", "/v1/recommend", None, 405, "method_not_allowed", "does not accept DELETE; it accepts POST"),
         ("GET", "/v1/log?format=xlsx", None, 422, "invalid_request", "jsonl, parquet"),
         ("GET", "/elsewhere", None, 404, "unknown_path", "no path /elsewhere"),
@@ -60,15 +64,22 @@ def test_a_rejected_request_has_problem_details(server, method, path, body, stat
 def test_the_user_limit_has_its_own_code():
     problem = as_problem(UserLimitError("max_users is 2 and 2 users are active; retry later."))
     assert (problem.code, problem.code.status) == ("user_limit", 503)
-    assert problem.details().detail == "max_users is 2 and 2 users are active; retry later."
+    assert problem.details("r").detail == "max_users is 2 and 2 users are active; retry later."
 
 
-def test_an_unexpected_exception_is_logged_as_one_json_line(caplog):
+def test_calls_that_an_unavailable_store_refuses_say_when_to_retry():
+    problem = as_problem(StoreError("The store cannot be written: the disk is full."))
+    assert (problem.code, problem.headers) == ("store_unavailable", (("retry-after", "2"),))
+
+
+def test_an_unexpected_exception_is_logged_with_its_traceback_and_the_id_of_the_request(caplog):
     with caplog.at_level("INFO", "departing"):
-        assert as_problem(ZeroDivisionError("by accident")).code == "internal_error"
+        assert as_problem(ZeroDivisionError("by accident"), "r-1").code == "internal_error"
     (record,) = caplog.records
-    event = json.loads(record.message)
-    assert (event["event"], record.levelname) == ("request_failed", "ERROR")
+    line = JsonFormatter("server").format(record)
+    event = json.loads(line)
+    assert "\n" not in line
+    assert (event["event"], event["level"], event["request_id"]) == ("request_failed", "error", "r-1")
     assert "by accident" in event["error"]
     assert "ZeroDivisionError" in event["traceback"]
 
@@ -82,7 +93,9 @@ def test_the_client_raises_an_error_with_code_status_and_detail(server):
 
 def test_calls_require_the_right_key(tmp_path):
     keys = {"DEPARTING_CLIENT_KEY": "for clients", "DEPARTING_ADMIN_KEY": "for admins"}
-    with serving(tmp_path, "--learn", "--rate-limit", "5", *CATEGORIES, environment=keys) as server:
+    with serving(
+        tmp_path, "--learn", "--departures", "reported", "--rate-limit", "5", *CATEGORIES, environment=keys
+    ) as server:
 
         def code(path, body=None, key=None):
             status, text = request(server, path, body, key=key)
@@ -101,13 +114,12 @@ def test_calls_require_the_right_key(tmp_path):
         assert "for admins" not in (tmp_path / "log.txt").read_text()
 
 
-def test_a_key_grants_its_access_level_within_its_rate():
-    keys = ApiKeys(("client",), ("admin",), rate=1.0)
+def test_a_key_grants_its_access_level():
+    keys = ApiKeys(("client",), ("admin",))
     assert keys.level("Bearer client") == CLIENT < ADMIN
     assert keys.level("Bearer admin") == ADMIN
     assert keys.level("client") == keys.level("Bearer guess") == keys.level(None) == PUBLIC < CLIENT
     assert ApiKeys().level(None) == ADMIN
-    assert sum(keys.within_rate("Bearer client") for _ in range(50)) == 10
 
 
 @pytest.mark.parametrize(
@@ -122,3 +134,39 @@ def test_a_key_grants_its_access_level_within_its_rate():
 )
 def test_without_keys_only_local_requests_are_accepted(server, headers, status):
     assert request(server, "/v1/recommend", b'{"user": "zoe"}', headers=headers)[0] == status
+
+
+def test_an_unavailable_store_is_logged_with_its_cause_but_not_for_every_request(caplog, monkeypatch):
+    monkeypatch.setattr(problems, "_logged", {})
+    causes = [
+        OSError(24, "too many files"),
+        sqlite3.OperationalError("disk I/O error"),
+        psycopg.OperationalError("down"),
+    ]
+    causes += [OSError(28, "full"), StoreError("cannot be written")]
+    with caplog.at_level("INFO", "departing"):
+        for number in range(300):
+            assert as_problem(causes[number % len(causes)], f"r-{number}").code == "store_unavailable"
+    events = [json.loads(JsonFormatter("server").format(record)) for record in caplog.records]
+    assert [each["request_id"] for each in events] == [f"r-{number}" for number in range(len(causes))]
+    for cause, event in zip(causes, events, strict=True):
+        assert (event["event"], event["level"], event["error"]) == ("store_unavailable", "warning", repr(cause))
+        assert type(cause).__name__ in event["traceback"]
+    caplog.clear()
+    monkeypatch.setattr(problems, "LOG_SECONDS", 0.0)
+    as_problem(causes[0], "later")
+    assert [record.fields["request_id"] for record in caplog.records] == ["later"]
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected", "message"),
+    [
+        (900, (422, "invalid_request"), b"has 900 fallbacks inside each other"),
+        (5000, (400, "invalid_json"), b"nested too deeply"),
+    ],
+)
+def test_a_policy_that_is_nested_too_deeply_is_rejected(server, depth, expected, message):
+    table = b'{"kind": "table", "counts": [], "categories": [], "fallback": '
+    status, text = request(server, "/v1/policies", table * depth + b'{"kind": "fixed", "category": 0}' + b"}" * depth)
+    assert (status, json.loads(text)["code"]) == expected
+    assert message in text

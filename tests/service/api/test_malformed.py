@@ -78,7 +78,9 @@ def send_malformed(server, n):
 @pytest.mark.slow
 def test_thousands_of_malformed_requests_are_rejected(tmp_path, address):
     requests, began = REQUESTS if address.endswith(".sqlite") else REQUESTS // 8, time.monotonic()
-    with serving(tmp_path, "--learn", "--categories", "news,sports,music", store=address) as server:
+    with serving(
+        tmp_path, "--learn", "--departures", "reported", "--categories", "news,sports,music", store=address
+    ) as server:
         seen = send_malformed(server, requests)
         assert seen.keys() <= {200, 400, 404, 405, 413, 422, "closed"}
         assert seen.get("closed", 0) < requests / 2
@@ -94,7 +96,7 @@ def test_thousands_of_malformed_requests_are_rejected(tmp_path, address):
 
 @pytest.mark.parametrize("raw", [b"GARBAGE\r\n\r\n", b"POST /v1/recommend HTTP/1.1\r\ncontent-length: -4\r\n\r\n"])
 def test_data_that_is_not_http_does_no_harm(tmp_path, raw):
-    with serving(tmp_path, "--learn", "--categories", "news,sports") as server:
+    with serving(tmp_path, "--learn", "--departures", "reported", "--categories", "news,sports") as server:
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             connection.sendall(raw)
             connection.settimeout(5)

@@ -5,8 +5,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import closing
 
@@ -15,16 +13,16 @@ import pytest
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.clock import Clock
-from departing.service.service import Settings
+from departing.service.settings import Settings
 from departing.service.startup import open_service
 from departing.service.store.connection import connect
 from helpers import postgres as pg
+from helpers.faults import KILLS, LEARN, backup, healthy, processes, rejects
 from helpers.load import LONG, Load, check, kind, request, wait_until
-from helpers.servers import Running, children, command_of, serving
+from helpers.servers import Running, serving
 
-LEARN = ("--learn", "--types", "1", "--categories", "news,sports,music")
-KILLS = int(os.environ.get("DEPARTING_KILLS", "100" if LONG else "3"))
 FEW = 5 if LONG else 2
+LOST = r"lacks [\d,]+ commits with [\d,]+ recommendations and .* start with --accept-loss"
 YEAR = 365 * 86400.0
 
 
@@ -40,35 +38,6 @@ def plan(tmp_path):
     """Options to serve a plan without a trainer."""
     magazine().save(tmp_path / "site.toml")
     return "--instance", tmp_path / "site.toml"
-
-
-def backup(store, target):
-    code = "from departing.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "backup", str(store), str(target)], capture_output=True, text=True
-    )
-
-
-def processes(server, command):
-    """The child processes of a server whose command contains this text."""
-    return [pid for pid in children(server.process.pid) if command in command_of(pid)]
-
-
-def healthy(server):
-    return request(server.port, "GET", "/health") == (200, {"ok": True})
-
-
-def rejects(server, message):
-    """Whether all calls that need the store are rejected with this message."""
-    status, body = request(server.port, "POST", "/v1/recommend", {"user": "somebody"})
-    if status != 503:
-        return False
-    assert message in body["detail"]
-    status, body = request(server.port, "GET", "/health")
-    assert (status, body["ok"]) == (503, False)
-    assert message in body["reason"]
-    assert request(server.port, "GET", "/ready")[0] == 503
-    return True
 
 
 @pytest.mark.slow
@@ -215,6 +184,10 @@ def test_a_torn_write_ahead_log_loses_only_its_end(tmp_path, plan, damage, size)
         whole = wal.read_bytes()
         assert len(whole) > 200_000
         wal.write_bytes(whole[:-size] + (b"" if damage == "cut" else random.Random(1).randbytes(size)))
+        if size == 50_000:  # the end of the log may be a commit that was not acknowledged
+            with pytest.raises(AssertionError, match=LOST):
+                server.start()
+        server.options += ("--accept-loss",)
         server.start()
         with Load(server, keyed=False) as again:
             again.more(20)

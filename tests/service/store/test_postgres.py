@@ -91,7 +91,7 @@ def test_events_of_a_user_are_numbered_in_their_order(postgres):
             await returns
             await asyncio.sleep(0.1)
             first = await third.recommend(m.RecommendRequest("ann"))
-            return int(first.event[2:]), int((await waits).event[2:])
+            return [int(each.event.rpartition("-")[2]) for each in (first, await waits)]
 
         first, then = run(race())
         assert first < then

@@ -13,7 +13,7 @@ from departing.model.examples import magazine
 from departing.policy.files import policy_to_dict
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
-from departing.service.service import Settings
+from departing.service.settings import Settings
 from departing.service.startup import open_service
 from departing.service.store import queries, schema
 from departing.service.store.connection import connect, is_postgres
@@ -95,6 +95,9 @@ def test_a_store_with_schema_1_is_migrated(old):
         users = service.store.rows("SELECT number, departed, version, clicks, steps FROM users ORDER BY number")
         assert users == [(0, 1, 0, 3, 4), (1, 0, 1, 0, 3), (2, 0, 0, 0, 1)]
         assert service.store.rows("SELECT event FROM decisions WHERE shadow = 1") == [(8,)]
+        assert service.store.rows("SELECT arrived FROM users ORDER BY number") == [(101.0,), (105.0,), (108.0,)]
+        assert service.store.rows("SELECT DISTINCT epoch, experiment, arm FROM decisions") == [(0, None, None)]
+        assert service.store.rows(queries.SETTING, "mark") == []
         assert service.store.active_users == 2
         ann, bob = run(service.user_state("ann")), run(service.user_state("bob"))
         assert (ann.departed, ann.counts["news"], ann.counts["sport"]) == (
@@ -112,17 +115,22 @@ def test_a_store_with_schema_1_is_migrated(old):
 
 
 def test_a_migrated_service_continues_where_it_stopped(old):
-    service = open_service(str(old), [], magazine(), Settings(explore=0.0), seed=1)
+    settings = Settings(explore=0.0, departures_reported=True, learn=True)
+    service = open_service(str(old), [], magazine(), settings, seed=1)
     with closing(service.store):
         repeated = run(service.recommend(m.RecommendRequest("ann", event="ann 1")))
         assert repeated.category == "news"
         assert run(service.feedback([m.Feedback("e-6", True), m.Feedback("bob 7", True, True)]))[0].accepted
         assert not run(service.feedback([m.Feedback("e-5", True)]))[0].accepted
+        assert run(service.feedback([m.Feedback("e-9", True)]))[0].code == "lost_event"
         assert run(service.user_state("bob")).departed
         shown = [run(service.recommend(m.RecommendRequest(name))) for name in ("ann", "eve", "new")]
-        assert [row.event for row in shown] == ["e-1000", "e-1001", "e-1002"]
+        assert [row.event for row in shown] == [f"e-{service.store.epoch}-{number}" for number in (9, 10, 11)]
         assert [row.version for row in shown] == [1, 0, 1]
         assert service.store.active_users == 3
+        ((arrived,),) = service.store.rows("SELECT arrived FROM users WHERE name = 'eve'")
+        assert arrived == 108.0  # eve was saved again
+        assert run(service.feedback([m.Feedback("e-9", True)]))[0].code == "lost_event"  # 9 is another event now
     acknowledged = {
         "ann 1": (True, None),
         "e-2": (True, False),
@@ -226,6 +234,7 @@ def test_a_store_with_schema_2_is_migrated(schema_2):
         totals = {
             "new_users": 3,
             "feedback": 5,
+            "reported_departures": 1,
             "rejected_feedback_conflicting_feedback": 2,
             "problems_422": 1,
         }

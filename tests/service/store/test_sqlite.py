@@ -8,7 +8,7 @@ import pytest
 
 import departing as dp
 from departing.service import messages as m
-from departing.service.service import Settings
+from departing.service.settings import Settings
 from departing.service.startup import open_service
 from departing.service.store.connection import SqliteDatabase
 from helpers.services import NAMES, run, service
@@ -67,7 +67,9 @@ def test_departed_users_are_dropped_from_memory(tmp_path):
             rows = [m.Feedback(event, False, True) for event in events]
             await served.feedback(rows)
             served.store.trim()
+            assert not served.store.cache.users
             assert all(row.accepted for row in await served.feedback(rows))
+            served.store.trim()
 
         run(calls())
         assert not served.store.cache.users

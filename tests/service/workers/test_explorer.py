@@ -23,6 +23,7 @@ from departing.service import messages as m
 from departing.service.policy_version import TREE_DEPTH
 from departing.service.workers import explorer as exploring
 from departing.service.workers.explorer import MIN_SHARE, PATH_STEPS, Explorer, explore
+from departing.service.workers.process import answer_requests
 from helpers.strategies import ORDINARY, InputError, instances
 
 HARD = {"prior": [0.5, 0.5], "click": [[0.6, 0.3], [0.3, 0.6]], "depart": 0.5}
@@ -207,5 +208,25 @@ def test_a_helper_that_does_not_answer_is_an_error(monkeypatch, code, timeout, m
         with pytest.raises(InputError, match=message):
             await explorer.explore(m.ExploreRequest(instance=HARD))
         assert explorer.helper.process is None
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_nested_too_deeply_for_the_helper_is_an_error_of_its_own(monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output))
+
+    def nested(request):
+        raise RecursionError
+
+    answer_requests(nested, m.ExploreRequest)
+    monkeypatch.setattr(exploring, "ARGUMENTS", ("-c", f"input(); print({output.getvalue().decode().strip()!r})"))
+
+    async def main():
+        explorer = Explorer()
+        with pytest.raises(m.NestingError, match="nested too deeply"):
+            await explorer.explore(m.ExploreRequest(instance=HARD))
+        await explorer.close()
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ import asyncio
 from unittest.mock import AsyncMock
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import departing as dp
@@ -13,7 +14,15 @@ from departing.service import messages as m
 from departing.service.clock import Clock
 from departing.service.workers import shadow
 from departing.service.workers.process import Helper
-from departing.service.workers.shadow import FAILED, GainEstimate, GainRequest, ShadowReporter, estimate_gain
+from departing.service.workers.shadow import (
+    AGAIN,
+    ESTIMATING,
+    FAILED,
+    GainEstimate,
+    GainRequest,
+    ShadowReporter,
+    estimate_gain,
+)
 from helpers.services import recommend, run, service
 
 
@@ -95,3 +104,50 @@ def uniform_value(site):
     click = site.outcome_probabilities[:, [0, 3]].sum(axis=1).mean(axis=0)
     stay = site.outcome_probabilities[:, [0, 1]].sum(axis=1).mean(axis=0)
     return float(site.prior @ (click / (1 - stay)))
+
+
+@pytest.mark.parametrize(
+    ("often", "propensity", "rare"),
+    [(0, None, "'news', 'music'"), (40, None, "'news', 'music'"), (40, 0.1, "'news', 'music'"), (130, None, "")],
+)
+def test_there_is_no_gain_where_the_caller_does_not_overlap_with_the_policy(often, propensity, rare):
+    """The caller shows sport, except to `often` users."""
+    site, rng, rows = magazine(), np.random.default_rng(1), []
+    for user in range(400):
+        name = site.categories[[2, 0][user % 2]] if user < 2 * often else "sport"
+        category, user_type, outcome, step = site.categories.index(name), rng.choice(3, p=site.prior), 0, 0
+        while outcome < 2:
+            outcome, step = rng.choice(4, p=site.outcome_probabilities[category, :, user_type]), step + 1
+            rows.append((f"u{user}", 1e4 * user + step, name, outcome in (0, 3), outcome >= 2, propensity))
+    columns = dict(
+        zip(("user", "time", "category", "clicked", "departed", "propensity"), zip(*rows, strict=True), strict=True)
+    )
+    log = dp.read_log(pd.DataFrame(columns).astype({"propensity": float}), categories=site.categories, max_rejected=1)
+    estimate = shadow._gain(log, dp.plan(site).policy)
+    assert (estimate.gain is None) == bool(rare)
+    assert estimate.note.startswith(f"No gain: the policy recommends {rare}, which the caller never or rar") == bool(
+        rare
+    )
+    assert ("in an experiment, which rolls it back" in estimate.note) == bool(rare)
+
+
+def test_the_note_stays_with_the_gain_while_it_is_estimated_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(shadow, "MIN_DEPARTED", 0)
+    with service(tmp_path / "s.sqlite", instance=magazine(), shadow=True) as served:
+
+        async def reports():
+            reporter, release = ShadowReporter(served), asyncio.Event()
+            reporter._update = release.wait
+            notes = [(await reporter.report()).note]
+            release.set()
+            await reporter._task
+            release.clear()
+            reporter._estimate, reporter._departed = (
+                GainEstimate(m.Gain(2.0, 1.0, 1.0, 0.5, 1.5, 300), "A warning."),
+                -1,
+            )
+            notes.append((await reporter.report()).note)
+            await reporter.close()
+            return notes
+
+        assert run(reports()) == [ESTIMATING, f"A warning. {AGAIN}"]

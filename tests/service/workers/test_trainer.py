@@ -1,8 +1,8 @@
 """The trainer: learning from a store and publishing to it."""
 
-import json
 import time
 from contextlib import closing
+from math import inf
 
 import numpy as np
 import pytest
@@ -10,10 +10,14 @@ import pytest
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
+from departing.service.settings import Settings
+from departing.service.startup import open_service
 from departing.service.store import queries
 from departing.service.store.connection import connect
-from departing.service.workers.trainer import Trainer, histogram
-from helpers.services import NAMES, recommend, run, service
+from departing.service.uptime import latest_time
+from departing.service.workers.evidence import histogram, pending_since, pending_users
+from departing.service.workers.trainer import Trainer
+from helpers.services import NAMES, FixedClock, recommend, run, service
 
 
 @pytest.mark.slow
@@ -27,19 +31,23 @@ def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
         assert run(served.refresh())
 
         async def visit(i):
-            shown = await served.recommend(m.RecommendRequest(f"u{i}", [NAMES[i % 3]]))
-            clicked = bool(rng.random() < (0.9 if shown.category == "sports" else 0.2))
-            await served.feedback([m.Feedback(shown.event, clicked, not clicked)])
+            """Visit until the first no-click; return the number of recommendations."""
+            steps, clicked = 0, True
+            while clicked:
+                shown = await served.recommend(m.RecommendRequest(f"u{i}", [NAMES[i % 3]]))
+                clicked = bool(rng.random() < (0.9 if shown.category == "sports" else 0.2))
+                await served.feedback([m.Feedback(shown.event, clicked, not clicked)])
+                steps += 1
+            return steps
 
         async def visits():
-            for i in range(300):
-                await visit(i)
+            return sum([await visit(i) for i in range(300)])
 
-        run(visits())
+        steps = run(visits())
         with served.store.read() as snapshot:
             counts, users = histogram(snapshot, 3)
         assert users.sum() == 300
-        assert (users[:, None, None] * counts).sum() == 300
+        assert (users[:, None, None] * counts).sum() == steps
         assert trainer.step()
         assert trainer.learner.loss is not None
         again = Trainer(training, types=1)
@@ -61,8 +69,8 @@ def test_the_trainer_learns_preferences_and_resumes_after_a_restart(address):
 
 
 def test_a_learned_policy_is_kept_by_a_restart_after_a_category_was_retired(address):
-    site = magazine()
-    with service(address, instance=site) as served, closing(connect(address)) as training:
+    site, learning = magazine(), {"learn": True, "departures_reported": True}
+    with service(address, instance=site, **learning) as served, closing(connect(address)) as training:
         trainer = Trainer(training, types=2)
 
         async def calls():
@@ -75,7 +83,7 @@ def test_a_learned_policy_is_kept_by_a_restart_after_a_category_was_retired(addr
         assert trainer.step()
         run(served.refresh())
         learned = run(served.policy()).version
-    with service(address, instance=site) as served:
+    with service(address, instance=site, **learning) as served:
         assert run(served.policy()).version == learned
 
 
@@ -91,11 +99,68 @@ def test_one_trainer_of_a_store_holds_the_lock(address):
 
 
 @pytest.mark.parametrize("state", ['{"items": []}', '{"array": 1}', "[]", "{"])
-def test_an_unreadable_learner_is_discarded_and_trained_again(tmp_path, capsys, state):
+def test_an_unreadable_learner_is_discarded_and_trained_again(tmp_path, caplog, state):
     address = tmp_path / "s.sqlite"
     with service(address), closing(connect(address)) as training:
         training.execute(queries.SET, queries.LEARNER_KEY, state)
         trainer = Trainer(training, types=1)
-        assert json.loads(capsys.readouterr().err)["event"] == "learner_discarded"
+        assert "learner_discarded" in caplog.messages
         assert trainer.step()
         assert Trainer(training, types=1).learner is not None
+
+
+def test_recent_users_count_as_departed_until_the_inactivity_period_is_over(address):
+    """Their stays are known at once, but not their departures."""
+    with service(address, inactive_after=60.0) as served, closing(connect(address)) as database:
+        for name, clicks in (("old", 2), ("ann", 1), ("bob", 0)):
+            if name == "ann":
+                served.clock.time += 50.0
+            for clicked in [True] * clicks + [False]:
+                run(served.feedback([m.Feedback(recommend(served, name).event, clicked)]))
+        run(served.flush())
+
+        def outcomes(now):
+            since = pending_since(database, now)
+            counts, users = histogram(database, 3, since)
+            return pending_users(database, since), (counts.sum(axis=1) * users[:, None]).sum(axis=0).tolist()
+
+        assert outcomes(1055.0) == (3, [3, 0, 3, 0])
+        assert outcomes(1070.0) == (2, [3, 0, 2, 0])  # the last step of the first user is not known yet
+        served.clock.time = 1065.0
+        assert run(served.sweep()) == 1
+        run(served.flush())
+        assert outcomes(1070.0) == (2, [3, 0, 3, 0])
+        run(served.depart("ann"))
+        assert outcomes(1070.0) == (1, [3, 0, 3, 0])
+    with service(address, departures_reported=True), closing(connect(address)) as database:
+        assert pending_since(database, 1070.0) == inf
+
+
+def test_downtime_resolves_no_departure(address):
+    """After it all users would otherwise count as users who stayed."""
+    settings, clock = Settings(inactive_after=600.0), FixedClock(1e6)
+    for days in (0, 3):
+        clock.time += days * 86400
+        served = open_service(address, NAMES, None, settings, 1, clock=clock)
+        with closing(served.store), closing(connect(address)) as database:
+            if not days:
+                for _ in range(2):
+                    recommend(served, "ann")
+                run(served.flush())
+            now = latest_time(database)
+            since = pending_since(database, now)
+            counts, _ = histogram(database, 3, since)
+            assert now == clock.time  # not that of this process
+            assert pending_users(database, since) == 1
+            assert counts[:, :, 2:].sum() == 1  # departs after the last recommendation
+
+
+def test_departures_that_become_known_are_news(address):
+    with service(address, inactive_after=60.0), closing(connect(address)) as database:
+        trainer = Trainer(database, types=1)
+        trainer._trained_at, trainer._pending = 100, 50
+        assert not trainer._has_news(104, 50)
+        assert trainer._has_news(111, 61)
+        assert trainer._has_news(104, 48)
+        trainer._pending = 5  # too few to train again for
+        assert not trainer._has_news(104, 0)
