@@ -278,6 +278,15 @@ def test_large_bodies_that_end_early_are_not_executed(tmp_path):
         assert b"departing_recommendations_total 0" in request(server, "/metrics")[1]
 
 
+def connection_metrics(server):
+    """Metrics about connections, by name."""
+    lines = request(server, "/metrics")[1].decode().splitlines()
+    return {
+        name: int(value)
+        for name, value in (line.split() for line in lines if "connections" in line and line[0] != "#")
+    }
+
+
 def test_silent_connections_make_room_when_nearly_all_are_in_use(tmp_path):
     few = (
         "from departing.service.api import connections, connection_usage\n"
@@ -287,11 +296,11 @@ def test_silent_connections_make_room_when_nearly_all_are_in_use(tmp_path):
         wait_until(lambda: "started" in (log := (tmp_path / "log.txt").read_text()) and "only 50 connections" in log)
         with connected(server, 49), connected(server, 30):
             assert request(server, "/live")[0] == 200  # long before idle connections are dropped
-            metrics = request(server, "/metrics")[1].decode()
-            values = dict(line.split() for line in metrics.splitlines() if "connections" in line and line[0] != "#")
-            assert int(values["departing_max_connections"]) == 50
-            assert 0 < int(values["departing_connections"]) <= 50
-            assert int(values["departing_dropped_connections_total"]) > 0
+            # The server may accept a connection a moment before it closes the one that made room for it.
+            wait_until(lambda: 0 < connection_metrics(server)["departing_connections"] <= 50)
+            metrics = connection_metrics(server)
+            assert metrics["departing_max_connections"] == 50
+            assert metrics["departing_dropped_connections_total"] > 0
         assert '"connections_nearly_full"' in (tmp_path / "log.txt").read_text()
         assert any("only 50 connections" in each for each in json.loads(request(server, "/health")[1])["warnings"])
 
