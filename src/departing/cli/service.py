@@ -60,7 +60,9 @@ def serve(
         str, typer.Option(metavar="SHARE", help="Share of uniformly random recommendations.")
     ] = "0.01",
     missing_feedback: Annotated[str, typer.Option(help="Missing feedback means no-click or not-seen.")] = "no-click",
-    shadow: Annotated[bool, typer.Option("--shadow", help="Shadow mode: the caller decides.")] = False,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="Start in shadow mode: the caller decides. The store remembers it.")
+    ] = False,
     rate: Annotated[float, typer.Option("--rate-limit", help="Requests per second and key; 0: no limit.", min=0)] = 0,
     max_users: Annotated[int, typer.Option(help="Maximum number of active users.", min=1)] = MAX_USERS,
     drain_delay: Annotated[

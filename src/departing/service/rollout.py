@@ -76,9 +76,8 @@ class Rollout:
     Each process adopts the changes of others in `refresh`.
     """
 
-    def __init__(self, max_categories: int, shadow: bool) -> None:
-        self._max_categories, self._default_shadow = max_categories, shadow
-        self.state = RolloutState(shadow=shadow)
+    def __init__(self, max_categories: int) -> None:
+        self._max_categories, self.state = max_categories, RolloutState()
         self._epoch = 0  # of the store when the versions were read; a new one may hold others
 
     def category(self, tx: Transaction, name: str, field: str) -> int:
@@ -128,7 +127,7 @@ class Rollout:
             tx,
             names=[name for name, _ in rows],
             retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
-            shadow=settings[queries.SHADOW_KEY] == "1" if queries.SHADOW_KEY in settings else self._default_shadow,
+            shadow=settings.get(queries.SHADOW_KEY) == "1",
             pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
             experiments={experiment.id: experiment for experiment in experiments},
         )

@@ -119,6 +119,7 @@ def _log_start(service: Service, host: str, port: int) -> None:
         categories=len(service.rollout.state.names),
         departures=service.settings.rule.describe(),
         learning=service.settings.learn,
+        shadow=service.rollout.state.shadow,
     )
     _log_warnings(service.warnings())
 

@@ -51,7 +51,7 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock or Clock()
         self.rng = random.Random(seed)
-        self.rollout = Rollout(self.settings.max_categories, self.settings.shadow)
+        self.rollout = Rollout(self.settings.max_categories)
         self._now = 0.0
         self._recorder = FeedbackRecorder(store, self.settings, self.now)
         self._warnings, self._warn = find_warnings(self.settings.rule, {}), list[Callable[[], dict[str, str]]]()

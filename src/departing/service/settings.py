@@ -14,7 +14,7 @@ class Settings:
     inactive_after: float = inf  # seconds of inactivity after which a user counts as departed
     explore: float = 0.01  # probability of a category drawn uniformly
     missing_feedback: str = "no-click"  # meaning of a recommendation without feedback
-    shadow: bool = False  # True if the caller decides and the policy only logs its choice
+    shadow: bool = False  # True if a store without a record of it starts in shadow mode: the caller decides
     max_categories: int = 1000
     max_users: int = MAX_USERS  # active at once
     departures_reported: bool = False  # True if the caller has agreed to report departures

@@ -31,6 +31,10 @@ REPLACED = (
     "The store {} holds a learned policy; new users now get the plan of the instance instead. Add --learn to "
     "continue learning, or switch back by POST /v1/policy."
 )
+SHADOW_ENDED = (
+    "Shadow mode was turned off in the store {}, so --shadow has no effect. Remove the option, or turn shadow mode "
+    'on with POST /v1/shadow and {{"enabled": true}}.'
+)
 NEW = "The store {} is new; name its categories (--categories) or give an instance."
 PLAN_SECONDS = 60.0  # time limit of planning at the start
 
@@ -74,6 +78,8 @@ def open_service(
         rule, before = await store.transaction(lambda tx: adopt_rule(tx, settings.rule, settings.learn))
         missing_feedback = queries.MISSING_FEEDBACK_KEY, settings.missing_feedback
         await store.transaction(lambda tx: tx.write(queries.SET, *missing_feedback))
+        if settings.shadow:
+            await store.transaction(lambda tx: _start_shadow_mode(tx, store.name))
         settings = replace(settings, inactive_after=rule.inactive_after, departures_reported=rule.reported)
         if before.is_defined and rule != before:
             log_event("departures_redefined", before=before.describe(), now=rule.describe())
@@ -132,6 +138,15 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[s
             check_name("categories", name)
             tx.write(queries.ADD_CATEGORY, category, name, time.time())
     return known[: len(names)] if known else list(names)
+
+
+def _start_shadow_mode(tx: Transaction, store: str) -> None:
+    """Turn shadow mode on in a store that has no record of it."""
+    stored = tx.rows(queries.SETTING, queries.SHADOW_KEY)
+    if not stored:
+        tx.write(queries.SET, queries.SHADOW_KEY, "1")
+    elif stored[0][0] != "1":
+        log_event("warning", logging.WARNING, text=SHADOW_ENDED.format(store))
 
 
 def _is_planned(state: RolloutState, instance: Instance, available: list[int]) -> bool:

@@ -213,6 +213,29 @@ def test_the_caller_decides_in_the_control_of_a_shadow_experiment(address):
         assert recommend(served, "new").category == "music"
 
 
+def test_a_restart_without_the_option_keeps_the_caller_in_control(address):
+    users = [f"u{i}" for i in range(20)]
+    with service(address, shadow=True, explore=0.0) as served:
+        publish(served, dp.Fixed(2))
+        start(served, treatment=run(served.policy()).version, share=0.3)
+    with service(address, explore=0.0) as served:
+        assert served.rollout.state.shadow
+        other = next(user for user in users if arm(user, 0.3) == "control")
+        assert recommend(served, other, shown="sports").category == "sports"
+        change(served, "rollback")
+        assert {recommend(served, user, shown="sports").category for user in users} == {"sports"}
+
+
+def test_the_option_does_not_turn_shadow_mode_on_again(address, caplog):
+    with service(address, shadow=True, explore=0.0) as served:
+        publish(served, dp.Fixed(2))
+        start(served, treatment=run(served.policy()).version, share=0.3)
+        change(served, "complete")
+    with caplog.at_level("WARNING"), service(address, shadow=True, explore=0.0) as served:
+        assert recommend(served, "ann").category == "music"
+    assert any("--shadow has no effect" in record.fields["text"] for record in caplog.records)
+
+
 def test_after_a_stop_users_of_the_treatment_do_not_need_the_caller(tmp_path):
     with service(tmp_path / "s.sqlite", shadow=True, explore=0.0) as served:
         publish(served, dp.Fixed(2))

@@ -19,6 +19,8 @@ from departing.service.api.headers import JSON, JSON_HEADERS, METRICS_HEADERS, P
 from departing.service.api.latency import Latency
 from departing.service.api.metrics import metrics_text
 from departing.service.api.pages import page
+from departing.service.api.problems import ProblemCode, ProblemError
+from departing.service.api.validation import explain
 from departing.service.dashboard import DashboardReader
 from departing.service.experiments import messages as em
 from departing.service.experiments.manager import Experiments
@@ -64,7 +66,7 @@ class Route:
     @cached_property
     def decode(self) -> Callable[[bytes], Any]:
         """Decoder of the body; raises `RecursionError` if it is nested too deeply."""
-        return partial(_decode, msgspec.json.Decoder(self.request).decode)
+        return partial(_decode, self.request, msgspec.json.Decoder(self.request).decode)
 
 
 class Endpoints:
@@ -201,13 +203,21 @@ class Endpoints:
         return 200, response_headers(CONTENT_TYPES[log_format]), await self.exports.start(log_format)
 
 
-def _decode(decode: Callable[[bytes], Any], body: bytes) -> Any:
+def _decode(request: Any, decode: Callable[[bytes], Any], body: bytes) -> Any:
     """Decode a body. One that is nested too deeply is not valid JSON, whatever else is wrong with it."""
     try:
         return decode_body(decode, body)
-    except msgspec.ValidationError:
-        with suppress(msgspec.DecodeError):
+    except msgspec.ValidationError as error:
+        try:
             _skip(body)
+        except msgspec.DecodeError:
+            raise error from None
+        raise msgspec.ValidationError(explain(error, body, request)) from error
+    except msgspec.DecodeError as error:
+        if not body.strip():
+            raise ProblemError(
+                ProblemCode.INVALID_JSON, "The body is empty; expected JSON, see /openapi.json."
+            ) from error
         raise
 
 

@@ -17,7 +17,7 @@ Share = Annotated[
     ),
 ]
 Holdout = Annotated[float, Meta(extra_json_schema={"minimum": 0, "exclusiveMaximum": 1})]
-Seconds = Annotated[float, Meta(ge=1, le=1e9)]
+Seconds = Annotated[float, Meta(ge=1, le=1e9, extra={"unit": "seconds"})]
 Actor = Annotated[Literal["api", "page"], Meta(description="Recorded in the audit trail.")]
 
 
