@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from departing.service import messages as m
 from departing.service.recording import record_feedback
 from departing.service.settings import Settings
-from departing.service.store.base import Prefetch, Store, Transaction
+from departing.service.store.base import RETRY_AFTER, OverloadedError, Prefetch, Store, Transaction
 
 MAX_UNLOADED = 4  # rows of feedback that are read one by one: takes less time than a thread
 # Batches at once: one is loaded, one runs, two are committed. With more, records would be evicted before their use.
 MAX_LOADED = 4
+# Rows of batches that wait or run, 240 bytes each at most: beyond it batches are refused rather than kept in memory.
+MAX_ROWS = 100_000
 OTHERS_SECONDS = 0.1  # after another call in which slices are still paused
 MIN_PAUSE, MAX_PAUSE = 0.005, 0.05  # seconds between slices of 50 rows: at most 9,000, at least 1,000 rows per second
+LATER = "Send fewer at once, or try again later."
 MAX_DELAY = 0.002  # seconds by which a pause may be longer than it should; timers are accurate to 1 ms
 
 
@@ -28,13 +31,22 @@ class FeedbackRecorder:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.others = self._others_seen = 0  # number of calls that are no batches, now and at the latest slice
         self._others_at = -OTHERS_SECONDS  # time of the latest slice before which there were some
-        self._pause = MIN_PAUSE
+        self._pause, self._rows = MIN_PAUSE, 0
 
     async def record(self, rows: Sequence[m.Feedback]) -> list[m.FeedbackResult]:
         """Record feedback; what is accepted is on disk when this returns."""
         if len(rows) <= MAX_UNLOADED:
             self.others += 1
             return await self._store.transaction(*self._call(rows))
+        if self._rows + len(rows) > MAX_ROWS:
+            raise OverloadedError(f"{self._rows:,} rows of feedback in batches are waiting. {LATER}", RETRY_AFTER)
+        self._rows += len(rows)
+        try:
+            return await self._record_batch(rows)
+        finally:
+            self._rows -= len(rows)
+
+    async def _record_batch(self, rows: Sequence[m.Feedback]) -> list[m.FeedbackResult]:
         results: list[m.FeedbackResult] = []
         size = self._store.batch_rows
         slots, turn = self._limits()

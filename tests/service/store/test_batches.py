@@ -10,7 +10,7 @@ import pytest
 
 from departing.service import batches
 from departing.service import messages as m
-from departing.service.store.base import StoreError
+from departing.service.store.base import OverloadedError, StoreError
 from departing.service.store.sqlite import SqliteStore
 from helpers.load import check
 from helpers.services import locked, recommend, run, service
@@ -242,3 +242,25 @@ def test_batches_pause_while_other_calls_arrive(path, events, monkeypatch, other
         run(calls(served))
     assert len(pauses) == ROWS / SLICE
     assert all(seconds >= batches.MIN_PAUSE for seconds in pauses) if others else set(pauses) == {0}
+
+
+def test_batches_that_wait_are_bounded_in_rows(path, events, monkeypatch):
+    monkeypatch.setattr(batches, "MAX_ROWS", 2 * SLICE)
+    first, second = (
+        [m.Feedback(event, True) for event in part] for part in (events[:SLICE], events[SLICE : 3 * SLICE])
+    )
+
+    async def calls(served):
+        blocked = Blocked(served)
+        waiting = asyncio.create_task(served.feedback(first))
+        await blocked.until_read()
+        with pytest.raises(OverloadedError, match="50 rows of feedback in batches are waiting"):
+            await served.feedback(second)
+        assert (await served.feedback(second[:1]))[0].accepted  # not a batch
+        blocked.release()
+        return await waiting + await served.feedback(second)
+
+    with service(path) as served:
+        results = run(calls(served))
+    assert all(row.accepted for row in results)
+    check(path, {row.event: (True, None) for row in [*first, *second]})

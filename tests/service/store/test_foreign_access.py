@@ -16,6 +16,7 @@ from departing.service import messages as m
 from departing.service.store import writer
 from departing.service.store.base import OverloadedError
 from departing.service.store.connection import SqliteDatabase, TemporarilyUnreachableError, UnreachableError
+from departing.service.store.postgres import MAX_BATCH, PostgresStore
 from helpers.commands import call
 from helpers.load import LONG
 from helpers.services import recommend, run, service
@@ -114,14 +115,15 @@ def test_a_locked_user_does_not_delay_others(postgres, monkeypatch):
     address = postgres.new()
 
     async def calls(served, event):
-        late = asyncio.create_task(served.feedback([m.Feedback(event, True)]))
+        late = [asyncio.create_task(served.feedback([m.Feedback(event, True)]))]
+        # More than one database transaction takes.
+        late += [asyncio.create_task(served.recommend(m.RecommendRequest("ann"))) for _ in range(2 * MAX_BATCH)]
         await asyncio.sleep(0.1)
         async with asyncio.timeout(3.0):
             for i in range(20):
                 await served.recommend(m.RecommendRequest(f"other {i}"))
-        assert not late.done()
-        with pytest.raises(OverloadedError):
-            await late
+        assert not any(call.done() for call in late)
+        assert all(isinstance(each, OverloadedError) for each in await asyncio.gather(*late, return_exceptions=True))
 
     with service(address) as served:
         event = recommend(served, "ann").event
@@ -129,6 +131,47 @@ def test_a_locked_user_does_not_delay_others(postgres, monkeypatch):
             other.execute("SELECT * FROM users WHERE name = 'ann' FOR UPDATE")
             run(calls(served, event))
         assert run(served.feedback([m.Feedback(event, True)]))[0].accepted
+
+
+def test_a_postponed_call_locks_no_users(postgres, monkeypatch):
+    """Two workers that postpone calls and keep their users locked would postpone the calls of each other."""
+    address, free = postgres.new(), []
+    run_call = PostgresStore._run_call
+
+    def watched(store, job, transactions):
+        with psycopg.connect(address) as third:
+            free.append(third.execute("SELECT 1 FROM users WHERE name = 'ann' FOR UPDATE SKIP LOCKED").fetchall())
+        return run_call(store, job, transactions)
+
+    async def calls(served, events):
+        both = asyncio.create_task(served.feedback([m.Feedback(event, True) for event in events]))
+        for i in range(5):
+            await served.recommend(m.RecommendRequest(f"other {i}"))
+        assert not both.done()
+        both.cancel()
+
+    with service(address) as served:
+        events = [recommend(served, name).event for name in ("ann", "bob")]
+        monkeypatch.setattr(PostgresStore, "_run_call", watched)
+        with psycopg.connect(address) as other:
+            other.execute("SELECT * FROM users WHERE name = 'bob' FOR UPDATE")
+            run(calls(served, events))
+        assert len(free) >= 5
+        assert all(free)
+        assert all(row.accepted for row in run(served.feedback([m.Feedback(event, True) for event in events])))
+
+
+def test_a_call_that_waits_for_a_lock_fails_alone(postgres):
+    address = postgres.new()
+    with service(address) as served:
+        epoch = served.store.epoch
+        with psycopg.connect(address) as other:
+            other.execute("SELECT * FROM meta FOR UPDATE")
+            with pytest.raises(OverloadedError, match="Another process has locked what this call needs"):
+                run(served.pin(0))
+            assert recommend(served, "ann").category
+            assert (served.store.failure, served.store.epoch) == (None, epoch)
+        run(served.pin(0))
 
 
 def test_a_database_that_does_not_respond_fails_the_probe(postgres, monkeypatch):

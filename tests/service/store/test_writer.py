@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sqlite3
+import threading
 import time
 from contextlib import closing, contextmanager
 
@@ -12,7 +13,7 @@ import pytest
 
 from departing.model.examples import magazine
 from departing.service import messages as m
-from departing.service.store import writer
+from departing.service.store import queries, writer
 from departing.service.store.base import OverloadedError, StoreError
 from helpers.load import check, request, response_of, wait_until
 from helpers.servers import serving
@@ -164,6 +165,38 @@ class TestWriterThread:
             files._lock_file = lock_file
             os.close(read_only)
         check(path, {each.event: (True, None) for each in shown})
+
+    def test_a_commit_without_writes_that_fails_is_tried_again(self, path):
+        """Nothing is unwritten after it, so nothing else would make the writer try again."""
+        with service(path) as served:
+            store, committed, released = served.store, threading.Event(), threading.Event()
+            commit, problem = store._writer._commit, store._files.problem
+            wait_until(lambda: not store._writer._scrub)
+
+            def slow(batch, *more):
+                result = commit(batch, *more)
+                if batch:
+                    committed.set()
+                    assert released.wait(60)
+                return result
+
+            async def calls():
+                first = asyncio.create_task(store.transaction(lambda tx: tx.write(queries.SET, "x", "1")))
+                await asyncio.to_thread(committed.wait, 60)
+                second = asyncio.create_task(store.transaction(lambda tx: None))
+                await asyncio.sleep(0)
+                store._files.problem = lambda: "The disk is full."
+                released.set()
+                await first
+                with pytest.raises(StoreError, match="The disk is full"):
+                    await second
+
+            store._writer._commit = slow
+            run(calls())
+            store._files.problem = problem
+            assert store.unwritten == 0
+            wait_until(lambda: store.failure is None)
+            assert recommend(served, "ann").category
 
     def test_commits_go_on_after_an_unexpected_error(self, path, caplog):
         with service(path) as served:

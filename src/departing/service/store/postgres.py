@@ -41,7 +41,8 @@ from departing.service.store.schema import prepare
 
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
-MAX_STATEMENT_SECONDS = 20  # far longer than a batch takes; a call that waits longer for a lock fails
+MAX_STATEMENT_SECONDS = 20  # far longer than a batch takes
+MAX_LOCK_SECONDS = 1  # for which a call waits for a row that was not prefetched, a hundred times a transaction
 MAX_WAITING = 10_000  # calls that wait; beyond it they are refused rather than delayed for seconds
 MAX_WAITING_SECONDS = 5.0  # for which a call waits for its turn, a hundred times a batch
 LOCKED_DELAY = 0.01  # seconds until calls are tried again if all of them are for locked users: a short transaction
@@ -55,7 +56,16 @@ SESSION = (
     f"idle_in_transaction_session_timeout = {1000 * MAX_STATEMENT_SECONDS}",
 )
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+LOCKED = psycopg.errors.LockNotAvailable
 CONFLICTS = (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+
+class _PostponedError(Exception):
+    """Calls of a database transaction wait for the next one; the others, `ready`, run again without them."""
+
+    def __init__(self, ready: "list[_Job]") -> None:
+        super().__init__()
+        self.ready = ready
 
 
 class _Job:
@@ -154,10 +164,11 @@ class PostgresStore(Store):
         """Abort a connection that does not respond, so that no call waits forever."""
         while not self._closing or self._thread.is_alive():
             since, limit = self._since, CLOSE_SECONDS if self._closing else 1.5 * MAX_STATEMENT_SECONDS
-            if since is not None and time.monotonic() - since > limit:
-                self.failure = f"The store cannot be reached: it does not respond. {CHECK_DATABASE}"
-                self._database.abort()
             with self._wake:
+                if since is not None and time.monotonic() - since > limit and since == self._since:
+                    self.failure = f"The store cannot be reached: it does not respond. {CHECK_DATABASE}"
+                    self._database.abort()
+                    self._wake.notify()
                 oldest = time.monotonic() - MAX_WAITING_SECONDS
                 late = [job for job in self._jobs if job.since < oldest]
                 self._jobs = [job for job in self._jobs if job.since >= oldest]
@@ -175,8 +186,8 @@ class PostgresStore(Store):
     def oldest_unwritten(self) -> float:
         """Age of the oldest of them in seconds, 0.0 if there is none."""
         with self._wake:
-            oldest = [*self._running[:1], *self._jobs[:1]]
-        return time.monotonic() - oldest[0].since if oldest else 0.0
+            times = [job.since for job in (*self._running, *self._jobs)]
+        return time.monotonic() - min(times) if times else 0.0
 
     def problem(self) -> str | None:
         """Return why calls fail at present: the database cannot be reached, or does not respond."""
@@ -221,11 +232,20 @@ class PostgresStore(Store):
 
     def _run_batch(self, jobs: list[_Job], attempts: int = MAX_ATTEMPTS) -> None:
         """Run calls in one database transaction; one by one if they cannot share it."""
+        while jobs:
+            jobs = self._try_batch(jobs, attempts)
+
+    def _try_batch(self, jobs: list[_Job], attempts: int) -> list[_Job]:
+        """Run calls in one database transaction.
+
+        If some must be postponed, nothing is run, so that users whom those would keep locked are free again, and the
+        others are returned.
+        """
         self._since, active_before = time.monotonic(), self.active_users
         transactions: list[Transaction] = []
         try:
             with tracing.span("store.commit", calls=len(jobs)), self._database.transaction():
-                jobs = self._postpone(jobs, self._prefetch([job.prefetch for job in jobs]))
+                self._postpone(jobs, self._prefetch([job.prefetch for job in jobs]))
                 results = [self._run_call(job, transactions) for job in jobs]
                 self._open = None
                 counters = Counter(chain.from_iterable([tx.counted for tx in transactions]))
@@ -236,12 +256,15 @@ class PostgresStore(Store):
                 tx.rollback()
             self._since = self._open = None
             self.cache, self.active_users = _BatchCache(), active_before
+            if isinstance(error, _PostponedError):
+                return error.ready
             self._after_failure(jobs, error, attempts)
         else:
             self._since, self.cache, self._running = None, _BatchCache(), []
             self.counters.update(counters)
             self._written_counters.update(written)
             resolve([job.future for job in jobs], results)
+        return []
 
     def _run_call(self, job: _Job, transactions: list[Transaction]) -> Any:
         """Run one call and return its result, or the exception after which nothing of it is kept."""
@@ -262,7 +285,7 @@ class PostgresStore(Store):
         return result
 
     def _after_failure(self, jobs: list[_Job], error: BaseException, attempts: int) -> None:
-        if isinstance(error, LOST) and not isinstance(error, CONFLICTS):
+        if isinstance(error, LOST) and not isinstance(error, (*CONFLICTS, LOCKED)):
             sentence = str(error).strip().splitlines() or ["the connection was lost"]
             self.failure = f"The store cannot be reached: {sentence[0].rstrip('.')}. {CHECK_DATABASE}"
             _fail(jobs, StoreError(self.failure))
@@ -274,22 +297,28 @@ class PostgresStore(Store):
                     _fail([job], StoreError(self.failure))
         elif isinstance(error, CONFLICTS) and attempts > 1:
             self._run_batch(jobs, attempts - 1)
+        elif isinstance(error, LOCKED):
+            locked = "Another process has locked what this call needs"
+            _fail(jobs, OverloadedError(f"{locked}. Try again later.", RETRY_AFTER))
         elif isinstance(error, psycopg.DataError):
             _fail(jobs, InputError(f"Invalid request: {str(error).rstrip('.')}."))
         else:
             _fail(jobs, error)
 
-    def _postpone(self, jobs: list[_Job], locked: set[int]) -> list[_Job]:
-        """Let calls for users that are locked wait for the next transaction; return the others."""
-        if not locked:
-            return jobs
+    def _postpone(self, jobs: list[_Job], locked: set[int]) -> None:
+        """Let calls for users that are locked wait, behind all others: there may be more than one transaction takes.
+
+        Raises `_PostponedError` if there are such calls.
+        """
         ready, postponed = list[_Job](), list[_Job]()
-        for job in jobs:
+        for job in jobs if locked else ():
             (ready if self._user_numbers(job.prefetch).isdisjoint(locked) else postponed).append(job)
-        self._running, self._all_locked = ready, not ready
+        if not postponed:
+            return
         with self._wake:
-            self._jobs = postponed + self._jobs
-        return ready
+            self._running, self._all_locked = ready, not ready
+            self._jobs += postponed
+        raise _PostponedError(ready)
 
     def _user_numbers(self, prefetch: Prefetch) -> set[int]:
         """Return the numbers of the users that a call needs."""
@@ -370,6 +399,7 @@ class PostgresStore(Store):
     def user_rows(self, query: str, value: str | int) -> Rows:
         """Return and lock the row of a user who was not prefetched; event numbers drawn before may be too small."""
         self.cache.new_numbers["events"] = []
+        self._database.execute(f"SET LOCAL lock_timeout = {1000 * MAX_LOCK_SECONDS}")
         return self.rows(query + queries.PG_FOR_UPDATE, value)
 
     # Numbers

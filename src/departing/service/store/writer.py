@@ -222,7 +222,9 @@ class Writer:
         while True:
             with self._wake:
                 self._idle = True
-                self._wake.wait_for(self._has_work, RETRY_DELAY if self._scrub else None)
+                # After a failure an empty commit shows whether the store can be written again.
+                retry = self._scrub or self._store.failure is not None
+                self._wake.wait_for(self._has_work, RETRY_DELAY if retry else None)
                 self._idle = False
                 if not self._waiting and not self._blocked and not self._closing:
                     self._wake.wait(COMMIT_DELAY)
@@ -384,7 +386,7 @@ class Writer:
                 self._vacuum()
                 is_busy = self._truncate_wal()
             self._scrub = is_busy or self._remnants
-        except sqlite3.Error as error:  # such as a full disk; it is tried again
+        except Exception as error:  # such as a full disk; it is tried again, and must not end the thread
             if not _is_lock(error):
                 log_event("names_not_erased", logging.WARNING, error, reason=explain(error))
         with suppress(sqlite3.Error):
