@@ -149,3 +149,18 @@ def test_a_service_that_is_killed_and_restarted_loses_nothing(tmp_path):
     steps = [row for row in rows if str(row["user"]).startswith("loadtest ")]
     assert len({row["user"] for row in steps}) == 1000
     assert sum(row["clicked"] for row in steps) == result.clicks.sum()
+
+
+def test_messages_of_the_service_name_the_options_of_the_command(tmp_path, optimal_server, monkeypatch):
+    monkeypatch.delenv("DEPARTING_CLIENT_KEY", raising=False)
+    SITE.save(tmp_path / "site.toml")
+    arguments = ("loadtest", tmp_path / "site.toml", "--users", "2", "--url")
+    keyless = call(*arguments, optimal_server.url)
+    assert keyless.exit_code == 2
+    assert "requires a key; pass --key or set DEPARTING_CLIENT_KEY." in " ".join(keyless.output.split())
+    options = ("--instance", tmp_path / "site.toml", "--departures", "reported", "--shadow")
+    with serving(tmp_path, *options) as server:
+        missing = call(*arguments, server.url)
+    assert missing.exit_code == 2
+    assert "shown is missing" in missing.output
+    assert "Pass --shown CATEGORY." in " ".join(missing.output.split())

@@ -71,7 +71,7 @@ def test_a_table_looks_counts_up_and_uses_the_fallback_for_others():
         (lambda: dp.evaluate(blog(), dp.Fixed(2)), r"Fixed recommends category 2, but the instance has 2 \(0 to 1\)"),
         (lambda: dp.evaluate(blog(), 3), "policy is 3; expected an object with a method recommend"),
         (lambda: dp.evaluate(blog(), dp.Greedy), "policy is the class Greedy; expected an object"),
-        (lambda: dp.Frozen("greedy", 2), "'greedy' requires an instance; pass Greedy"),
+        (lambda: dp.Frozen("greedy", 2), "'greedy' requires an instance, which is not given here"),
         (lambda: dp.evaluate(blog(), "gready"), "There is no policy 'gready'; write fixed:C, threshold"),
         (lambda: dp.evaluate(blog(), "fixed:sprots"), "There is no category 'sprots'; did you mean 'sports'?"),
         (lambda: dp.simulate(blog(), "fixed:sprots", 10), "There is no category 'sprots'; did you mean 'sports'?"),

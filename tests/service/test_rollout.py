@@ -22,7 +22,7 @@ def test_versions_are_published_pinned_and_adopted(address):
         assert recommend(served, "bob").category == "music"
         assert recommend(served, "ann").category == "sport"  # a user keeps the first version
         assert [row.version for row in run(served.policies()).versions] == [1, 0]
-        with pytest.raises(NotFoundError, match="version is 7; expected a published version"):
+        with pytest.raises(NotFoundError, match="version is 7; expected the number of a published version"):
             run(served.pin(7))
         publish_as_trainer(address, {2: dp.Fixed(2)})
         assert run(served.refresh())

@@ -8,6 +8,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
+from helpers.commands import call
 from helpers.load import recount, wait_until
 from helpers.servers import request, serving
 
@@ -167,7 +168,7 @@ def test_inactivity_is_a_departure_after_the_period_and_not_before(tmp_path):
 
 
 def test_an_address_that_is_not_local_requires_a_key(tmp_path):
-    with pytest.raises(AssertionError, match="without an API key only"):
+    with pytest.raises(AssertionError, match=r"expected 127\.0\.0\.1, ::1 or localhost without an API key"):
         serving(tmp_path, "--learn", "--departures", "reported", "--host", "0.0.0.0", *CATEGORIES).__enter__()
 
 
@@ -178,3 +179,12 @@ def test_in_shadow_mode_the_response_has_the_choices_of_caller_and_policy(tmp_pa
         assert (shown["category"], shown["shadow_category"]) == ("news", "music")
         with pytest.raises(dp.InputError, match="shown is missing"):
             client.recommend("bob")
+
+
+def test_a_port_or_a_store_in_use_may_be_free_after_a_restart(tmp_path):
+    command = ("serve", "--instance", "magazine", "--departures", "reported")
+    with serving(tmp_path, *command[1:]) as server:
+        busy = call(*command, "--store", str(tmp_path / "other.sqlite"), "--port", str(server.port))
+        assert (busy.exit_code, "Use another port" in busy.output) == (1, True)
+        used = call(*command, "--store", str(server.store), "--port", "1")
+        assert (used.exit_code, "already in use by another process" in used.output) == (1, True)

@@ -138,6 +138,7 @@ def serve(
     if departures not in (None, REPORTED):
         raise InputError(f"--departures is {departures!r:.40}; expected 'reported', or --inactive-after DURATION.")
     inactivity = float("inf") if inactive_after is None else parse_duration("inactive_after", inactive_after)
+    grace = None if grace_period is None else parse_duration("grace_period", grace_period)
     if learn and is_new and departures is None and inactive_after is None:
         source = ("--categories", categories or "news,sport,music") if instance is None else ("--instance", instance)
         command = ("departing", "serve", "--learn", *source, "--store", store, "--inactive-after", "14 days")
@@ -159,12 +160,12 @@ def serve(
             max_users=max_users,
             departures_reported=departures is not None,
             learn=learn,
-            grace_period=None if grace_period is None else parse_duration("grace_period", grace_period),
+            grace_period=grace,
         )
         if workers > 1 and not total:
             # Errors are reported once here, not in each worker.
             open_service(store, names, model, settings, seed, accept_clock=accept_clock).store.close()
-            _announce(f"Serving on {url} with {workers} workers (Ctrl-C to stop).")
+            _announce(f"Serving on {url}, where the dashboard is, with {workers} workers (Ctrl-C to stop).")
             asyncio.run(supervise(workers, shared_file(workers), drain_delay))
             return
         worker_seed = None if seed is None else seed + int(number or 0)
@@ -175,7 +176,7 @@ def serve(
             service.store.close()
             raise InputError("The store has no policy to serve; use --instance FILE, or --learn.")
         if not total:
-            _announce(f"Serving on {url} (Ctrl-C to stop).")
+            _announce(f"Serving on {url}, where the dashboard is (Ctrl-C to stop).")
         train = (types, seed or 0) if learn and number in ("", "0") else None
         run_loop(run(service, host, port, keys, train, learn, access_log, drain_delay))
 
@@ -224,7 +225,15 @@ def loadtest(
 
     model, n_users = load_instance(file), check_int("users", parse_int("users", users), most=10**8)
     with progress("users", as_json, n_users) as bar:
-        result = run_loadtest(
-            model, url, n_users, pace, open_users, check_seed(seed), key or None, bar.advance, shown
-        )
+        try:
+            result = run_loadtest(
+                model, url, n_users, pace, open_users, check_seed(seed), key or None, bar.advance, shown
+            )
+        except InputError as error:
+            if getattr(error, "code", None) == "key_required":
+                problem = "requires a key" if not key else "does not accept this key"
+                raise InputError(f"{url} {problem}; pass --key or set DEPARTING_CLIENT_KEY.") from error
+            if "shown is missing" in str(error):
+                raise InputError(f"{error} Pass --shown CATEGORY.") from error
+            raise
     present(as_json, result.to_dict(), [*loadtest_tables(result), result.summary()])

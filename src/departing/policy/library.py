@@ -138,7 +138,10 @@ def parse_policy(text: str, categories: Sequence[str], instance: Instance | None
     elif text == GREEDY and instance is not None:
         policy = Greedy(instance)
     if text == GREEDY and policy is None:
-        raise InputError("The policy 'greedy' requires an instance; pass Greedy(instance).")
+        raise InputError(
+            "The policy 'greedy' requires an instance, which is not given here; name another policy, or in Python "
+            "pass Greedy(instance)."
+        )
     if policy is None:
         raise InputError(
             f"There is no policy {text!r:.80}; write fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, "

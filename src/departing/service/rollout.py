@@ -167,7 +167,8 @@ class Rollout:
         """Raise unless a version is published; `field` of the request holds its number."""
         self.catch_up(tx, number, 0)
         if number not in self.state.versions:
-            raise NotFoundError(f"{field} is {number}; expected a published version, see GET /v1/policies.")
+            expected = f"expected the number of a published version, at most {max(self.state.versions)}"
+            raise NotFoundError(f"{field} is {number}; {expected}; GET /v1/policies lists all.")
 
     def save_experiment(self, tx: Transaction, experiment: Experiment) -> None:
         """Write an experiment that is new or has changed."""

@@ -1,6 +1,7 @@
 """The HTTP server of a service, and the maintenance that runs beside it."""
 
 import asyncio
+import errno
 import logging
 import socket
 from asyncio import FIRST_COMPLETED
@@ -35,22 +36,28 @@ WARNING_SECONDS = 10.0  # between searches for reasons to warn
 Work = tuple[Callable[[], Awaitable[None]], str, float]  # a call, what follows if it fails, and the pause after it
 
 
+class PortInUseError(InputError):
+    """A port on which another process listens, at least at present."""
+
+    exit_code = 1
+
+
 def check_address(host: str, port: int, keys: ApiKeys) -> str:
     """Return the host to listen on; raise if other machines could connect without a key, or the port is in use.
 
     Granian itself would share the port with another process.
     """
     if host not in LOOPBACK and not keys.required:
-        raise InputError(f"host is {host!r}; without an API key only 127.0.0.1 is allowed. Set DEPARTING_CLIENT_KEY.")
+        local = "expected 127.0.0.1, ::1 or localhost without an API key"
+        raise InputError(f"host is {host!r}; {local}. Set DEPARTING_CLIENT_KEY to listen on other addresses.")
     host = "127.0.0.1" if host == "localhost" else host
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind((host, port))
         except OSError as error:
-            raise InputError(
-                f"port is {port}; cannot listen at {host}: {error.strerror}. Use another port."
-            ) from error
+            kind = PortInUseError if error.errno == errno.EADDRINUSE else InputError
+            raise kind(f"port is {port}; cannot listen at {host}: {error.strerror}. Use another port.") from error
     return host
 
 

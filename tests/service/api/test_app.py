@@ -71,6 +71,8 @@ def server(tmp_path_factory):
         ("GET", "/v1/users/%00%27%3B--", None, 422, "invalid_request", "NUL"),
         ("DELETE", "/v1/recommend", None, 405, "method_not_allowed", "does not accept DELETE; it accepts POST"),
         ("GET", "/v1/log?format=xlsx", None, 422, "invalid_request", "jsonl, parquet"),
+        ("GET", "/v1/log?fromat=jsonl", None, 422, "invalid_request", "fromat is an unknown query parameter"),
+        ("POST", "/v1/recommend", b" ", 400, "invalid_json", "The body is empty; expected JSON"),
         ("GET", "/elsewhere", None, 404, "unknown_path", "no path /elsewhere"),
     ],
 )

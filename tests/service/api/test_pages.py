@@ -347,7 +347,14 @@ def test_the_dashboard_says_what_a_learning_service_waits_for(browser, server):
     with Open(browser, server.url) as page:
         until(page, "now !== null")
         figure = "(curve => { now.learning_curve = curve; regret(); return $('learning').textContent; })"
-        assert "the planner compiles once, about a minute." in page.evaluate(f"{figure}([])")
+        page.evaluate("now.policy.source = 'initial'")
+        assert "compiles the planner, which takes up to a minute." in page.evaluate(f"{figure}([])")
+        page.evaluate("now.learning = true; now.policy.source = 'learned'; now.users = 1; now.policy.lower = 1")
+        assert "fewer do not tell the regret. So far there is 1." in page.evaluate(f"{figure}([])")
+        page.evaluate("now.types = [{name: 'type 0', share: 1, description: 'love news'}]; types(); tiles()")
+        assert "fewer do not tell the types" in page.locator("#types-note").text_content()
+        assert "love news" not in page.locator("#types").text_content()
+        assert page.locator(".tile").last.text_content() == "–clicks per visit under the fitted model"
         point = {"version": 1, "time": 0, "users": 20, "lower": 1, "upper": 2, "expected_regret": 0.1}
         assert "Early values can be far too low" in page.evaluate(f"{figure}([{point}])")
 

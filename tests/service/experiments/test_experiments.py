@@ -151,8 +151,8 @@ def test_one_experiment_runs_at_a_time_and_a_repeated_start_returns_it(address):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"treatment": 7}, "treatment is 7; expected a published version"),
-        ({"control": 7}, "control is 7; expected a published version"),
+        ({"treatment": 7}, "treatment is 7; expected the number of a published version"),
+        ({"control": 7}, "control is 7; expected the number of a published version"),
         ({"treatment": 1}, "treatment and control are both version 1"),
         ({"treatment": "latest", "control": 2}, "treatment and control are both version 2"),
         ({"control": "caller"}, "control is 'caller' and shadow mode is off. To turn it on, send POST /v1/shadow"),
@@ -483,7 +483,8 @@ def test_a_completed_experiment_names_the_way_back(tmp_path):
         publish(served, dp.Fixed(1))
         for number, call in enumerate(('shadow with {"enabled": true}', 'policy with {"version": 1}'), 1):
             start(served, treatment=2 - number)
-            change(served, "complete", number=number)
+            completed = change(served, "complete", number=number)
+            assert completed.note.startswith("Completed without a result: fewer than 100 users per arm")
             with pytest.raises(
                 InputError, match=f"only a running or stopped .* rolled back. To return new users .*/v1/{call}"
             ):

@@ -23,11 +23,16 @@ def readout_contents(readout: dict[str, Any]) -> list[Table | str]:
     columns = ("treatment", "control", "difference", "95 % interval", "users")
     outcomes = new_table("Outcomes", "outcome", *columns)
     for row in readout["metrics"]:
-        interval = MISSING if row["lower"] is None else f"{row['lower']:+.4f} to {row['upper']:+.4f}"
-        means = (_number(row[name]) for name in ("treatment", "control"))
-        outcomes.add_row(NOUNS[row["metric"]], *means, _number(row["difference"], "+"), interval, f"{row['users']:,}")
+        text = _percent if row["metric"] == "retention" else _number
+        interval = MISSING if row["lower"] is None else f"{text(row['lower'], '+')} to {text(row['upper'], '+')}"
+        means = (text(row[name]) for name in ("treatment", "control"))
+        outcomes.add_row(NOUNS[row["metric"]], *means, text(row["difference"], "+"), interval, f"{row['users']:,}")
     return [arms, outcomes, readout["summary"]]
 
 
 def _number(value: float | None, sign: str = "") -> str:
-    return MISSING if value is None else f"{value:{sign}.4f}"
+    return MISSING if value is None else f"{value:{sign}.3f}"
+
+
+def _percent(value: float | None, sign: str = "") -> str:
+    return MISSING if value is None else f"{100 * value:{sign}.1f} %"

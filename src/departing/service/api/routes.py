@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from departing.model.errors import InputError
 from departing.service import messages as m
 from departing.service.api.auth import ADMIN, CLIENT, PUBLIC
 from departing.service.api.bodies import MAX_BODY
@@ -199,7 +200,10 @@ class Endpoints:
         return 200, METRICS_HEADERS, text.encode()
 
     async def _log(self, query: str) -> Response:
-        log_format = check_format(parse_qs(query).get("format", ["jsonl"])[0])
+        fields = parse_qs(query, keep_blank_values=True)
+        for name in fields.keys() - {"format"}:
+            raise InputError(f"{name:.60} is an unknown query parameter; expected only format.")
+        log_format = check_format(fields.get("format", ["jsonl"])[0])
         return 200, response_headers(CONTENT_TYPES[log_format]), await self.exports.start(log_format)
 
 

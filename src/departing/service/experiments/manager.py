@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
+from departing.abtest.sequence import MIN_USERS
 from departing.abtest.stratified import sample_ratio_p_value
 from departing.model.errors import InputError
 from departing.service.event_log import log_event
@@ -162,7 +163,12 @@ class Experiments:
         experiment = await self._change(known.id, request.action, request.share, request.actor, request.reason)
         if experiment is None:  # a backup was restored
             raise self._unknown(number)
-        return _info(experiment)
+        info = _info(experiment)
+        if request.action == "complete" and all(
+            each.lower is None for each in (await self._read(experiment)).metrics
+        ):
+            info.note = f"Completed without a result: fewer than {MIN_USERS} users per arm had a final outcome."
+        return info
 
     async def _change(
         self, number: int, action: Any, share: float | None, actor: str, reason: str = ""

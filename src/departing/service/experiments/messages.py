@@ -27,8 +27,8 @@ class ExperimentStart(Struct, forbid_unknown_fields=True):
     `treatment` is a policy version, or "latest" to follow the trainer. `control` is what new users get at present by
     default; a version is pinned, "latest" unpins it, "caller" requires shadow mode. `holdout` is the share of users
     that no ramp reaches. Clicks count within `window` seconds of a user's first recommendation (default: the
-    inactivity period, at most one day); a user is retained who requests a recommendation within `return_period`
-    seconds after the window (default: the inactivity period). `salt` makes the assignment of users reproducible.
+    inactivity period, at most one day). A user who requests a recommendation within `return_period` seconds after the
+    window counts as retained (default: the inactivity period). `salt` makes the assignment of users reproducible.
     `force` is required for a version that the guardrail rolled back before.
     """
 

@@ -8,6 +8,7 @@ from departing.service.experiments.experiment import GUARDRAIL, Experiment
 from departing.service.experiments.outcomes import CLICKS, Outcomes
 
 NOUNS = {CLICKS: "clicks per user", "retention": "retention"}
+ACTORS = {GUARDRAIL: "by the guardrail", "api": "through the API", "page": "on the page"}
 GUARDRAIL_CONFIDENCE = "99 % confidence over both outcomes"
 
 
@@ -29,7 +30,7 @@ def summarise(experiment: Experiment, metrics: Sequence[m.MetricReadout], mismat
     if not experiment.running:
         change = experiment.changes[-1]
         state = str(experiment.state).replace("_", " ").capitalize()
-        by = "by the guardrail" if change.actor == GUARDRAIL else f"by {change.actor}"
+        by = ACTORS[change.actor]
         sentences.append(f"{state} {by}. {change.reason}".strip())
     if mismatch:
         sentences.append("Sample ratio mismatch: the users per arm do not match the shares; do not trust the result.")

@@ -134,6 +134,12 @@ def _inode(status: os.stat_result) -> Inode:
 connections = Connections()
 
 
+class StoreInUseError(InputError):
+    """A store that another process serves, at least at present."""
+
+    exit_code = 1
+
+
 class StoreFiles:
     """Locks of a store that one process serves, and the record of what it wrote."""
 
@@ -158,7 +164,7 @@ class StoreFiles:
         """Lock the store; raise if it is in use, missing or no store."""
         used = f"The store {str(self._path)!r} is already in use by another process"
         if not try_lock(self._lock_file):
-            raise InputError(f"{used}; stop it first.")
+            raise StoreInUseError(f"{used}; stop it first.")
         self._record = self._read_record()
         size = self._path.stat().st_size if self._path.exists() else None
         if not size and (self._record is not None or _size(self._wal)):
@@ -168,7 +174,7 @@ class StoreFiles:
         self._file = open_private(self._path)
         # The lock file may be that of a link, or a new one. On other systems this lock would exclude SQLite's own.
         if sys.platform == "linux" and not try_lock(self._file):
-            raise InputError(f"{used}, by another name or with another lock file; stop it first.")
+            raise StoreInUseError(f"{used}, by another name or with another lock file; stop it first.")
         names = os.fstat(self._file).st_nlink
         if names > 1:
             raise InputError(

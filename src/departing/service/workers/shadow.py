@@ -45,6 +45,7 @@ NO_OVERLAP = (
     "would react. Give the policy to 10 % of the users in an experiment, which rolls it back if it is worse, or let "
     "the caller choose categories at random for some users."
 )
+OFF = "Shadow mode is off; the figures are those of the time in which the caller decided."
 FAILED = "The gain could not be estimated; see the log of the service."
 
 
@@ -78,7 +79,9 @@ class ShadowReporter:
         await self._service.flush()
         n, matches, departed = await asyncio.to_thread(self._counts)
         note = self._estimate.note
-        if departed < MIN_DEPARTED:
+        if not self._service.rollout.state.shadow:
+            note = OFF
+        elif departed < MIN_DEPARTED:
             note = f"The gain is estimated once {MIN_DEPARTED} users of the caller have departed; so far {departed}."
         else:
             if (self._task is None or self._task.done()) and departed >= GROWTH * self._departed:
