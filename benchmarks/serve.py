@@ -46,7 +46,7 @@ PLAN = ("--instance", "magazine", "--departures", "reported")
 OLD_EVENTS, STEPS = 600_000, 4  # recommendations that are no longer in memory, and how many of them a user has
 BATCH_CLIENTS, BATCH_ROWS = 4, 1000
 WORKER_SHARE = 0.3  # of the rate of one worker, at which the CPU time per call is measured
-PACED_SECONDS = 2.0  # of the recommendations beside batches
+PACED_SECONDS = 6.0  # of the recommendations beside batches
 ROUNDS = 3  # alternating measurements of the echo and the server, and with and without a trainer
 TITLE = "A server under load: 64 connections, load generator on the other core"
 
