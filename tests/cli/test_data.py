@@ -116,9 +116,10 @@ def test_unselected_categories_still_show_that_users_were_active(log):
     assert result["instance"]["categories"] == ["news", "sport"]
 
 
-def test_ope_estimates_the_value_of_policies(log, tmp_path):
-    chosen = ["fixed:news", "greedy", tmp_path / "walk.toml"]
-    dp.Walk([1], then=0).save(tmp_path / "walk.toml")
+def test_ope_estimates_the_value_of_policies(log, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a long name would be wrapped
+    chosen = ["fixed:news", "greedy", "walk.toml"]
+    dp.Walk([1], then=0).save("walk.toml")
     options = ["--inactive-after", "14 days", "--types", "3", "--bootstrap", 20]
     printed = output("ope", log, *chosen, *options)
     for phrase in (
