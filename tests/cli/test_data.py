@@ -134,7 +134,7 @@ def test_ope_estimates_the_value_of_policies(log, tmp_path, monkeypatch):
     result = json_output("ope", log, *chosen, *options)
     assert result["log"]["users"] == 20000
     assert [each["policy"].split(":")[0] for each in result["policies"]] == [
-        "always news", "greedy", str(tmp_path / "walk.toml")
+        "always news", "greedy", "walk.toml"
     ]  # fmt: skip
     for each in result["policies"]:
         robust = each["estimates"]["dr"]
