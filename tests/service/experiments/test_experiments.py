@@ -226,6 +226,23 @@ def test_a_restart_without_the_option_keeps_the_caller_in_control(address):
         assert {recommend(served, user, shown="sports").category for user in users} == {"sports"}
 
 
+@pytest.mark.parametrize("action", ["stop", "rollback"])
+def test_users_get_the_control_although_a_restart_published_another_plan(address, action):
+    site = magazine()
+    other = dp.Instance([1.0], [[0.2], [0.3], [0.7]], 0.5, categories=site.categories)
+    treated = next(f"u{i}" for i in range(30) if arm(f"u{i}", 0.5) == "treatment")
+    with service(address, instance=site, explore=0.0) as served:
+        document = {"kind": "fixed", "category": site.categories[1], "names": list(site.categories)}
+        assert run(Experiments(served).upload(document)).version == 1
+        assert start(served, treatment=1, share=0.5).control == 0
+        assert recommend(served, treated).version == 1
+    with service(address, instance=other, explore=0.0) as served:
+        assert run(served.policy()).version == 2
+        change(served, action)
+        assert recommend(served, "new").version == 0
+        assert recommend(served, treated).version == (0 if action == "rollback" else 1)
+
+
 def test_the_option_does_not_turn_shadow_mode_on_again(address, caplog):
     with service(address, shadow=True, explore=0.0) as served:
         publish(served, dp.Fixed(2))
@@ -483,7 +500,9 @@ def test_a_completed_experiment_names_the_way_back(tmp_path):
         publish(served, dp.Fixed(1))
         for number, call in enumerate(('shadow with {"enabled": true}', 'policy with {"version": 1}'), 1):
             start(served, treatment=2 - number)
-            completed = change(served, "complete", number=number)
+            experiments = Experiments(served)
+            helpers.readout(experiments, number)
+            completed = helpers.change(experiments, "complete", number=number)
             assert completed.note.startswith("Completed without a result: fewer than 100 users per arm")
             with pytest.raises(
                 InputError, match=f"only a running or stopped .* rolled back. To return new users .*/v1/{call}"

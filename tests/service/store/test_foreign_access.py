@@ -138,10 +138,10 @@ def test_a_postponed_call_locks_no_users(postgres, monkeypatch):
     address, free = postgres.new(), []
     run_call = PostgresStore._run_call
 
-    def watched(store, job, transactions):
+    def watched(store, *arguments):
         with psycopg.connect(address) as third:
             free.append(third.execute("SELECT 1 FROM users WHERE name = 'ann' FOR UPDATE SKIP LOCKED").fetchall())
-        return run_call(store, job, transactions)
+        return run_call(store, *arguments)
 
     async def calls(served, events):
         both = asyncio.create_task(served.feedback([m.Feedback(event, True) for event in events]))
@@ -161,15 +161,24 @@ def test_a_postponed_call_locks_no_users(postgres, monkeypatch):
         assert all(row.accepted for row in run(served.feedback([m.Feedback(event, True) for event in events])))
 
 
-def test_a_call_that_waits_for_a_lock_fails_alone(postgres):
+def test_a_call_that_waits_for_a_lock_delays_no_others(postgres, monkeypatch):
+    monkeypatch.setattr("departing.service.store.postgres.MAX_WAITING_SECONDS", 4.0)
     address = postgres.new()
+
+    async def calls(served):
+        late = [asyncio.create_task(served.pin(0)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(3.0):
+            for i in range(20):
+                await served.recommend(m.RecommendRequest(f"u{i}"))
+        assert not any(call.done() for call in late)
+        assert all(isinstance(each, OverloadedError) for each in await asyncio.gather(*late, return_exceptions=True))
+
     with service(address) as served:
         epoch = served.store.epoch
         with psycopg.connect(address) as other:
             other.execute("SELECT * FROM meta FOR UPDATE")
-            with pytest.raises(OverloadedError, match="Another process has locked what this call needs"):
-                run(served.pin(0))
-            assert recommend(served, "ann").category
+            run(calls(served))
             assert (served.store.failure, served.store.epoch) == (None, epoch)
         run(served.pin(0))
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import inspect
 
 MAX_VALUE = 60  # characters of a value that a sentence repeats
+MAX_BODY = 1 << 16  # bytes that are decoded again for a sentence, in a few milliseconds
 _WHERE = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _PATH = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
@@ -28,6 +29,8 @@ def explain(error: msgspec.ValidationError, body: bytes, request: Any) -> str:
     where = _WHERE.fullmatch(str(error))
     assert where is not None  # it matches every text
     path, field = where["path"] or "", _FIELD.fullmatch(where["problem"])
+    if len(body) > MAX_BODY:
+        return str(error)
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # such as a number that no type can hold

@@ -1,6 +1,6 @@
 """Users in experiments: who enters one, and who decides for them."""
 
-from departing.service.experiments.experiment import TREATMENT, Experiment, State
+from departing.service.experiments.experiment import CONTROL, TREATMENT, Experiment, State
 from departing.service.rollout import RolloutState
 from departing.service.store.base import Transaction
 from departing.service.user import User
@@ -29,6 +29,6 @@ def participate(state: RolloutState, user: User) -> tuple[bool, str | None]:
         if experiment.state is State.STOPPED:
             return False, None
         if experiment.state is State.ROLLED_BACK:
-            user.version = state.version_for(user.number)
+            user.version = state.version_in(experiment, CONTROL, user.number)
     user.experiment, user.arm, user.entry = None, None, -1
     return state.shadow, None

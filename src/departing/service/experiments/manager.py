@@ -164,9 +164,8 @@ class Experiments:
         if experiment is None:  # a backup was restored
             raise self._unknown(number)
         info = _info(experiment)
-        if request.action == "complete" and all(
-            each.lower is None for each in (await self._read(experiment)).metrics
-        ):
+        outcomes = self._outcomes.get(experiment.id, [])  # of the latest look at the guardrail, a few seconds ago
+        if request.action == "complete" and outcomes and all(each.difference is None for each in outcomes):
             info.note = f"Completed without a result: fewer than {MIN_USERS} users per arm had a final outcome."
         return info
 
@@ -190,6 +189,13 @@ class Experiments:
                 after = before.ramped(share, now, actor, reason)
             if after is not before:
                 rollout.save_experiment(tx, after)
+                control = after.control
+                if (
+                    action in ("stop", "rollback")
+                    and isinstance(control, int)
+                    and control != rollout.state.current.number
+                ):
+                    rollout.pin(tx, control)  # a restart has published another plan meanwhile
                 if action == "complete":
                     rollout.pin(tx, after.treatment if isinstance(after.treatment, int) else None)
                     if after.control == CALLER:

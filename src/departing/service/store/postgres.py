@@ -42,7 +42,6 @@ from departing.service.store.schema import prepare
 MAX_BATCH = 200  # calls in one database transaction; bounds the work that is repeated after a conflict
 MAX_ATTEMPTS = 5  # for a call that conflicts with another process
 MAX_STATEMENT_SECONDS = 20  # far longer than a batch takes
-MAX_LOCK_SECONDS = 1  # for which a call waits for a row that was not prefetched, a hundred times a transaction
 MAX_WAITING = 10_000  # calls that wait; beyond it they are refused rather than delayed for seconds
 MAX_WAITING_SECONDS = 5.0  # for which a call waits for its turn, a hundred times a batch
 LOCKED_DELAY = 0.01  # seconds until calls are tried again if all of them are for locked users: a short transaction
@@ -245,8 +244,10 @@ class PostgresStore(Store):
         transactions: list[Transaction] = []
         try:
             with tracing.span("store.commit", calls=len(jobs)), self._database.transaction():
-                self._postpone(jobs, self._prefetch([job.prefetch for job in jobs]))
-                results = [self._run_call(job, transactions) for job in jobs]
+                locked = self._prefetch([job.prefetch for job in jobs])
+                if locked:
+                    self._postpone(jobs, [job for job in jobs if self._user_numbers(job.prefetch) & locked])
+                results = [self._run_call(job, jobs, transactions) for job in jobs]
                 self._open = None
                 counters = Counter(chain.from_iterable([tx.counted for tx in transactions]))
                 written = self._write_counters(counters)
@@ -266,7 +267,7 @@ class PostgresStore(Store):
             resolve([job.future for job in jobs], results)
         return []
 
-    def _run_call(self, job: _Job, transactions: list[Transaction]) -> Any:
+    def _run_call(self, job: _Job, jobs: list[_Job], transactions: list[Transaction]) -> Any:
         """Run one call and return its result, or the exception after which nothing of it is kept."""
         tx = self._open = Transaction(self)
         self._flushed = False
@@ -274,6 +275,8 @@ class PostgresStore(Store):
         try:
             result = job.call(tx)
             self.cache.writes += tx.end()
+        except LOCKED:  # a row that was not prefetched
+            self._postpone(jobs, [job])
         except psycopg.Error:
             raise
         except BaseException as error:
@@ -285,7 +288,7 @@ class PostgresStore(Store):
         return result
 
     def _after_failure(self, jobs: list[_Job], error: BaseException, attempts: int) -> None:
-        if isinstance(error, LOST) and not isinstance(error, (*CONFLICTS, LOCKED)):
+        if isinstance(error, LOST) and not isinstance(error, CONFLICTS):
             sentence = str(error).strip().splitlines() or ["the connection was lost"]
             self.failure = f"The store cannot be reached: {sentence[0].rstrip('.')}. {CHECK_DATABASE}"
             _fail(jobs, StoreError(self.failure))
@@ -297,24 +300,19 @@ class PostgresStore(Store):
                     _fail([job], StoreError(self.failure))
         elif isinstance(error, CONFLICTS) and attempts > 1:
             self._run_batch(jobs, attempts - 1)
-        elif isinstance(error, LOCKED):
-            locked = "Another process has locked what this call needs"
-            _fail(jobs, OverloadedError(f"{locked}. Try again later.", RETRY_AFTER))
         elif isinstance(error, psycopg.DataError):
             _fail(jobs, InputError(f"Invalid request: {str(error).rstrip('.')}."))
         else:
             _fail(jobs, error)
 
-    def _postpone(self, jobs: list[_Job], locked: set[int]) -> None:
-        """Let calls for users that are locked wait, behind all others: there may be more than one transaction takes.
+    def _postpone(self, jobs: list[_Job], postponed: list[_Job]) -> None:
+        """Let some calls wait, behind all others: there may be more of them than one transaction takes.
 
-        Raises `_PostponedError` if there are such calls.
+        Raises `_PostponedError` if there are any.
         """
-        ready, postponed = list[_Job](), list[_Job]()
-        for job in jobs if locked else ():
-            (ready if self._user_numbers(job.prefetch).isdisjoint(locked) else postponed).append(job)
         if not postponed:
             return
+        ready = [job for job in jobs if job not in postponed]
         with self._wake:
             self._running, self._all_locked = ready, not ready
             self._jobs += postponed
@@ -399,7 +397,6 @@ class PostgresStore(Store):
     def user_rows(self, query: str, value: str | int) -> Rows:
         """Return and lock the row of a user who was not prefetched; event numbers drawn before may be too small."""
         self.cache.new_numbers["events"] = []
-        self._database.execute(f"SET LOCAL lock_timeout = {1000 * MAX_LOCK_SECONDS}")
         return self.rows(query + queries.PG_FOR_UPDATE, value)
 
     # Numbers

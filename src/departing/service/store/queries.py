@@ -30,7 +30,7 @@ INACTIVE_USERS = "SELECT state FROM users WHERE departed = 0 AND last_seen < ? O
 ACTIVE_USERS = "SELECT count(*) FROM users WHERE departed = 0"
 USER_COUNT = "SELECT count(*) FROM users"
 NEXT_USER_NUMBER = "SELECT coalesce(max(number), -1) + 1 FROM users"
-PG_FOR_UPDATE = " FOR UPDATE"  # appended to a query
+PG_FOR_UPDATE = " FOR UPDATE NOWAIT"  # appended to a query
 PG_SKIP_LOCKED = " FOR UPDATE SKIP LOCKED"
 PG_EXISTING = "SELECT number FROM users WHERE number = ANY(?)"
 PG_USER_NUMBERS = "SELECT number, name FROM users WHERE name = ANY(?)"
