@@ -152,7 +152,7 @@ def test_a_kill_during_a_stall_loses_a_bounded_number_of_recommendations(tmp_pat
         status, health = request(server.port, "GET", "/health")
         assert (status, health["ok"]) == (503, False)
         assert health["oldest_unwritten_seconds"] > MAX_UNWRITTEN_SECONDS
-        assert 0 < health["unwritten"] <= MAX_UNWRITTEN
+        assert 0 < health["unwritten"] < MAX_UNWRITTEN + 2  # the last call has two rows
         time.sleep(1.0)
         server.kill()
         losses = Losses(server.store, load, asking)
