@@ -39,7 +39,7 @@ def pull_bound(loss: float, tau: float, eta: float, users: float) -> float:
     return 1 + max(16 * sqrt(eta) * tau * log(users) / loss, 32 * tau**2 * log(users) / loss**2)
 
 
-def regret_bound(
+def ucb_regret_bound(
     losses: npt.ArrayLike,
     tau: npt.ArrayLike,
     eta: npt.ArrayLike,
@@ -81,9 +81,9 @@ def regret_bound(
 
     Examples
     --------
-    >>> round(regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6))
+    >>> round(ucb_regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6))
     3753446
-    >>> round(regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6, epsilon=0.5, horizon=14))
+    >>> round(ucb_regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6, epsilon=0.5, horizon=14))
     3753507
     """
     if (epsilon is None) != (horizon is None):
@@ -143,7 +143,7 @@ def informative_from(bound: Callable[[float], float], loss: float, most: float =
 
     Examples
     --------
-    >>> f"{informative_from(lambda users: regret_bound([0.0, 0.5], 1.0, 1.0, users), 0.5):.0f}"
+    >>> f"{informative_from(lambda users: ucb_regret_bound([0.0, 0.5], 1.0, 1.0, users), 0.5):.0f}"
     '1357'
     """
     low, high = log(2.0), log(most)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import departing as dp
-from departing.learning.regret_bound import informative_from, pull_bound, regret_bound, truncation_bound
+from departing.learning.ucb_bound import informative_from, pull_bound, truncation_bound, ucb_regret_bound
 from departing.model.errors import InputError
 from departing.paper.formulas import radius
 
@@ -40,21 +40,23 @@ def test_the_bound_covers_every_possible_number_of_users(losses, tau, eta):
         most = np.array([min(pull_bound(each, tau, eta, users), users) for each in loss])
         pulls = rng.uniform(0, 1, len(loss)) * most
         pulls *= min(1.0, users / pulls.sum())
-        assert loss @ pulls <= regret_bound(loss, tau, eta, users) * (1 + 1e-12)
+        assert loss @ pulls <= ucb_regret_bound(loss, tau, eta, users) * (1 + 1e-12)
 
 
 def test_constants_of_each_policy():
-    whole = regret_bound([0.0, 0.5, 0.5], 2.0, 1.0, 10**4)
-    assert regret_bound([0.0, 0.5, 0.5], [9.0, 2.0, 2.0], [7.0, 1.0, 1.0], 10**4) == whole  # the best does not count
-    assert regret_bound([0.0, 0.5, 0.5], [9.0, 2.0, 1.0], 1.0, 10**4) < whole
+    whole = ucb_regret_bound([0.0, 0.5, 0.5], 2.0, 1.0, 10**4)
+    assert (
+        ucb_regret_bound([0.0, 0.5, 0.5], [9.0, 2.0, 2.0], [7.0, 1.0, 1.0], 10**4) == whole
+    )  # the best does not count
+    assert ucb_regret_bound([0.0, 0.5, 0.5], [9.0, 2.0, 1.0], 1.0, 10**4) < whole
     # 0.5 + 16 √4 3 ln 100 + √(32 · 50 ln 100 · 9) + 4 · 0.5 / 100²
-    assert regret_bound([0.0, 0.5], 3.0, 4.0, 100, after=50) == pytest.approx(
+    assert ucb_regret_bound([0.0, 0.5], 3.0, 4.0, 100, after=50) == pytest.approx(
         0.5 + 96 * log(100) + 3 * sqrt(1600 * log(100)) + 2e-4
     )
 
 
 def test_the_bound_grows_like_the_square_root():
-    large = [regret_bound([0.0] + [0.1] * 29, 31.4, 1.0, users) for users in (1e12, 1e14)]
+    large = [ucb_regret_bound([0.0] + [0.1] * 29, 31.4, 1.0, users) for users in (1e12, 1e14)]
     assert 1.0 < np.log10(large[1] / large[0]) < 1.1
 
 
@@ -67,10 +69,10 @@ def test_truncation():
 
 def test_the_whole_bound_includes_the_truncation():
     losses, options = [0.0, 0.5], {"epsilon": 0.5, "horizon": 3}
-    alone = regret_bound(losses, 3.0, 1.0, 100, after=50)
-    assert regret_bound(losses, 3.0, 1.0, 100, after=50, **options) == pytest.approx(alone + 50 / 8)
+    alone = ucb_regret_bound(losses, 3.0, 1.0, 100, after=50)
+    assert ucb_regret_bound(losses, 3.0, 1.0, 100, after=50, **options) == pytest.approx(alone + 50 / 8)
     with pytest.raises(InputError, match="Only one of epsilon and horizon is set"):
-        regret_bound(losses, 3.0, 1.0, 100, epsilon=0.5)
+        ucb_regret_bound(losses, 3.0, 1.0, 100, epsilon=0.5)
 
 
 def test_informative_from_finds_the_crossing():
