@@ -1,0 +1,177 @@
+"""Search for confusing alternatives: instances that the policies of a solution hardly tell from the true one."""
+
+import numpy as np
+
+from departing.learning.lower_bound.alternative import Alternative
+from departing.learning.lower_bound.count_lattice import PolicyGraph
+from departing.learning.lower_bound.master import Master, MasterSolution, Row
+from departing.learning.lower_bound.parameters import Batch, ParameterSpace
+from departing.learning.lower_bound.separation import Comparer, Compromises, highest_minimum
+from departing.model.instance import Floats
+
+STARTS = 400  # random instances per round, of which the best are improved
+PICKED = 16  # of these
+REFINED = 4  # rows with the largest multipliers, improved as well
+OUTER, INNER = 3, 8  # updates of the compared policies, and Gauss-Newton steps for each
+DIFFERENCE = 1e-5  # of the numerical derivatives, in logits
+MAX_STEP = 1.5  # logits of one Gauss-Newton step
+MIN_MARGIN = 0.02  # of the separation above the bound, relative to it
+# Weight of the logarithmic barrier at the smallest separation, in nats. For expected regret the required nats grow like
+# the logarithm of the separation; for a share of the runs they are constant.
+BARRIER = {"expected": 1.0, "share": 0.2}
+VIOLATION = 0.97  # a row is added if less than this share of its nats is there
+
+
+class AlternativeSearch:
+    """Local search for the rows of a master problem.
+
+    An alternative is the better the fewer nats the policies of the solution give against it and the larger its
+    separation is: Gauss-Newton steps decrease Σ users × divergence - barrier × log(separation / bound - 1).
+    """
+
+    def __init__(self, master: Master, comparer: Comparer, rng: np.random.Generator) -> None:
+        self.master, self.comparer, self._rng = master, comparer, rng
+        self.space = ParameterSpace(master.lattice.instance)
+        self._vectors: dict[tuple[bytes, ...], Floats] = {}
+        self._centre = self.space.batch(self.space.centre[None])
+
+    def find(self, bound: float, solution: MasterSolution) -> list[Row]:
+        """Alternatives whose nats the solution does not provide."""
+        rows = []
+        for vector in self._starts(bound, solution):
+            improved = self._improve(vector, bound, solution)
+            if improved is None:
+                continue
+            vector, compromises = improved
+            row = Row(Alternative(self.master.lattice.instance, self.space.instance_at(vector)), compromises.separations)
+            required = self.master.claim.nats(row.separations, bound)
+            if required > 0 and self.master.information(row, solution.users) < VIOLATION * required:
+                self._vectors[row.alternative.key] = vector
+                rows.append(row)
+        return rows
+
+    def _starts(self, bound: float, solution: MasterSolution) -> list[Floats]:
+        """Promising random vectors, and those of the rows with the largest multipliers."""
+        vectors = self.space.sample(self._rng, STARTS)
+        batch = self.space.batch(vectors)
+        self._set_policies(solution)
+        info = sum((n * self._divergence(graph, batch, p) for graph, p, n in self._playing), np.zeros(STARTS))
+        gaps = np.array([max(column.gap, 0.0) for column in self.master.columns])
+        values = np.array([
+            column.graph.coarse.outcomes(batch.priors, batch.probabilities, batch.fixed)[1]
+            for column in self.master.columns
+        ])  # fmt: skip
+        losses = values.max(axis=0) - values
+        margin = np.array([self._margin(np.stack([gaps, losses[:, s]], axis=1), bound) for s in range(STARTS)])
+        promising = margin > MIN_MARGIN
+        score = np.where(promising, info - self._barrier * np.log(np.maximum(margin, MIN_MARGIN)), np.inf)
+        starts, seen = [], set()
+        for s in np.argsort(score, kind="stable"):
+            rival = int(values[:, s].argmax())
+            if not np.isfinite(score[s]) or len(starts) == PICKED:
+                break
+            if rival not in seen:
+                seen.add(rival)
+                starts.append(vectors[s])
+        largest = np.argsort(-solution.multipliers, kind="stable")[:REFINED]
+        binding = [self.master.rows[j].alternative.key for j in largest if solution.multipliers[j] > 0]
+        return starts + [self._vectors[key] for key in binding if key in self._vectors]
+
+    @property
+    def _barrier(self) -> float:
+        return BARRIER["expected" if self.master.claim.share is None else "share"]
+
+    def _set_policies(self, solution: MasterSolution) -> None:
+        """Prepare the policies with users: graph, path probabilities under the instance, users."""
+        self._playing = []
+        for column, users in zip(self.master.columns, solution.users.tolist(), strict=True):
+            if users > 0:
+                graph = column.graph.coarse
+                centre = self._centre
+                paths = graph.outcomes(centre.priors, centre.probabilities, centre.fixed)[0][0]
+                self._playing.append((graph, paths, users))
+
+    @staticmethod
+    def _divergence(graph: PolicyGraph, batch: Batch, own: Floats) -> Floats:
+        paths = graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[0]
+        used = own > 1e-300
+        return np.asarray((own[used] * np.log(own[used] / np.maximum(paths[:, used], 1e-300))).sum(axis=1))
+
+    def _margin(self, gaps: Floats, bound: float) -> float:
+        """Separation relative to the bound, less 1, for policies with these gaps `[P, 2]`."""
+        claim = self.master.claim
+        scale = claim.users / np.array([bound, bound * claim.ratio(bound)])
+        return highest_minimum(gaps * scale)[1] - 1
+
+    def _improve(
+        self, vector: Floats, bound: float, solution: MasterSolution
+    ) -> tuple[Floats, Compromises] | None:
+        """Improve a start; None if it does not separate."""
+        ratio, comparer, last = self.master.claim.ratio(bound), self.comparer, np.inf
+        compromises = comparer.compare(self.space.instance_at(vector), ratio)
+        for _ in range(OUTER):
+            if self._margin(compromises.gaps, bound) <= 0:
+                return None
+            moved, objective = self._descend(vector, bound, compromises)
+            after = comparer.compare(self.space.instance_at(moved), ratio)
+            while self._margin(after.gaps, bound) <= 0 and np.abs(moved - vector).max() > 1e-3:
+                moved = (moved + vector) / 2  # another policy compromises better than those compared
+                after = comparer.compare(self.space.instance_at(moved), ratio)
+            vector, compromises = moved, after
+            if last - objective < 0.02:
+                break
+            last = objective
+        return (vector, compromises) if self._margin(compromises.gaps, bound) > 0 else None
+
+    def _descend(self, vector: Floats, bound: float, compromises: Compromises) -> tuple[Floats, float]:
+        """Gauss-Newton steps with damping, for the policies that determine the separation."""
+        graphs = [self.master.lattice.graph(policy).coarse for policy in compromises.policies]
+        own = compromises.gaps[:, 0]
+
+        def evaluate(point: Floats, derivatives: bool) -> tuple[float, Floats, Floats]:
+            n = len(point)
+            points = np.vstack([point, point + DIFFERENCE * np.eye(n)]) if derivatives else point[None]
+            batch = self.space.batch(points)
+            gradient, curvature, objective = np.zeros(n), np.zeros((n, n)), 0.0
+            for graph, paths, users in self._playing:
+                other = np.maximum(graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[0], 1e-300)
+                used = paths > 1e-14
+                p, q = paths[used], other[0, used]
+                objective += users * float((p * np.log(p / q)).sum())
+                if derivatives:
+                    slope = (other[1:, used] - q) / DIFFERENCE
+                    gradient -= users * slope @ (p / q)
+                    curvature += users * (slope * (p / q**2)) @ slope.T
+            values = np.array([graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[1] for graph in graphs])
+            losses = values[0] - values
+            margins = np.array([self._margin(np.stack([own, losses[:, s]], axis=1), bound) for s in range(len(points))])
+            if margins[0] <= 0:
+                return np.inf, gradient, curvature
+            objective -= self._barrier * float(np.log(margins[0]))
+            if derivatives:
+                slope = (margins[1:] - margins[0]) / DIFFERENCE / margins[0]
+                gradient -= self._barrier * slope
+                curvature += self._barrier * np.outer(slope, slope)
+            return objective, gradient, curvature
+
+        objective, gradient, curvature = evaluate(vector, True)
+        damping = 1.0
+        if not np.isfinite(objective):
+            return vector, np.inf
+        for _ in range(INNER):
+            for _ in range(6):
+                step = np.linalg.solve(curvature + damping * np.eye(len(vector)), -gradient)
+                step *= min(1.0, MAX_STEP / max(float(np.abs(step).max()), 1e-12))
+                moved = np.clip(vector + step, self.space.low, self.space.high)
+                value = evaluate(moved, False)[0]
+                if value < objective - 1e-9:
+                    break
+                damping = max(damping, 1e-3) * 5
+            else:
+                break
+            vector, before, damping = moved, objective, max(damping / 5, 1e-6)
+            objective, gradient, curvature = evaluate(vector, True)
+            if before - objective < 1e-3:
+                break
+        return vector, objective
+
