@@ -1,8 +1,8 @@
 """Pricing of all policies on the lattice of counts: expected clicks plus multiples of Kullback-Leibler divergences.
 
 A node stands for the counts of clicks and stays of an active user. Its `weights[M]` are the probabilities of one
-history with these counts, by type. A node is expanded, with `child[K, 2]` after a click and after a stay (-1 if that is
-impossible), or a leaf, where an upper bound stands for everything that follows.
+history with these counts, by type. A node is expanded, with `child[K, 2]` after a click and after a stay (-1 if
+that is impossible), or a leaf, where an upper bound stands for everything that follows.
 """
 
 from math import inf, log
@@ -75,27 +75,29 @@ def _update(belief, probabilities, out):
 
 
 @inner
-def _belief_divergence(weights, belief, matched, type_divergence):
+def _belief_divergence(weights, belief, matched, type_divergence, excess):
     """Upper bound on the divergence that not knowing the types adds after a node, times the weight of the history.
 
-    For each type x, either -log belief[matched[x]], where the divergence of the matched types is added elsewhere, or
-    the smallest sum of -log belief[y] and `type_divergence[x, y]`, which bounds the divergence of x and y.
+    For each type x the smallest of three bounds, where the divergence of the matched types is added elsewhere:
+    -log belief[matched[x]]; by convexity the mean of `excess[x, y]`, by how much more x differs from y than from its
+    match; and the smallest sum of -log belief[y] and `type_divergence[x, y]`, the divergence of x and y.
     """
     bound = 0.0
     for x in range(len(weights)):
         if weights[x] <= 0.0:
             continue
-        least = -log(belief[matched[x]]) if belief[matched[x]] > 0.0 else inf
+        least, mean = -log(belief[matched[x]]) if belief[matched[x]] > 0.0 else inf, 0.0
         for y in range(len(belief)):
             if belief[y] > 0.0:
                 least = min(least, type_divergence[x, y] - log(belief[y]))
-        bound += weights[x] * least
+                mean += belief[y] * excess[x, y]
+        bound += weights[x] * min(least, mean)
     return bound
 
 
 @kernel
 def add_divergences(
-    start, end, parent, step, weights, here, prior, there, matched, type_divergence, belief, divergence, tail
+    start, end, parent, step, weights, here, prior, there, matched, type_divergence, excess, belief, divergence, tail
 ):
     """Fill the beliefs, step divergences and tail bounds of one alternative for the nodes from `start` to `end`.
 
@@ -110,7 +112,7 @@ def add_divergences(
             _update(belief[parent[i]], there[step[i] // 2, step[i] % 2], belief[i])
         for a in range(here.shape[0]):
             divergence[i, a] = _step_divergence(weights[i], belief[i], here[a], there[a])
-        tail[i] = _belief_divergence(weights[i], belief[i], matched, type_divergence)
+        tail[i] = _belief_divergence(weights[i], belief[i], matched, type_divergence, excess)
 
 
 @kernel
@@ -211,31 +213,43 @@ def graph_children(nodes, child, expanded, category, place):
 
 @kernel
 def policy_divergences(
-    number, weights, expanded, category, children, here, priors, there, matched, type_divergence, leaf_divergence
+    number,
+    weights,
+    expanded,
+    category,
+    children,
+    here,
+    prior,
+    there,
+    matched,
+    type_divergence,
+    excess,
+    from_leaf,
+    leaf_category,
 ):
-    """Divergence of one policy from each of J alternatives, with upper bounds at leaves, `[J]`.
+    """Divergence of one policy from an alternative, in nats; from leaves on an upper bound or an estimate.
 
     The policy has the nodes of `reachable`: `number[n]` histories, `weights[n, M]`, `expanded[n]`, `category[n]` and
-    `children[n, 2]`. Alternatives are given by `priors[J, N]` and `there[J, K, 4, N]`; `leaf_divergence[J, M]` is the
-    divergence of matched types from a leaf on.
+    `children[n, 2]`. The alternative is given by `prior[N]` and `there[K, 4, N]`; `from_leaf[K, M]` is the divergence
+    of matched types if one category is recommended from then on. With `leaf_category[M]` the types are known at
+    leaves, and the result is an upper bound; if it is empty, leaves keep their category, and it is an estimate.
     """
     n, n_types = weights.shape
-    result, belief = np.zeros(len(priors)), np.empty((n, priors.shape[1]))
-    for j in range(len(priors)):
-        for y in range(priors.shape[1]):
-            belief[0, y] = priors[j, y]
-        for i in range(n):
-            if expanded[i]:
-                a = category[i]
-                result[j] += number[i] * _step_divergence(weights[i], belief[i], here[a], there[j, a])
-                for o in range(2):
-                    if children[i, o] >= 0:
-                        _update(belief[i], there[j, a, o], belief[children[i, o]])
-            else:
-                tail = _belief_divergence(weights[i], belief[i], matched[j], type_divergence[j])
-                for x in range(n_types):
-                    tail += weights[i, x] * leaf_divergence[j, x]
-                result[j] += number[i] * tail
+    result, belief, known = 0.0, np.empty((n, len(prior))), len(leaf_category) > 0
+    for y in range(len(prior)):
+        belief[0, y] = prior[y]
+    for i in range(n):
+        a = category[i]
+        if expanded[i]:
+            result += number[i] * _step_divergence(weights[i], belief[i], here[a], there[a])
+            for o in range(2):
+                if children[i, o] >= 0:
+                    _update(belief[i], there[a, o], belief[children[i, o]])
+        else:
+            tail = _belief_divergence(weights[i], belief[i], matched, type_divergence, excess) if known else 0.0
+            for x in range(n_types):
+                tail += weights[i, x] * from_leaf[leaf_category[x] if known else a, x]
+            result += number[i] * tail
     return result
 
 
@@ -243,8 +257,8 @@ def policy_divergences(
 def policy_outcomes(expanded, category, children, priors, probabilities, fixed):
     """Probabilities of the observable paths, `[S, 4 n]`, and value, `[S]`, of one policy under S instances.
 
-    `priors[S, M]`, outcome `probabilities[S, K, 4, M]` and values of fixed policies `fixed[S, K, M]`. A path ends with
-    a departure, or at a leaf (first of its four entries), from which on the category of the leaf is recommended.
+    `priors[S, M]`, outcome `probabilities[S, K, 4, M]` and values of fixed policies `fixed[S, K, M]`. A path ends
+    with a departure, or at a leaf (first of its four entries), from which on the category of the leaf is recommended.
     """
     n, n_types = len(category), priors.shape[1]
     paths, values, reach = np.zeros((len(priors), 4 * n)), np.zeros(len(priors)), np.empty((n, n_types))
@@ -271,3 +285,38 @@ def policy_outcomes(expanded, category, children, priors, probabilities, fixed):
                 if o >= 2:
                     paths[s, 4 * i + o] = total
     return paths, values
+
+
+@inner
+def _minimum(gaps, losses, s, weight):
+    """Minimum over policies of weight × gap + (1 - weight) × loss."""
+    least = inf
+    for i in range(len(gaps)):
+        least = min(least, weight * gaps[i] + (1.0 - weight) * losses[i, s])
+    return least
+
+
+@kernel
+def highest_minima(gaps, losses):
+    """Weights `[S]` in [0, 1] at which the minimum over policies is largest, and these minima `[S]`.
+
+    The minimum is that of weight × `gaps[P]` + (1 - weight) × `losses[P, S]`, a concave function of the weight that is
+    largest at 0, at 1, or where the lines of two policies cross.
+    """
+    weights, levels = np.zeros(losses.shape[1]), np.empty(losses.shape[1])
+    for s in range(losses.shape[1]):
+        levels[s] = _minimum(gaps, losses, s, 0.0)
+        level = _minimum(gaps, losses, s, 1.0)
+        if level > levels[s]:
+            weights[s], levels[s] = 1.0, level
+        for i in range(len(gaps)):
+            for j in range(i):
+                slope = (gaps[i] - losses[i, s]) - (gaps[j] - losses[j, s])
+                if slope == 0.0:
+                    continue
+                weight = (losses[j, s] - losses[i, s]) / slope
+                if 0.0 < weight < 1.0:
+                    level = _minimum(gaps, losses, s, weight)
+                    if level > levels[s]:
+                        weights[s], levels[s] = weight, level
+    return weights, levels

@@ -19,6 +19,8 @@ class Alternative:
         For every type of the true instance, the type of the alternative that is hardest to tell from it.
     type_divergence : array [M, N]
         Largest divergence of the histories of a type x and a type y of the alternative, over all policies, in nats.
+    excess : array [M, N]
+        By how much the divergence of x and y is at most larger than that of x and its matched type, in nats.
     step_divergence : array [K, M]
         Divergence of one outcome of a type and its matched type, in nats.
     """
@@ -34,6 +36,8 @@ class Alternative:
         occurring = np.where(instance.prior > 0, self.type_divergence, np.inf)
         self.matched = occurring.argmin(axis=1)
         self.step_divergence: Floats = np.take_along_axis(steps, self.matched[None, :, None], axis=2)[:, :, 0]
+        more = np.maximum(steps - self.step_divergence[:, :, None], 0.0) / true.departure_probabilities[:, :, None]
+        self.excess: Floats = more.max(axis=0)
 
     @cached_property
     def outcome_probabilities(self) -> Floats:

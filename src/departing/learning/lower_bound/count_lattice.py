@@ -14,7 +14,7 @@ from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 
 # Leaves are expanded that cause this share of the slack of a pricing; most leaves cause very little.
-EXPANDED_SHARE = 0.8
+EXPANDED_SHARE = 0.9
 # Levels below such a leaf that are expanded at once: two more levels cost less than two more pricings.
 EXPANDED_LEVELS = 2
 # Expansions of one pricing: enough for sure departure, where a policy has one leaf.
@@ -84,7 +84,7 @@ class Pricing:
     category : array [nodes]
         Category of the policy at every node of the lattice; at a leaf, that of the best fixed policy.
     leaf_category : array [M]
-        Best category from a leaf on if the type is known.
+        Best category from a leaf on if the type is known; empty if the lattice is not certified.
     slack : float
         Estimate of the part of `value` that is due to knowing the types at leaves.
     """
@@ -104,10 +104,13 @@ class CountLattice:
         The true instance.
     max_nodes : int
         No pricing adds nodes beyond this number.
+    certified : bool
+        If true, types are known at leaves, and prices are upper bounds. Otherwise a leaf keeps the category that is
+        best for all types together, and prices are estimates, which are closer on a small lattice.
     """
 
-    def __init__(self, instance: Instance, max_nodes: int) -> None:
-        self.instance, self.max_nodes = instance, max_nodes
+    def __init__(self, instance: Instance, max_nodes: int, certified: bool) -> None:
+        self.instance, self.max_nodes, self.certified = instance, max_nodes, certified
         k, outcomes = instance.n_categories, instance.outcome_probabilities
         self._here = np.ascontiguousarray(outcomes)
         self._go = np.ascontiguousarray(outcomes[:, [CLICK, STAY]])
@@ -173,7 +176,7 @@ class CountLattice:
                 return
             self.expand(leaves)
 
-    def _divergences(self, alternative: Alternative) -> tuple[Floats, Floats]:
+    def divergence_tables(self, alternative: Alternative) -> tuple[Floats, Floats]:
         """Step divergences `[n, K]` and tail bounds `[n]` of an alternative at all nodes."""
         n_types, k = alternative.instance.n_types, self.instance.n_categories
         known = self._rows.get(alternative.key)
@@ -188,7 +191,7 @@ class CountLattice:
         belief, divergence, tail, done = known
         if done[0] < self.size:
             model = (self._here, alternative.instance.normalised_prior, alternative.outcome_probabilities)
-            types = alternative.matched, alternative.type_divergence
+            types = alternative.matched, alternative.type_divergence, alternative.excess
             tree = self.parent, self.step, self.weights
             kernels.add_divergences(done[0], self.size, *tree, *model, *types, belief, divergence, tail)
             done[0] = self.size
@@ -215,27 +218,18 @@ class CountLattice:
         """
         used = {alternative.key for alternative in alternatives}
         self._rows = {key: row for key, row in self._rows.items() if key in used}
-        instance, terms = self.instance, list(zip(alternatives, multipliers.tolist(), strict=True))
-        steps = instance.click + sum((m * each.step_divergence for each, m in terms), np.zeros(1))
-        from_leaf = np.asarray(steps / instance.departure_probabilities)  # [K, M], if the type is known
-        leaf_category = np.where(instance.prior > 0, from_leaf, 0.0).argmax(axis=0)
-        best = from_leaf.max(axis=0)
+        terms = list(zip(alternatives, multipliers.tolist(), strict=True))
+        prices = _Prices(self, terms)
         for attempt in range(expansions + 1):
             n = self.size
-            reward, tails = self.click[:n].copy(), np.zeros(n)
-            for each, m in terms:
-                divergence, tail = self._divergences(each)
-                reward += m * divergence
-                tails += m * tail
-            weights = self.weights[:n]
-            fixed = weights @ from_leaf.T
-            leaf = np.where(weights > 0, weights * best, 0.0).sum(axis=1) + tails
-            value, category = np.empty(n), fixed.argmax(axis=1)
-            kernels.price(self.order, self.child, self.expanded, reward, leaf, value, category)
+            prices.extend()
+            leaf = prices.relaxed if self.certified else prices.fixed
+            value, category = np.empty(n), prices.category[:n].copy()
+            kernels.price(self.order, self.child, self.expanded, prices.reward, leaf, value, category)
             graph = self.graph(category)
             at_leaf = ~graph.expanded
             nodes = graph.nodes[at_leaf]
-            slack = graph.number[at_leaf] * (leaf[nodes] - fixed[nodes].max(axis=1))
+            slack = graph.number[at_leaf] * (prices.relaxed[nodes] - prices.fixed[nodes])
             total = float(slack.sum())
             if total <= tolerance or attempt == expansions or n >= self.max_nodes:
                 break
@@ -244,22 +238,28 @@ class CountLattice:
             room = max((self.max_nodes - n) // self.child[0].size, 1)
             self.expand(nodes[largest[: min(enough, room)]])
         upper = float(value[0]) + self._rounding(float(value[0]), terms)
-        return Pricing(upper, category, leaf_category, total)
+        return Pricing(upper, category, prices.leaf_category, total)
 
     def _rounding(self, value: float, terms: list[tuple[Alternative, float]]) -> float:
         """Bound on the rounding error of a pricing, in clicks.
 
         A weight or a belief at depth d passes through at most (M + 4) d + M roundings, relative to itself: a product
         with a probability of 3 roundings, and the sum of M terms. So the logarithm in the divergence of a step has an
-        absolute error of at most 4 ((M + 4) d + M + 8) roundings (two weights, two sums, and the logarithm, at most
-        750 in absolute value, adds less than 3 of 256), which counts at every step of a user, times the clicks per nat.
-        Clicks and multiples are sums of positive terms with at most as many roundings each.
+        absolute error of at most 4 ((M + 4) d + M + 8) roundings (two weights, two sums) and fewer than 2048 of its
+        own (it is at most 750), which count at every step of a user, times the clicks per nat. Clicks and multiples
+        are sums of positive terms with at most as many roundings each.
         """
         types = max([self.instance.n_types, *(each.instance.n_types for each, _ in terms)])
         depth = int(self.depth[: self.size].max())
         roundings = 8 * ((types + 4) * (depth + 2) + 512)
         steps = float((1 / self.instance.departure_probabilities).max())
         return ROUNDING * roundings * (abs(value) + sum(m for _, m in terms) * (1 + steps))
+
+    def counts(self, nodes: Integers) -> Integers:
+        """Counts of active users at `nodes[n]`, `[n, K, 4]`."""
+        counts = np.zeros((len(nodes), self.instance.n_categories, 4), np.int64)
+        counts[..., CLICK : STAY + 1] = self._counts[nodes].reshape(len(nodes), -1, 2)
+        return counts
 
     def graph(self, category: Integers) -> PolicyGraph:
         """Nodes that the policy with this category at every node reaches."""
@@ -272,24 +272,25 @@ class CountLattice:
     def divergences(
         self, graph: PolicyGraph, leaf_category: Integers, alternatives: Sequence[Alternative]
     ) -> Floats:
-        """Divergence of a policy from every alternative, with upper bounds at leaves as in `price`, `[J]`."""
-        types = np.arange(self.instance.n_types)
-        depart = self.instance.departure_probabilities[leaf_category, types]
-        result = np.empty(len(alternatives))
+        """Divergence of a policy from every alternative, from leaves on as in `price`, `[J]`."""
         policy = graph.number, graph.weights, graph.expanded, graph.category, graph.children
+        result = np.empty(len(alternatives))
         for j, each in enumerate(alternatives):
-            leaf = each.step_divergence[leaf_category, types] / depart
-            model = each.instance.normalised_prior[None], each.outcome_probabilities[None]
-            tables = each.matched[None], each.type_divergence[None], leaf[None]
-            result[j] = kernels.policy_divergences(*policy, self._here, *model, *tables)[0]
+            model = each.instance.normalised_prior, each.outcome_probabilities
+            from_leaf = each.step_divergence / self.instance.departure_probabilities
+            tables = each.matched, each.type_divergence, each.excess, from_leaf
+            result[j] = kernels.policy_divergences(*policy, self._here, *model, *tables, leaf_category)
         return result
 
-    def relaxed_value(self, graph: PolicyGraph, leaf_category: Integers) -> float:
-        """Expected clicks of a policy that knows the type at leaves, as in `price`."""
+    def clicks_of(self, graph: PolicyGraph, leaf_category: Integers) -> float:
+        """Expected clicks of a policy, from leaves on as in `price`."""
         types, inside = np.arange(self.instance.n_types), graph.expanded
         clicks = (graph.weights[inside] * self.instance.click[graph.category[inside]]).sum(axis=1)
-        leaves = graph.weights[~inside] @ self.instance.fixed_values[leaf_category, types]
-        return float(graph.number[inside] @ clicks + graph.number[~inside] @ leaves)
+        fixed = self.instance.fixed_values
+        after = fixed[leaf_category, types] if self.certified else fixed[graph.category[~inside]]
+        return float(
+            graph.number[inside] @ clicks + graph.number[~inside] @ (graph.weights[~inside] * after).sum(axis=1)
+        )
 
     def weights_under(self, instance: Instance) -> Floats:
         """Probability of one history of every node by type under another instance, `[n, N]`."""
@@ -297,3 +298,44 @@ class CountLattice:
         weights = np.empty((self.size, instance.n_types))
         kernels.path_weights(self.parent, self.step, instance.normalised_prior, go, weights)
         return weights
+
+
+class _Prices:
+    """Arrays of one pricing for all nodes: `reward[n, K]` of a step; what follows a leaf and the `category` there.
+
+    From a leaf on, `relaxed[n]` is the price with the types known, an upper bound, and `fixed[n]` an estimate for the
+    category that is best for all types together.
+    """
+
+    def __init__(self, lattice: CountLattice, terms: list[tuple[Alternative, float]]) -> None:
+        self._lattice, self._terms, self._done = lattice, terms, 0
+        instance = lattice.instance
+        steps = instance.click + sum((m * each.step_divergence for each, m in terms), np.zeros(1))
+        self._from_leaf = np.asarray(steps / instance.departure_probabilities)  # [K, M], if the type is known
+        self.leaf_category = self._from_leaf.argmax(axis=0) if lattice.certified else np.empty(0, np.int64)
+        k = instance.n_categories
+        self.reward, self.relaxed, self.fixed = np.empty((0, k)), np.empty(0), np.empty(0)
+        self.category = np.empty(0, np.int64)
+
+    def extend(self) -> None:
+        """Fill the arrays for the nodes that were added to the lattice."""
+        lattice, start = self._lattice, self._done
+        self._done = size = lattice.size
+        capacity = len(lattice.parent)
+        if len(self.relaxed) < capacity:
+            for name in ("reward", "relaxed", "fixed", "category"):
+                old = getattr(self, name)
+                new = np.empty((capacity, *old.shape[1:]), old.dtype)
+                new[:start] = old[:start]
+                setattr(self, name, new)
+        added = slice(start, size)
+        weights = lattice.weights[added]
+        fixed = weights @ self._from_leaf.T
+        self.category[added] = fixed.argmax(axis=1)
+        self.fixed[added] = fixed.max(axis=1)
+        self.relaxed[added] = weights @ self._from_leaf.max(axis=0)
+        self.reward[added] = lattice.click[added]
+        for each, m in self._terms:
+            divergence, tail = lattice.divergence_tables(each)
+            self.reward[added] += m * divergence[added]
+            self.relaxed[added] += m * tail[added]

@@ -36,7 +36,7 @@ class Column:
     category : array [nodes]
         Category at the nodes that the lattice had when the policy was found.
     leaf_category : array [M]
-        Category of each type from a leaf on.
+        Category of each type from a leaf on, or empty; see `Pricing`.
     graph : PolicyGraph
     gap : float
         Loss compared with the lower bound of the optimum, in clicks per user, if types are known at leaves.
@@ -76,7 +76,7 @@ class Master:
     def add_column(self, category: Integers, leaf_category: Integers, first: bool = False) -> Column | None:
         """Add a policy, as the last or the first one, unless it is there; return the new column."""
         column = Column(category, leaf_category)
-        self._evaluate(column)
+        self.evaluate(column)
         for other in [] if first else self.columns:
             same = len(other.graph.nodes) == len(column.graph.nodes) and (other.graph.nodes == column.graph.nodes).all()
             if same and (other.graph.category == column.graph.category).all():
@@ -93,11 +93,12 @@ class Master:
                 longer = category.copy()
                 longer[: len(column.category)] = column.category
                 column.category = longer
-                self._evaluate(column)
+                self.evaluate(column)
 
-    def _evaluate(self, column: Column) -> None:
+    def evaluate(self, column: Column) -> None:
+        """Compute the graph and the gap of a column on the lattice; its divergences follow when they are needed."""
         column.graph = self.lattice.graph(column.category)
-        column.gap = self.optimum - self.lattice.relaxed_value(column.graph, column.leaf_category)
+        column.gap = self.optimum - self.lattice.clicks_of(column.graph, column.leaf_category)
         column.nats = {}
 
     def _matrix(self, rows: Sequence[Row]) -> Floats:

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from departing.kernels.learning.pricing import highest_minima
 from departing.learning.lower_bound.alternative import Alternative
 from departing.learning.lower_bound.count_lattice import PolicyGraph
 from departing.learning.lower_bound.master import Master, MasterSolution, Row
 from departing.learning.lower_bound.parameters import Batch, ParameterSpace
-from departing.learning.lower_bound.separation import Comparer, Compromises, highest_minimum
+from departing.learning.lower_bound.separation import Comparer, Compromises
 from departing.model.instance import Floats
 
 STARTS = 400  # random instances per round, of which the best are improved
@@ -62,7 +63,7 @@ class AlternativeSearch:
             for column in self.master.columns
         ])  # fmt: skip
         losses = values.max(axis=0) - values
-        margin = np.array([self._margin(np.stack([gaps, losses[:, s]], axis=1), bound) for s in range(STARTS)])
+        margin = self._margins(gaps, losses, bound)
         promising = margin > MIN_MARGIN
         score = np.where(promising, info - self._barrier * np.log(np.maximum(margin, MIN_MARGIN)), np.inf)
         starts, seen = [], set()
@@ -97,11 +98,13 @@ class AlternativeSearch:
         used = own > 1e-300
         return np.asarray((own[used] * np.log(own[used] / np.maximum(paths[:, used], 1e-300))).sum(axis=1))
 
-    def _margin(self, gaps: Floats, bound: float) -> float:
-        """Separation relative to the bound, less 1, for policies with these gaps `[P, 2]`."""
-        claim = self.master.claim
-        scale = claim.users / np.array([bound, bound * claim.ratio(bound)])
-        return highest_minimum(gaps * scale)[1] - 1
+    def _margins(self, gaps: Floats, losses: Floats, bound: float) -> Floats:
+        """Separations relative to the bound, less 1, `[S]`, for policies with `gaps[P]` and `losses[P, S]`."""
+        own, other = self.master.claim.users / bound, self.master.claim.users / (bound * self.master.claim.ratio(bound))
+        return np.asarray(highest_minima(gaps * own, losses * other)[1] - 1)
+
+    def _separates(self, compromises: Compromises, bound: float) -> bool:
+        return bool(self._margins(compromises.gaps[:, 0], compromises.gaps[:, 1:], bound)[0] > 0)
 
     def _improve(
         self, vector: Floats, bound: float, solution: MasterSolution
@@ -110,22 +113,22 @@ class AlternativeSearch:
         ratio, comparer, last = self.master.claim.ratio(bound), self.comparer, np.inf
         compromises = comparer.compare(self.space.instance_at(vector), ratio)
         for _ in range(OUTER):
-            if self._margin(compromises.gaps, bound) <= 0:
+            if not self._separates(compromises, bound):
                 return None
             moved, objective = self._descend(vector, bound, compromises)
             after = comparer.compare(self.space.instance_at(moved), ratio)
-            while self._margin(after.gaps, bound) <= 0 and np.abs(moved - vector).max() > 1e-3:
+            while not self._separates(after, bound) and np.abs(moved - vector).max() > 1e-3:
                 moved = (moved + vector) / 2  # another policy compromises better than those compared
                 after = comparer.compare(self.space.instance_at(moved), ratio)
             vector, compromises = moved, after
             if last - objective < 0.02:
                 break
             last = objective
-        return (vector, compromises) if self._margin(compromises.gaps, bound) > 0 else None
+        return (vector, compromises) if self._separates(compromises, bound) else None
 
     def _descend(self, vector: Floats, bound: float, compromises: Compromises) -> tuple[Floats, float]:
         """Gauss-Newton steps with damping, for the policies that determine the separation."""
-        graphs = [self.master.lattice.graph(policy).coarse for policy in compromises.policies]
+        graphs = [self.comparer.lattice.graph(policy).coarse for policy in compromises.policies]
         own = compromises.gaps[:, 0]
 
         def evaluate(point: Floats, derivatives: bool) -> tuple[float, Floats, Floats]:
@@ -143,8 +146,7 @@ class AlternativeSearch:
                     gradient -= users * slope @ (p / q)
                     curvature += users * (slope * (p / q**2)) @ slope.T
             values = np.array([graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[1] for graph in graphs])
-            losses = values[0] - values
-            margins = np.array([self._margin(np.stack([own, losses[:, s]], axis=1), bound) for s in range(len(points))])
+            margins = self._margins(own, values[0] - values, bound)
             if margins[0] <= 0:
                 return np.inf, gradient, curvature
             objective -= self._barrier * float(np.log(margins[0]))

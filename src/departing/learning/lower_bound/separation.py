@@ -1,6 +1,6 @@
 """Separation of two instances: the loss per user that no policy avoids on both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -108,11 +108,11 @@ class Comparer:
     """Separations on a lattice, which are precise but not certified: leaves continue with a fixed category."""
 
     def __init__(self, lattice: CountLattice) -> None:
-        self._lattice, self._size = lattice, 0
+        self.lattice, self._size = lattice, 0
         self._refresh()
 
     def _refresh(self) -> None:
-        lattice = self._lattice
+        lattice = self.lattice
         if self._size != lattice.size:
             self._size = lattice.size
             weights = lattice.weights[: lattice.size]
@@ -123,7 +123,7 @@ class Comparer:
         self, first: tuple[Floats, Floats], second: tuple[Floats, Floats], weight: float
     ) -> tuple[Floats, Integers]:
         """Values `[2]` under both instances of the policy that is best for this weight, and its categories."""
-        lattice = self._lattice
+        lattice = self.lattice
         rewards, leaves = (np.stack(pair) for pair in zip(first, second, strict=True))
         values, category = np.empty((2, lattice.size)), np.empty(lattice.size, np.int64)
         kernels.compromise(
@@ -134,15 +134,15 @@ class Comparer:
     def compare(self, instance: Instance, ratio: float) -> Compromises:
         """Separate an alternative; its regret counts divided by `ratio` in the choice of the best weight."""
         self._refresh()
-        weights = self._lattice.weights_under(instance)
+        weights = self.lattice.weights_under(instance)
         other = weights @ instance.click.T, weights @ instance.fixed_values.T
         values, policy = self._optimise(self._own, other, 0.0)
         best = np.array([self.optimum[0], values[1]])
         policies, lines = [policy, self.best], [best - values, best - self._optimise(self._own, other, 1.0)[0]]
         scale = np.array([1.0, 1.0 / ratio])
-        weight = 0.5
         for _ in range(MAX_CUTS):
-            weight, level = highest_minimum(np.array(lines) * scale)
+            gaps, losses = (np.array(lines) * scale).T
+            (weight,), (level,) = kernels.highest_minima(gaps, losses[:, None])
             chosen = _unscaled(weight, ratio)
             values, policy = self._optimise(self._own, other, chosen)
             line = best - values
@@ -162,26 +162,6 @@ class Comparer:
 def _unscaled(weight: float, ratio: float) -> float:
     """Weight of the losses from that of the losses with the second divided by `ratio`."""
     return min(max(weight / (weight + (1 - weight) / ratio), 1e-6), 1 - 1e-6)
-
-
-def highest_minimum(lines: Floats) -> tuple[float, float]:
-    """Weight w in [0, 1] at which the minimum of w × line[0] + (1 - w) × line[1] is largest, and that minimum.
-
-    >>> highest_minimum(np.array([[3.0, 0.0], [0.0, 1.0]]))
-    (0.25, 0.75)
-    """
-    weights = np.unique(np.clip([0.0, 1.0, *_crossings(lines)], 0.0, 1.0))
-    levels = (np.outer(weights, lines[:, 0]) + np.outer(1 - weights, lines[:, 1])).min(axis=1)
-    best = int(levels.argmax())
-    return float(weights[best]), float(levels[best])
-
-
-def _crossings(lines: Floats) -> Iterator[float]:
-    slopes = lines[:, 0] - lines[:, 1]
-    for i in range(len(lines)):
-        for j in range(i):
-            if slopes[i] != slopes[j]:
-                yield (lines[j, 1] - lines[i, 1]) / (slopes[i] - slopes[j])
 
 
 def certified_separation(alternative: Alternative, lower: float, guess: Separation) -> Separation:

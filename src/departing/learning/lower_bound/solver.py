@@ -7,18 +7,21 @@ import numpy as np
 
 from departing.learning.lower_bound.alternative import Alternative
 from departing.learning.lower_bound.count_lattice import MAX_EXPANSIONS, CountLattice
-from departing.learning.lower_bound.master import Column, Master, MasterSolution, Row
+from departing.learning.lower_bound.master import Master, MasterSolution, Row
+from departing.learning.lower_bound.policies import PayingPolicy, paying_policies
 from departing.learning.lower_bound.search import AlternativeSearch
 from departing.learning.lower_bound.separation import Claim, Comparer, Separation, certified_separation
 from departing.model.instance import Floats, Instance
 
-SEARCH_NODES, CERTIFIED_NODES = 20_000, 200_000
-LATTICE_DEPTH = 60  # steps of which all counts are in the lattice from the start, up to a quarter of its nodes
+# Nodes of the lattice for comparisons of instances, and largest number for pricing.
+COARSE_NODES, SEARCH_NODES, CERTIFIED_NODES = 5_000, 40_000, 200_000
+LATTICE_DEPTH = 60  # largest number of steps of the former
 CALM = 2  # rounds without a new alternative after which the search ends
 MAX_COLUMNS = 12  # policies added for one bound in the search
 MAX_CERTIFIED_COLUMNS = 60
 # Slack of a pricing at leaves, relative to the bound, and expansions of leaves for it.
 SEARCH_TOLERANCE, SEARCH_EXPANSIONS = 0.03, 20
+MIN_TOLERANCE = 0.3  # clicks
 CERTIFIED_TOLERANCE = 0.003
 CLOSED = 0.01  # relative difference of primal and dual value at which no more policies are added
 KEPT_ROWS = 40  # without multipliers
@@ -48,10 +51,8 @@ class Certified:
         Estimate of the clicks of all users that the bound loses at the leaves of the lattice.
     depth, nodes : int
         Size of the lattice.
-    columns : tuple of Column
-        Policies of the linear programme.
-    users : array [C]
-        Users of each.
+    policies : tuple of PayingPolicy
+        Policies with users in the linear programme.
     primal : float
         Bound over these policies only; the difference to `value` is what the pricing of all policies costs.
     """
@@ -64,8 +65,7 @@ class Certified:
     slack: float
     depth: int
     nodes: int
-    columns: tuple[Column, ...]
-    users: Floats
+    policies: tuple[PayingPolicy, ...]
     primal: float
 
 
@@ -77,16 +77,17 @@ class LowerBoundSolver:
     instance : Instance
     optimum : float
         Lower bound of the value of the optimal policy.
-    seed : int
+    seed : sequence of int
         Seed of the search for alternatives.
     """
 
-    def __init__(self, instance: Instance, optimum: float, seed: int) -> None:
+    def __init__(self, instance: Instance, optimum: float, seed: Sequence[int]) -> None:
         self.instance, self.optimum = instance, optimum
-        lattice, self._final_lattice = (CountLattice(instance, n) for n in (SEARCH_NODES, CERTIFIED_NODES))
-        for each in (lattice, self._final_lattice):
-            each.expand_depth(LATTICE_DEPTH, SEARCH_NODES // 4)
-        self.comparer = Comparer(lattice)
+        coarse = CountLattice(instance, 0, certified=False)
+        lattice = CountLattice(instance, SEARCH_NODES, certified=True)
+        for each in (coarse, lattice):
+            each.expand_depth(LATTICE_DEPTH, COARSE_NODES)
+        self.comparer = Comparer(coarse)
         self.master = Master(lattice, optimum, Claim(1, None, None))
         self.search = AlternativeSearch(self.master, self.comparer, np.random.default_rng(seed))
 
@@ -101,7 +102,7 @@ class LowerBoundSolver:
         """Bound over the alternatives found in some rounds of search, not certified; `start` is a guess."""
         master, start = self.master, max(start, START)
         master.claim = claim
-        _start_columns(master, 0.1 * start)
+        _start_columns(master, max(SEARCH_TOLERANCE * start, MIN_TOLERANCE))
         bound, solution = close(master, start)
         calm = 0
         for i in range(rounds):
@@ -132,7 +133,7 @@ class LowerBoundSolver:
         In-out separation: policies are priced at the mean of the best multipliers so far and those of the linear
         programme, which needs fewer policies than the latter alone.
         """
-        claim, lattice = self.master.claim, self._final_lattice
+        claim, lattice = self.master.claim, CountLattice(self.instance, CERTIFIED_NODES, certified=True)
         master = Master(lattice, self.optimum, claim)
         chosen = [(row, m) for row, m in zip(self.master.rows, solution.multipliers.tolist(), strict=True) if m > 0]
         for row, _ in chosen:
@@ -166,8 +167,7 @@ class LowerBoundSolver:
             pricing.slack * claim.users,
             int(lattice.depth[: lattice.size].max()),
             lattice.size,
-            tuple(master.columns),
-            primal.users,
+            paying_policies(master, primal),
             limit,
         )
 
@@ -191,7 +191,7 @@ def _start_columns(master: Master, tolerance: float) -> None:
 def _add_schedules(master: Master) -> None:
     """Add the fixed categories, and short switches between them."""
     instance = master.lattice.instance
-    depth, leaf = master.lattice.depth[: master.lattice.size], instance.fixed_values.argmax(axis=0)
+    depth, leaf = master.lattice.depth[: master.lattice.size], master.columns[0].leaf_category
     for a in range(instance.n_categories):
         master.add_column(np.full(len(depth), a), leaf)
         for b in range(instance.n_categories):
@@ -208,8 +208,9 @@ def close(master: Master, start: float) -> tuple[float, MasterSolution]:
         if bound <= 0:
             break
         required = _required(master, solution, bound)
+        tolerance = max(SEARCH_TOLERANCE * bound, MIN_TOLERANCE)
         for _ in range(MAX_COLUMNS):
-            pricing = master.price(solution.multipliers, SEARCH_TOLERANCE * bound, SEARCH_EXPANSIONS)
+            pricing = master.price(solution.multipliers, tolerance, SEARCH_EXPANSIONS)
             master.refresh(pricing.category)
             paid = master.claim.users * (pricing.value - master.optimum)
             if solution.value - (float(solution.multipliers @ required) - paid) <= CLOSED * bound:
@@ -223,15 +224,8 @@ def close(master: Master, start: float) -> tuple[float, MasterSolution]:
 
 
 def _required(master: Master, solution: MasterSolution, bound: float) -> Floats:
-    """Nats of the rows that the solution was computed with."""
+    """Nats of the rows that a solution was computed with: for a share of the runs, those of the rows up to its last."""
     if master.claim.share is None:
         return master.required(bound)
-    least = min(
-        [
-            master.claim.threshold(row.separations)
-            for row, m in zip(master.rows, solution.multipliers, strict=True)
-            if m > 0
-        ],
-        default=bound,
-    )
-    return master.required(max(min(least, max(bound, least)), 0.0) if least >= bound else bound)
+    used = zip(master.rows, solution.multipliers, strict=True)
+    return master.required(min([master.claim.threshold(row.separations) for row, m in used if m > 0], default=bound))
