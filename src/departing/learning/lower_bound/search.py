@@ -20,6 +20,7 @@ MIN_MARGIN = 0.02  # of the separation above the bound, relative to it
 # Weight of the logarithmic barrier at the smallest separation, in nats. For expected regret the required nats grow like
 # the logarithm of the separation; for a share of the runs they are constant.
 BARRIER = {"expected": 1.0, "share": 0.2}
+TINY = 1e-140  # smallest path probability: its square does not underflow
 VIOLATION = 0.97  # a row is added if less than this share of its nats is there
 
 
@@ -95,8 +96,8 @@ class AlternativeSearch:
     @staticmethod
     def _divergence(graph: PolicyGraph, batch: Batch, own: Floats) -> Floats:
         paths = graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[0]
-        used = own > 1e-300
-        return np.asarray((own[used] * np.log(own[used] / np.maximum(paths[:, used], 1e-300))).sum(axis=1))
+        used = own > TINY
+        return np.asarray((own[used] * np.log(own[used] / np.maximum(paths[:, used], TINY))).sum(axis=1))
 
     def _margins(self, gaps: Floats, losses: Floats, bound: float) -> Floats:
         """Separations relative to the bound, less 1, `[S]`, for policies with `gaps[P]` and `losses[P, S]`."""
@@ -137,7 +138,7 @@ class AlternativeSearch:
             batch = self.space.batch(points)
             gradient, curvature, objective = np.zeros(n), np.zeros((n, n)), 0.0
             for graph, paths, users in self._playing:
-                other = np.maximum(graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[0], 1e-300)
+                other = np.maximum(graph.outcomes(batch.priors, batch.probabilities, batch.fixed)[0], TINY)
                 used = paths > 1e-14
                 p, q = paths[used], other[0, used]
                 objective += users * float((p * np.log(p / q)).sum())
@@ -162,7 +163,10 @@ class AlternativeSearch:
             return vector, np.inf
         for _ in range(INNER):
             for _ in range(6):
-                step = np.linalg.solve(curvature + damping * np.eye(len(vector)), -gradient)
+                if not np.isfinite(curvature).all():
+                    return vector, objective
+                ridge = damping + 1e-10 * float(curvature.diagonal().max())  # more than the rounding errors
+                step = np.linalg.solve(curvature + ridge * np.eye(len(vector)), -gradient)
                 step *= min(1.0, MAX_STEP / max(float(np.abs(step).max()), 1e-12))
                 moved = np.clip(vector + step, self.space.low, self.space.high)
                 value = evaluate(moved, False)[0]
