@@ -13,11 +13,21 @@ from departing.learning.lower_bound.solver import Certified, LowerBoundSolver
 from departing.model import random_streams
 from departing.model.errors import InputError
 from departing.model.instance import Instance
-from departing.model.validation import MAX_USERS, check_fraction, check_instance, check_int, check_positive, check_seed
+from departing.model.validation import (
+    MAX_USERS,
+    check_fraction,
+    check_instance,
+    check_int,
+    check_positive,
+    check_seed,
+)
 from departing.planning.plan import plan_within
 from departing.planning.problem import PlanningProblem
 
 ROUNDS = 5  # of the search for alternatives for each number of users
+# A bound of the search below this share of one for fewer users is not certified: the lattice of the search is coarser
+# than that of the certificate, but not by as much.
+HOPELESS = 0.2
 OPTIMUM_ERROR = 0.02  # clicks of all users, as in regret curves
 MIN_GAP = 1e-10  # near the rounding error of a plan
 MAX_PLAN_NODES = 200_000
@@ -34,9 +44,9 @@ def regret_bound(
     """Compute a lower bound on the regret of every learner on an instance and its most confusing alternatives.
 
     A learner that loses little on every instance must tell the true instance from alternatives that call for another
-    policy. The information costs clicks, and a linear programme over all policies bounds this cost from below (theory,
-    limits of learning). The result is certified for the alternatives that it lists: the alternatives are found by
-    local search, and others could only make the bound larger.
+    policy. The information costs clicks, and a linear programme over all policies bounds this cost from below
+    (theory, limits of learning). The result is certified for the alternatives that it lists. They are found by local
+    search; others could only make the bound larger.
 
     Parameters
     ----------
@@ -89,7 +99,8 @@ def regret_bound(
             if given is not None:
                 solver.use(given, claim, bound)
             bound, solution = solver.solve(claim, bound, 0 if given is not None else ROUNDS)
-            proofs.append(solver.certify(bound, solution))
+            if not proofs or bound > HOPELESS * max(proof.value for proof in proofs):
+                proofs.append(solver.certify(bound, solution))
     bounds = Bounds(optimum.lower, optimum.upper)
     return _result(instance, users, share, budget, proofs, bounds, given is None)
 
@@ -119,21 +130,23 @@ def _result(
     optimum: Bounds,
     searched: bool,
 ) -> RegretBound:
-    values = np.array([proof.value for proof in proofs] or [0.0])
-    levels = np.array(bound_levels(users) if proofs else [users])
-    curve = np.maximum.accumulate(values)
+    levels = np.array(bound_levels(users))
+    certified = {proof.claim.users: proof.value for proof in proofs}
+    curve = np.maximum.accumulate([certified.get(n, 0.0) for n in levels.tolist()])
     if not proofs or curve[-1] <= 0:
         proof = BoundCertificate(0.0, users, optimum.upper, optimum, 0.0, 0.0, 0, 0)
         return RegretBound(0.0, users, share, budget, instance, proof, (), (), levels, 0.0 * curve, searched)
-    best = proofs[int(values.argmax())]
+    best = max(proofs, key=lambda proof: proof.value)
     confusing, dual = [], -best.claim.users * (best.priced - optimum.lower)
     for row, multiplier in zip(best.rows, best.multipliers.tolist(), strict=True):
         nats = best.claim.nats(row.separations, best.value)
         dual += multiplier * nats
         (separation,) = row.separations
-        fields = nats, multiplier, separation.weight, separation.loss
-        confusing.append(ConfusingInstance(row.alternative.instance, *fields))
-    order = [i for i in np.argsort([-each.multiplier * each.nats for each in confusing]) if confusing[i].multiplier > 0]
+        numbers = nats, multiplier, separation.weight, separation.loss
+        confusing.append(ConfusingInstance(row.alternative.instance, *numbers))
+    order = [
+        i for i in np.argsort([-each.multiplier * each.nats for each in confusing]) if confusing[i].multiplier > 0
+    ]
     proof = BoundCertificate(
         dual, int(best.claim.users), best.priced, optimum, best.slack, best.primal, best.depth, best.nodes
     )

@@ -300,8 +300,8 @@ def _minimum(gaps, losses, s, weight):
 def highest_minima(gaps, losses):
     """Weights `[S]` in [0, 1] at which the minimum over policies is largest, and these minima `[S]`.
 
-    The minimum is that of weight × `gaps[P]` + (1 - weight) × `losses[P, S]`, a concave function of the weight that is
-    largest at 0, at 1, or where the lines of two policies cross.
+    The minimum is that of weight × `gaps[P]` + (1 - weight) × `losses[P, S]`, a concave function of the weight that
+    is largest at 0, at 1, or where the lines of two policies cross.
     """
     weights, levels = np.zeros(losses.shape[1]), np.empty(losses.shape[1])
     for s in range(losses.shape[1]):

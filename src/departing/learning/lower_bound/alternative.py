@@ -65,8 +65,8 @@ def check_alternative(true: Instance, instance: object, where: str) -> Alternati
     for a, outcome in np.argwhere(missing):
         name = ("click", "stay", "depart", "click_and_depart")[outcome]
         raise InputError(
-            f"{where} gives the outcome {name!r} of category {true.categories[a]!r} probability 0 for some type, but it "
-            "is possible in the instance: one such outcome would tell them apart. Choose a positive probability.",
+            f"{where} gives the outcome {name!r} of category {true.categories[a]!r} probability 0 for some type, but "
+            "it is possible in the instance: one such outcome would tell them apart. Choose a positive probability.",
             "alternatives",
         )
     return Alternative(true, instance)

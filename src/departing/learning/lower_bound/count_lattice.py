@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
+from departing.evaluation.traversal import Booleans
 from departing.kernels.hash_table import insert_rows, key_multipliers
 from departing.kernels.learning import pricing as kernels
 from departing.learning.lower_bound.alternative import Alternative
@@ -18,8 +20,8 @@ EXPANDED_SHARE = 0.9
 # Levels below such a leaf that are expanded at once: two more levels cost less than two more pricings.
 EXPANDED_LEVELS = 2
 # Expansions of one pricing: enough for sure departure, where a policy has one leaf.
-MAX_EXPANSIONS = 400
-MAX_COARSE = 600  # nodes of a policy in the search for alternatives, where precision is not needed
+MAX_EXPANSIONS = 1000
+MAX_COARSE = 400  # nodes of a policy in the search for alternatives, where precision is not needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class PolicyGraph:
     nodes: Integers
     number: Floats
     weights: Floats
-    expanded: np.ndarray
+    expanded: Booleans
     category: Integers
     children: Integers
 
@@ -62,8 +64,8 @@ class PolicyGraph:
         keep[children[children >= 0]] = True
         place = np.cumsum(keep) - 1
         moved = np.where((self.children >= 0) & expanded[:, None], place[self.children], -1)
-        parts = self.nodes, self.number, self.weights, expanded, self.category, moved
-        return PolicyGraph(*(part[keep] for part in parts))
+        weights, category = self.weights[keep], self.category[keep]
+        return PolicyGraph(self.nodes[keep], self.number[keep], weights, expanded[keep], category, moved[keep])
 
     def outcomes(self, priors: Floats, probabilities: Floats, fixed: Floats) -> tuple[Floats, Floats]:
         """Path probabilities `[S, 4 n]` and values `[S]` under S instances; see `policy_outcomes`."""
@@ -109,6 +111,15 @@ class CountLattice:
         best for all types together, and prices are estimates, which are closer on a small lattice.
     """
 
+    _counts: Integers
+    child: Integers
+    parent: Integers
+    step: Integers
+    depth: Integers
+    expanded: Booleans
+    weights: Floats
+    click: Floats
+
     def __init__(self, instance: Instance, max_nodes: int, certified: bool) -> None:
         self.instance, self.max_nodes, self.certified = instance, max_nodes, certified
         k, outcomes = instance.n_categories, instance.outcome_probabilities
@@ -125,26 +136,17 @@ class CountLattice:
 
     def _allocate(self, capacity: int) -> None:
         k, m, old = self.instance.n_categories, self.instance.n_types, self.size
-        shapes = {"_counts": (2 * k,), "child": (k, 2), "parent": (), "step": (), "depth": (), "expanded": ()}
-        types = {"depth": np.int16, "expanded": np.bool_}
-        for name, shape in shapes.items():
-            array = np.full((capacity, *shape), -1 if name == "child" else 0, types.get(name, np.int64))
+        shapes = {"_counts": (2 * k,), "child": (k, 2), "weights": (m,), "click": (k,)}
+        types = {"depth": np.int16, "expanded": np.bool_, "weights": np.float64, "click": np.float64}
+        for name in ("_counts", "child", "parent", "step", "depth", "expanded", "weights", "click"):
+            array: Any = np.full(
+                (capacity, *shapes.get(name, ())), -1 if name == "child" else 0, types.get(name, int)
+            )
             if old:
                 array[:old] = getattr(self, name)[:old]
             setattr(self, name, array)
-        weights, click = np.zeros((capacity, m)), np.zeros((capacity, k))
-        if old:
-            weights[:old], click[:old] = self.weights[:old], self.click[:old]
-        self.weights, self.click = weights, click
         self._slots = np.full(4 * capacity, -1, np.int64)
         insert_rows(self._slots, self._counts, max(old, 1), self._multipliers)
-
-    _counts: Integers
-    child: Integers
-    parent: Integers
-    step: Integers
-    depth: Integers
-    expanded: np.ndarray
 
     def _add(self, size: int) -> None:
         """Complete the nodes up to `size`."""
@@ -269,9 +271,7 @@ class CountLattice:
         children = kernels.graph_children(nodes, self.child, self.expanded, category, scratch[1])
         return PolicyGraph(nodes, number, self.weights[nodes], self.expanded[nodes], category[nodes], children)
 
-    def divergences(
-        self, graph: PolicyGraph, leaf_category: Integers, alternatives: Sequence[Alternative]
-    ) -> Floats:
+    def divergences(self, graph: PolicyGraph, leaf_category: Integers, alternatives: Sequence[Alternative]) -> Floats:
         """Divergence of a policy from every alternative, from leaves on as in `price`, `[J]`."""
         policy = graph.number, graph.weights, graph.expanded, graph.category, graph.children
         result = np.empty(len(alternatives))

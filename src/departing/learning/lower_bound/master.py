@@ -50,10 +50,19 @@ class Column:
     gap: float = field(init=False)
     nats: dict[tuple[bytes, ...], float] = field(init=False)
 
+    def same_as(self, other: "Column") -> bool:
+        """Return True if the other policy has the same categories wherever it is played."""
+        pairs = (
+            (self.graph.nodes, other.graph.nodes),
+            (self.graph.category, other.graph.category),
+            (self.leaf_category, other.leaf_category),
+        )
+        return all(np.array_equal(own, theirs) for own, theirs in pairs)
+
 
 @dataclass(frozen=True, eq=False)
 class MasterSolution:
-    """Solution of the linear programme: `value` in clicks, `users[C]` of the columns, `multipliers[J]` of the rows."""
+    """Solution of the linear programme: `value` in clicks, `users[C]` per column, `multipliers[J]` per row."""
 
     value: float
     users: Floats
@@ -77,11 +86,8 @@ class Master:
         """Add a policy, as the last or the first one, unless it is there; return the new column."""
         column = Column(category, leaf_category)
         self.evaluate(column)
-        for other in [] if first else self.columns:
-            same = len(other.graph.nodes) == len(column.graph.nodes) and (other.graph.nodes == column.graph.nodes).all()
-            if same and (other.graph.category == column.graph.category).all():
-                if (other.leaf_category == leaf_category).all():
-                    return None
+        if not first and any(column.same_as(other) for other in self.columns):
+            return None
         self.columns.insert(0 if first else len(self.columns), column)
         return column
 
@@ -101,17 +107,18 @@ class Master:
         column.gap = self.optimum - self.lattice.clicks_of(column.graph, column.leaf_category)
         column.nats = {}
 
-    def _matrix(self, rows: Sequence[Row]) -> Floats:
+    def _matrix(self, rows: Sequence[Row], columns: Sequence[Column]) -> Floats:
         """Divergences `[J, C]`."""
-        for column in self.columns:
+        for column in columns:
             missing = [row.alternative for row in rows if row.alternative.key not in column.nats]
             nats = self.lattice.divergences(column.graph, column.leaf_category, missing)
             column.nats.update({each.key: n for each, n in zip(missing, nats.tolist(), strict=True)})
-        return np.array([[column.nats[row.alternative.key] for column in self.columns] for row in rows])
+        return np.array([[column.nats[row.alternative.key] for column in columns] for row in rows])
 
     def information(self, row: Row, users: Floats) -> float:
         """Divergence of the records under an alternative if the columns have these users, in nats."""
-        return float(self._matrix([row])[0] @ users)
+        played = np.flatnonzero(users)
+        return float(self._matrix([row], [self.columns[c] for c in played])[0] @ users[played])
 
     def solve(self, required: Floats) -> MasterSolution:
         """Solve the linear programme with these nats per row, `[J]`."""
@@ -121,7 +128,7 @@ class Master:
         active = np.flatnonzero(required > 0)
         if not len(active):
             return MasterSolution(total * float(gaps[0]), users, multipliers)
-        nats = self._matrix([self.rows[j] for j in active]) * total
+        nats = self._matrix([self.rows[j] for j in active], self.columns) * total
         artificial = ARTIFICIAL_COST * total * max(self.optimum, 1e-9)
         # In shares of the users, relative to the first column, and with one artificial column in nats.
         objective = np.append(total * (gaps[1:] - gaps[0]), artificial)

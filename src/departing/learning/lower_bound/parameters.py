@@ -1,4 +1,4 @@
-"""Alternatives as points of a vector space: logits of the probabilities that are neither 0 nor 1, and of the prior."""
+"""Alternatives as vectors: logits of the probabilities that are neither 0 nor 1, and of the prior."""
 
 from dataclasses import dataclass
 
@@ -95,4 +95,4 @@ class ParameterSpace:
             start[chosen] = rng.logistic(size=len(chosen))
             if rng.random() < 0.4 or not len(chosen):
                 start += rng.normal(size=len(start)) * rng.choice([0.1, 0.3, 1.0])
-        return np.clip(starts, self.low, self.high)
+        return np.asarray(np.clip(starts, self.low, self.high))

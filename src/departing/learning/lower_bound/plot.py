@@ -27,7 +27,7 @@ def draw_bound(bound: RegretBound) -> Figure:
     curve.set_xlabel("users")
     curve.set_ylabel(f"lower bound on {runs} (clicks)")
     paying = bound.policies[:MAX_BARS]
-    places = np.arange(len(paying))
+    places = list(range(len(paying)))
     bars.barh(places, [each.cost for each in paying], color=ORANGE, height=0.45)
     for place, each in zip(places, paying, strict=True):
         name = shorten(describe(each.policy, bound.instance), 3.6, LABEL_SIZE)

@@ -122,27 +122,26 @@ class RegretBound:
     searched: bool = field(repr=False)
 
     def at(self, users: Any) -> Floats:
-        """Bound with other numbers of users, at most those of the result: that of the largest computed number below."""
+        """Bound with other numbers of users: that of the largest number up to it for which it was computed."""
         place = np.searchsorted(self.curve_users, np.asarray(users), side="right")
         return np.append(0.0, self.curve)[place]
 
     def describe(self) -> str:
         """State the bound in one sentence."""
-        clicks, users = format_clicks(self.value), format_count(self.users, "user")
+        clicks, users = f"{format_clicks(self.value)} clicks", format_count(self.users, "user")
         if not self.alternatives:
             return f"No lower bound above 0 clicks was found for {users}."
-        others = "both alternatives" if len(self.alternatives) == 2 else "every alternative"
-        others = "the alternative" if len(self.alternatives) == 1 else others
-        if self.share is None:
-            if self.budget is None:
-                return f"No learner has an expected regret below {clicks} clicks with {users} on the instance and {others}."
-            limit = f"at most {format_clicks(self.budget)} clicks on {others}"
-            return f"A learner with an expected regret of {limit} loses at least {clicks} clicks with {users} here."
-        runs = f"{format_percent(self.share)} of its runs"
+        others = "the alternative" if len(self.alternatives) == 1 else f"{len(self.alternatives)} alternatives"
+        runs = "" if self.share is None else f"{format_percent(self.share)} of its runs"
         if self.budget is None:
-            return f"No learner keeps {runs} below {clicks} clicks of regret with {users} on the instance and {others}."
-        limit = f"at most {format_clicks(self.budget)} clicks on {others}"
-        return f"No learner that keeps {runs} at {limit} keeps {runs} below {clicks} clicks with {users} here."
+            below = f"keeps {runs} below {clicks} of" if runs else f"has less than {clicks} of expected"
+            return f"No learner {below} regret with {users} both on the instance and on {others}."
+        limit = f"at most {format_clicks(self.budget)} clicks"
+        if runs:
+            kept = f"A learner that keeps {runs} at {limit} of regret on {others}"
+            return f"{kept} does not keep {runs} below {clicks} with {users} on the instance."
+        kept = f"A learner with {limit} of expected regret on {others}"
+        return f"{kept} loses at least {clicks} with {users} on the instance."
 
     def summary(self) -> str:
         """Overview in several lines: the bound, its certificate, alternatives and policies.
@@ -161,7 +160,9 @@ class RegretBound:
         lines.append("Alternatives (nats required, clicks per nat, loss per user that no policy avoids on both):")
         for i, each in enumerate(self.alternatives, 1):
             numbers = f"{each.nats:.2f} nats × {format_clicks(each.multiplier)} clicks"
-            lines.append(f"  {i}: {numbers}, {format_significant(each.separation)}; {differences(self.instance, each)}")
+            lines.append(
+                f"  {i}: {numbers}, {format_significant(each.separation)}; {differences(self.instance, each)}"
+            )
         lines.append("Policies that pay:")
         rows = self.rows()[:MAX_POLICIES]
         return "\n".join([*lines, *(f"  {line}" for line in text_table(POLICY_COLUMNS, rows).splitlines())])

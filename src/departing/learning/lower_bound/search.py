@@ -11,14 +11,14 @@ from departing.learning.lower_bound.separation import Comparer, Compromises
 from departing.model.instance import Floats
 
 STARTS = 400  # random instances per round, of which the best are improved
-PICKED = 16  # of these
+PICKED = 12  # of these
 REFINED = 4  # rows with the largest multipliers, improved as well
 OUTER, INNER = 3, 8  # updates of the compared policies, and Gauss-Newton steps for each
 DIFFERENCE = 1e-5  # of the numerical derivatives, in logits
 MAX_STEP = 1.5  # logits of one Gauss-Newton step
 MIN_MARGIN = 0.02  # of the separation above the bound, relative to it
-# Weight of the logarithmic barrier at the smallest separation, in nats. For expected regret the required nats grow like
-# the logarithm of the separation; for a share of the runs they are constant.
+# Weight of the logarithmic barrier at the smallest separation, in nats. For expected regret the required nats grow
+# like the logarithm of the separation; for a share of the runs they are constant.
 BARRIER = {"expected": 1.0, "share": 0.2}
 TINY = 1e-140  # smallest path probability: its square does not underflow
 VIOLATION = 0.97  # a row is added if less than this share of its nats is there
@@ -45,7 +45,9 @@ class AlternativeSearch:
             if improved is None:
                 continue
             vector, compromises = improved
-            row = Row(Alternative(self.master.lattice.instance, self.space.instance_at(vector)), compromises.separations)
+            row = Row(
+                Alternative(self.master.lattice.instance, self.space.instance_at(vector)), compromises.separations
+            )
             required = self.master.claim.nats(row.separations, bound)
             if required > 0 and self.master.information(row, solution.users) < VIOLATION * required:
                 self._vectors[row.alternative.key] = vector
@@ -67,7 +69,8 @@ class AlternativeSearch:
         margin = self._margins(gaps, losses, bound)
         promising = margin > MIN_MARGIN
         score = np.where(promising, info - self._barrier * np.log(np.maximum(margin, MIN_MARGIN)), np.inf)
-        starts, seen = [], set()
+        starts: list[Floats] = []
+        seen = set()
         for s in np.argsort(score, kind="stable"):
             rival = int(values[:, s].argmax())
             if not np.isfinite(score[s]) or len(starts) == PICKED:
@@ -101,15 +104,16 @@ class AlternativeSearch:
 
     def _margins(self, gaps: Floats, losses: Floats, bound: float) -> Floats:
         """Separations relative to the bound, less 1, `[S]`, for policies with `gaps[P]` and `losses[P, S]`."""
-        own, other = self.master.claim.users / bound, self.master.claim.users / (bound * self.master.claim.ratio(bound))
+        own, other = (
+            self.master.claim.users / bound,
+            self.master.claim.users / (bound * self.master.claim.ratio(bound)),
+        )
         return np.asarray(highest_minima(gaps * own, losses * other)[1] - 1)
 
     def _separates(self, compromises: Compromises, bound: float) -> bool:
         return bool(self._margins(compromises.gaps[:, 0], compromises.gaps[:, 1:], bound)[0] > 0)
 
-    def _improve(
-        self, vector: Floats, bound: float, solution: MasterSolution
-    ) -> tuple[Floats, Compromises] | None:
+    def _improve(self, vector: Floats, bound: float, solution: MasterSolution) -> tuple[Floats, Compromises] | None:
         """Improve a start; None if it does not separate."""
         ratio, comparer, last = self.master.claim.ratio(bound), self.comparer, np.inf
         compromises = comparer.compare(self.space.instance_at(vector), ratio)
@@ -180,4 +184,3 @@ class AlternativeSearch:
             if before - objective < 1e-3:
                 break
         return vector, objective
-

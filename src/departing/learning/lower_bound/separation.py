@@ -126,9 +126,7 @@ class Comparer:
         lattice = self.lattice
         rewards, leaves = (np.stack(pair) for pair in zip(first, second, strict=True))
         values, category = np.empty((2, lattice.size)), np.empty(lattice.size, np.int64)
-        kernels.compromise(
-            lattice.order, lattice.child, lattice.expanded, rewards, leaves, weight, values, category
-        )
+        kernels.compromise(lattice.order, lattice.child, lattice.expanded, rewards, leaves, weight, values, category)
         return values[:, 0], category
 
     def compare(self, instance: Instance, ratio: float) -> Compromises:
@@ -183,10 +181,9 @@ def certified_separation(alternative: Alternative, lower: float, guess: Separati
     """
     true, other, weight = alternative.true, alternative.instance, guess.weight
     gap = max(CERTIFIED_GAP * guess.loss, 1e-12)
-    tables = {
-        name: np.hstack([getattr(true, name), getattr(other, name)]) for name in ("click", "depart", "depart_on_click")
-    }
+    names = ("click", "depart", "depart_on_click")
+    click, depart, depart_on_click = (np.hstack([getattr(true, name), getattr(other, name)]) for name in names)
     prior = np.append(weight * true.normalised_prior, (1 - weight) * other.normalised_prior)
-    both = plan_within(PlanningProblem(Instance(prior, **tables)), gap, MAX_PLAN_NODES)
+    both = plan_within(PlanningProblem(Instance(prior, click, depart, depart_on_click)), gap, MAX_PLAN_NODES)
     alone = plan_within(PlanningProblem(other), gap, MAX_PLAN_NODES)
     return Separation(weight, weight * lower + (1 - weight) * alone.lower - both.upper * (1 + 1e-14))

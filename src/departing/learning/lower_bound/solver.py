@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from departing.learning.lower_bound.alternative import Alternative
-from departing.learning.lower_bound.count_lattice import MAX_EXPANSIONS, CountLattice
+from departing.learning.lower_bound.count_lattice import MAX_EXPANSIONS, CountLattice, Pricing
 from departing.learning.lower_bound.master import Master, MasterSolution, Row
 from departing.learning.lower_bound.policies import PayingPolicy, paying_policies
 from departing.learning.lower_bound.search import AlternativeSearch
@@ -14,7 +14,7 @@ from departing.learning.lower_bound.separation import Claim, Comparer, Separatio
 from departing.model.instance import Floats, Instance
 
 # Nodes of the lattice for comparisons of instances, and largest number for pricing.
-COARSE_NODES, SEARCH_NODES, CERTIFIED_NODES = 5_000, 40_000, 200_000
+COARSE_NODES, SEARCH_NODES, CERTIFIED_NODES = 5_000, 30_000, 150_000
 LATTICE_DEPTH = 60  # largest number of steps of the former
 CALM = 2  # rounds without a new alternative after which the search ends
 MAX_COLUMNS = 12  # policies added for one bound in the search
@@ -134,42 +134,40 @@ class LowerBoundSolver:
         programme, which needs fewer policies than the latter alone.
         """
         claim, lattice = self.master.claim, CountLattice(self.instance, CERTIFIED_NODES, certified=True)
+        lattice.expand_depth(LATTICE_DEPTH, COARSE_NODES)
         master = Master(lattice, self.optimum, claim)
-        chosen = [(row, m) for row, m in zip(self.master.rows, solution.multipliers.tolist(), strict=True) if m > 0]
-        for row, _ in chosen:
-            best = max(row.separations, key=lambda each: _potential(claim, each, bound))
-            certified = certified_separation(row.alternative, self.optimum, best)
-            master.rows.append(Row(row.alternative, (certified,)))
-        centre = np.array([m for _, m in chosen])
+        master.rows, multipliers = self._certified_rows(bound, solution)
         tolerance = max(CERTIFIED_TOLERANCE * bound, 1e-9)
         _start_columns(master, tolerance)
-        best_value, best, pricing = -np.inf, centre, None
-        multipliers, primal = centre, master.solve(np.zeros(len(centre)))
-        limit = np.inf
+        proof: tuple[float, Floats, Pricing] | None = None
+        limit, primal = np.inf, master.solve(np.zeros(len(multipliers)))
         for _ in range(MAX_CERTIFIED_COLUMNS):
-            tried = master.price(multipliers, tolerance, MAX_EXPANSIONS)
-            value = master.root(multipliers, claim.users * (tried.value - self.optimum))
-            if pricing is None or value > best_value:
-                best_value, best, pricing = value, multipliers, tried
-            master.refresh(tried.category)
-            new = master.add_column(tried.category, tried.leaf_category)
+            pricing = master.price(multipliers, tolerance, MAX_EXPANSIONS)
+            value = master.root(multipliers, claim.users * (pricing.value - self.optimum))
+            if proof is None or value > proof[0]:
+                proof = value, multipliers, pricing
+            master.refresh(pricing.category)
+            new = master.add_column(pricing.category, pricing.leaf_category)
             limit, primal = master.fixed_point(max(bound, START))
-            if best_value >= (1 - CLOSED) * limit or (new is None and (multipliers == primal.multipliers).all()):
+            if proof[0] >= (1 - CLOSED) * limit or (new is None and (multipliers == primal.multipliers).all()):
                 break
-            multipliers = primal.multipliers if new is None else (best + primal.multipliers) / 2
-        assert pricing is not None
-        return Certified(
-            max(best_value, 0.0),
-            claim,
-            tuple(master.rows),
-            best,
-            pricing.value,
-            pricing.slack * claim.users,
-            int(lattice.depth[: lattice.size].max()),
-            lattice.size,
-            paying_policies(master, primal),
-            limit,
-        )
+            multipliers = primal.multipliers if new is None else (proof[1] + primal.multipliers) / 2
+        assert proof is not None
+        value, multipliers, pricing = proof
+        size = int(lattice.depth[: lattice.size].max()), lattice.size
+        slack, policies = pricing.slack * claim.users, paying_policies(master, primal)
+        rows = tuple(master.rows)
+        return Certified(value, claim, rows, multipliers, pricing.value, slack, *size, policies, limit)
+
+    def _certified_rows(self, bound: float, solution: MasterSolution) -> tuple[list[Row], Floats]:
+        """Rows with multipliers, each with its most useful separation certified, and these multipliers."""
+        rows, multipliers, claim = [], [], self.master.claim
+        for row, multiplier in zip(self.master.rows, solution.multipliers.tolist(), strict=True):
+            if multiplier > 0:
+                best = max(row.separations, key=lambda each: _potential(claim, each, bound))
+                rows.append(Row(row.alternative, (certified_separation(row.alternative, self.optimum, best),)))
+                multipliers.append(multiplier)
+        return rows, np.array(multipliers)
 
 
 def _potential(claim: Claim, separation: Separation, bound: float) -> float:
@@ -224,7 +222,7 @@ def close(master: Master, start: float) -> tuple[float, MasterSolution]:
 
 
 def _required(master: Master, solution: MasterSolution, bound: float) -> Floats:
-    """Nats of the rows that a solution was computed with: for a share of the runs, those of the rows up to its last."""
+    """Nats of the rows that a solution was computed with; for a share of the runs, of those up to its last one."""
     if master.claim.share is None:
         return master.required(bound)
     used = zip(master.rows, solution.multipliers, strict=True)
