@@ -24,7 +24,9 @@ from departing.model.validation import (
 from departing.planning.plan import plan_within
 from departing.planning.problem import PlanningProblem
 
-ROUNDS = 5  # of the search for alternatives for each number of users
+# Rounds of the search for alternatives for each number of users. With sure departure a policy is a sequence, and a
+# round costs a fifth of one with uncertain departure.
+ROUNDS, SURE_ROUNDS = 5, 10
 # A bound of the search below this share of one for fewer users is not certified: the lattice of the search is coarser
 # than that of the certificate, but not by as much.
 HOPELESS = 0.2
@@ -93,12 +95,12 @@ def regret_bound(
     proofs: list[Certified] = []
     if instance.n_categories > 1:
         solver = LowerBoundSolver(instance, optimum.lower, [seed, random_streams.LOWER_BOUND])
-        bound = 0.0
+        bound, rounds = 0.0, SURE_ROUNDS if instance.sure_departure else ROUNDS
         for n in bound_levels(users):
             claim = Claim(n, share, budget)
             if given is not None:
                 solver.use(given, claim, bound)
-            bound, solution = solver.solve(claim, bound, 0 if given is not None else ROUNDS)
+            bound, solution = solver.solve(claim, bound, 0 if given is not None else rounds)
             if not proofs or bound > HOPELESS * max(proof.value for proof in proofs):
                 proofs.append(solver.certify(bound, solution))
     bounds = Bounds(optimum.lower, optimum.upper)
