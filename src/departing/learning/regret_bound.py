@@ -150,7 +150,7 @@ def _result(
         i for i in np.argsort([-each.multiplier * each.nats for each in confusing]) if confusing[i].multiplier > 0
     ]
     proof = BoundCertificate(
-        dual, int(best.claim.users), best.priced, optimum, best.slack, best.primal, best.depth, best.nodes
+        float(dual), int(best.claim.users), best.priced, optimum, best.slack, best.primal, best.depth, best.nodes
     )
     policies = tuple(replace(each, nats=each.nats[order]) for each in best.policies)
     fields = proof, tuple(confusing[i] for i in order), policies, levels, curve, searched

@@ -190,5 +190,5 @@ def _caption(curves: Sequence[Curves]) -> str:
     else:
         caption = f"Mean of {runs} runs on {instances} instances with 95% bands (bootstrap over instances)."
     if curves[0].bound is not None:
-        caption += " No learner stays below the lower bound on every instance near these."
+        caption += " No learner stays below the bound on the instance and its alternatives."
     return caption + "\nRight: final regret, and log-log slope over the last two decades of users."

@@ -82,9 +82,9 @@ def regret_rows(records: Sequence[Record], bound: Floats | None = None) -> list[
 def regret_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     """Regret at the powers of ten."""
     bounds = "bound" in rows[0]
-    columns = ("users", "regret", "realised", "regret per user", "share of fixed loss")
+    columns = ["users", "regret", "realised", "regret per user", "share of fixed loss"]
     if bounds:
-        columns = ("users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss")
+        columns = ["users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss"]
     table = new_table(title, *columns, labels=0)
     table.caption = "Expected and realised regret in clicks, and as a share of the loss of the best fixed category."
     for row in rows:
