@@ -26,7 +26,7 @@ from departing.planning.problem import PlanningProblem
 
 # Rounds of the search for alternatives for each number of users. With sure departure a policy is a sequence, and a
 # round costs a fifth of one with uncertain departure.
-ROUNDS, SURE_ROUNDS = 5, 10
+ROUNDS, SURE_ROUNDS = 5, 8
 # A bound of the search below this share of one for fewer users is not certified: the lattice of the search is coarser
 # than that of the certificate, but not by as much.
 HOPELESS = 0.2

@@ -17,9 +17,6 @@ OUTER, INNER = 3, 8  # updates of the compared policies, and Gauss-Newton steps 
 DIFFERENCE = 1e-5  # of the numerical derivatives, in logits
 MAX_STEP = 1.5  # logits of one Gauss-Newton step
 MIN_MARGIN = 0.02  # of the separation above the bound, relative to it
-# Weight of the logarithmic barrier at the smallest separation, in nats. For expected regret the required nats grow
-# like the logarithm of the separation; for a share of the runs they are constant.
-BARRIER = {"expected": 1.0, "share": 0.2}
 TINY = 1e-140  # smallest path probability: its square does not underflow
 VIOLATION = 0.97  # a row is added if less than this share of its nats is there
 
@@ -34,11 +31,26 @@ class AlternativeSearch:
     def __init__(self, master: Master, comparer: Comparer, rng: np.random.Generator) -> None:
         self.master, self.comparer, self._rng = master, comparer, rng
         self.space = ParameterSpace(master.lattice.instance)
+        self._barrier = 1.0
         self._vectors: dict[tuple[bytes, ...], Floats] = {}
         self._centre = self.space.batch(self.space.centre[None])
 
-    def find(self, bound: float, solution: MasterSolution) -> list[Row]:
-        """Alternatives whose nats the solution does not provide."""
+    def find(self, bound: float, solution: MasterSolution, barrier: float) -> list[Row]:
+        """Alternatives whose nats the solution does not provide.
+
+        Parameters
+        ----------
+        bound : float
+            Bound that the alternatives must separate.
+        solution : MasterSolution
+        barrier : float
+            Weight of the logarithm of the separation, in nats.
+
+        Returns
+        -------
+        list of Row
+        """
+        self._barrier = barrier
         rows = []
         for vector in self._starts(bound, solution):
             improved = self._improve(vector, bound, solution)
@@ -81,10 +93,6 @@ class AlternativeSearch:
         largest = np.argsort(-solution.multipliers, kind="stable")[:REFINED]
         binding = [self.master.rows[j].alternative.key for j in largest if solution.multipliers[j] > 0]
         return starts + [self._vectors[key] for key in binding if key in self._vectors]
-
-    @property
-    def _barrier(self) -> float:
-        return BARRIER["expected" if self.master.claim.share is None else "share"]
 
     def _set_policies(self, solution: MasterSolution) -> None:
         """Prepare the policies with users: graph, path probabilities under the instance, users."""

@@ -25,9 +25,11 @@ MIN_TOLERANCE = 0.3  # clicks
 CERTIFIED_TOLERANCE = 0.003
 CLOSED = 0.01  # relative difference of primal and dual value at which no more policies are added
 KEPT_ROWS = 40  # without multipliers
-# Bounds at which alternatives are searched for a share of the runs, on the way (in logarithms) from the present bound
-# to the value without the limit of the separations, one after the other.
-TARGETS = (0.0, 0.3, 0.6)
+# Barriers of the search, in nats. For expected regret the required nats grow like the logarithm of the separation. For
+# a share of the runs they are constant, and alternatives are searched for several bounds, one after the other: on the
+# way (in logarithms) from the present bound to the value without the limit of the separations, each with its barrier.
+BARRIER = 1.0
+TARGETS = ((0.0, 0.2), (0.3, 1.0), (0.6, 0.2), (1.0, 0.2))
 START = 1e-3  # clicks; a first bound, at which nearly every alternative is confusing
 
 
@@ -106,9 +108,10 @@ class LowerBoundSolver:
         bound, solution = close(master, start)
         calm = 0
         for i in range(rounds):
-            target = self._target(bound, solution, i) if bound > 0 else start
+            way, barrier = (0.0, BARRIER) if claim.share is None else TARGETS[i % len(TARGETS)]
+            target = bound * max(solution.value / bound, 1.0) ** way if bound > 0 else start
             played = solution if target <= bound else master.solve(master.required(target))
-            rows = self.search.find(target, played)
+            rows = self.search.find(target, played, barrier)
             calm = 0 if rows else calm + 1
             if calm == CALM * (1 if claim.share is None else len(TARGETS)):
                 break
@@ -116,11 +119,6 @@ class LowerBoundSolver:
                 master.rows = self._pruned(solution) + rows
                 bound, solution = close(master, max(bound, start))
         return bound, solution
-
-    def _target(self, bound: float, solution: MasterSolution, round_: int) -> float:
-        if self.master.claim.share is None:
-            return bound
-        return float(bound * max(solution.value / bound, 1.0) ** TARGETS[round_ % len(TARGETS)])
 
     def _pruned(self, solution: MasterSolution) -> list[Row]:
         """Rows with multipliers, and the latest others."""
