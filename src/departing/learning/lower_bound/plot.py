@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from departing.formatting import format_clicks
+from departing.formatting import format_clicks, format_percent
 from departing.learning.lower_bound.result import RegretBound
 from departing.plotting.figures import BLUE, FAINT, ORANGE, panels, shorten
 from departing.policy.library import describe
@@ -23,9 +23,9 @@ def draw_bound(bound: RegretBound) -> Figure:
     curve.set_xscale("log")
     if bound.value > 0:
         curve.set_yscale("log")
-    runs = "expected regret" if bound.share is None else f"the regret of {bound.share:.4g} of the runs"
+    runs = "expected regret" if bound.share is None else f"regret, {format_percent(bound.share)} of runs"
     curve.set_xlabel("users")
-    curve.set_ylabel(f"lower bound on {runs} (clicks)")
+    curve.set_ylabel(f"bound on {runs} (clicks)")
     paying = bound.policies[:MAX_BARS]
     places = list(range(len(paying)))
     bars.barh(places, [each.cost for each in paying], color=ORANGE, height=0.45)
@@ -34,7 +34,7 @@ def draw_bound(bound: RegretBound) -> Figure:
         bars.text(0, place - 0.27, name, size=LABEL_SIZE, va="bottom", clip_on=False)
         amount = f" {format_clicks(each.cost)} ({format_clicks(each.users)} users)"
         bars.text(each.cost, place, amount, size=LABEL_SIZE, va="center", color=FAINT)
-    bars.set_ylim(max(len(paying), 1) - 0.5, -0.7)
+    bars.set_ylim(max(len(paying), 4) - 0.5, -0.7)  # a single bar is not taller than one of four
     bars.set_xlim(0, 1.55 * max([each.cost for each in paying], default=1.0))
     bars.set_yticks([])
     bars.grid(visible=False)

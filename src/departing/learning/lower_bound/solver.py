@@ -26,8 +26,9 @@ CERTIFIED_TOLERANCE = 0.003
 CLOSED = 0.01  # relative difference of primal and dual value at which no more policies are added
 KEPT_ROWS = 40  # without multipliers
 # Barriers of the search, in nats. For expected regret the required nats grow like the logarithm of the separation.
-# For a share of the runs they are constant, and alternatives are searched for several bounds, one after the other: on the
-# way (in logarithms) from the present bound to the value without the limit of the separations, each with its barrier.
+# For a share of the runs they are constant, and alternatives are searched for several bounds, one after the other: on
+# the way (in logarithms) from the present bound to the value without the limit of the separations, each with its
+# barrier.
 BARRIER = 1.0
 TARGETS = ((0.0, 0.2), (0.3, 1.0), (0.6, 0.2), (1.0, 0.2))
 START = 1e-3  # clicks; a first bound, at which nearly every alternative is confusing
