@@ -108,5 +108,16 @@ def _delayed():
             )
 
 
+def _bound():
+    sure = _unsure(3).replace(depart=1.0)
+    for name, instance in (("sure", sure), ("unsure", _unsure(3))):
+        for mode, share in (("expected", None), ("99 of 100 runs", 0.99)):
+            dp.regret_bound(instance, 100, share=share)
+            bound = dp.regret_bound(instance, 10**7, share=share)
+            seconds = cpu_seconds(lambda i=instance, s=share: dp.regret_bound(i, 10**7, share=s), repeats=1)[0]
+            what = f"lower bound, 10^7 users, K = M = 3, {name} departure, {mode}"
+            yield Row(what, seconds, "s", 10, at_least=False, note=f"{bound.value:.0f} clicks")
+
+
 def rows():
-    return [*_speed(), *_regret(), *_delayed()]
+    return [*_speed(), *_regret(), *_delayed(), *_bound()]

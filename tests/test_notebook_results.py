@@ -24,12 +24,13 @@ def results():
         dp.simulate(SITE, "greedy", 500),
         dp.compare(SITE, "greedy", "fixed:music", 500),
     ]
+    found.append(dp.regret_bound(SITE, 100))
     found.append(dp.off_policy_value(fit.histories, "greedy", fit=fit, bootstrap=20))
     return {type(each).__name__: each for each in found}
 
 
 NAMES = ["Instance", "SampleLog", "Histories", "Log", "Fit", "FitCheck", "Plan", "Evaluation", "Run", "Comparison"]
-NAMES += ["OffPolicyValue", "Decision", "LogReport", "ReturnTimes"]
+NAMES += ["RegretBound", "OffPolicyValue", "Decision", "LogReport", "ReturnTimes"]
 
 
 @pytest.mark.parametrize("name", NAMES)

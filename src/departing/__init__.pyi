@@ -22,7 +22,9 @@ from .learning.bayes import Bayes as Bayes
 from .learning.frozen import Frozen as Frozen
 from .learning.lattice import LatticeUCB as LatticeUCB
 from .learning.library import load_learner as load_learner
+from .learning.lower_bound.result import RegretBound as RegretBound
 from .learning.protocol import Learner as Learner
+from .learning.regret_bound import regret_bound as regret_bound
 from .learning.ucb import UCBHybrid as UCBHybrid
 from .model.belief import belief as belief
 from .model.belief import predict as predict

@@ -39,6 +39,21 @@ def test_learn_reports_regret(tmp_path):
     )
 
 
+def test_learn_reports_the_lower_bound(tmp_path):
+    arguments = ("learn", "hard", "frozen:category=0", "--users", 1000, "--bound")
+    text = " ".join(output(*arguments, "--plot", tmp_path / "a.svg").split())
+    assert "lower" in text
+    assert "No learner has less than" in text
+    assert "Proved by duality for all policies" in text
+    assert "lower bound" in (tmp_path / "a.svg").read_text() or (tmp_path / "a.svg").stat().st_size > 10_000
+    result = json_output(*arguments)
+    values = [row["bound"] for row in result["regret_curve"]]
+    assert values == sorted(values)
+    assert result["bound"]["value"] == values[-1] > 1
+    assert result["bound"]["alternatives"][0]["nats"] > 0
+    assert "bound" not in json_output("learn", "hard", "frozen:category=0", "--users", 100)["regret_curve"][0]
+
+
 def test_learning_resumes_from_a_file(tmp_path):
     path = tmp_path / "learner.json"
     assert f"Saved to {path}" in output("learn", "blog", "ucb-hybrid", "--users", 300, "--output", path).replace(

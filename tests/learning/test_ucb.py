@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.evaluation.sub_exponential import sub_exponential
 from departing.learning.base import min_departure
-from departing.learning.regret_bound import truncation_bound
 from departing.learning.ucb import UCBHybrid, proved_tau
+from departing.learning.ucb_bound import truncation_bound
 from departing.model.errors import InputError
 from departing.model.examples import blog
 from departing.model.instance import CLICK, DEPART

@@ -9,8 +9,8 @@ from scipy.special import nbdtr, nbdtrc
 
 from departing.evaluation.evaluate import evaluate
 from departing.evaluation.sub_exponential import SubExponential
-from departing.learning.regret_bound import regret_bound
 from departing.learning.ucb import proved_tau
+from departing.learning.ucb_bound import ucb_regret_bound
 from departing.model.instance import Instance
 from departing.paper.exact import two_phase_value
 from departing.paper.formulas import radius, smallest_departure
@@ -45,7 +45,7 @@ def test_lower_bound_is_below_the_regret_of_a_plain_simulation():
 @pytest.mark.parametrize("users", [100, 10**6, 10**12])
 def test_lower_bound_does_not_exceed_the_bound_with_valid_constants(users):
     tau = proved_tau(smallest_departure(SLOW_CLICK, SLOW_DEPART))
-    assert lower_bound(SLOW_CLICK, SLOW_DEPART, tau, users) <= regret_bound([0.0, 99.1], tau, 1.0, users)
+    assert lower_bound(SLOW_CLICK, SLOW_DEPART, tau, users) <= ucb_regret_bound([0.0, 99.1], tau, 1.0, users)
 
 
 def test_tails_of_means_by_convolution():

@@ -6,7 +6,7 @@ from math import e, exp, log, log1p, sqrt
 import numpy as np
 import pytest
 
-from departing.learning import regret_bound
+from departing.learning import ucb_bound
 from departing.paper import appendix_e, formulas, setting
 from departing.paper.exact import BLOG, largest_first
 from departing.paper.item import HOLDS, REFUTED, Scale
@@ -43,7 +43,7 @@ def point_without_logarithms(b, click):
 
 
 ORIGINAL = dict(vars(formulas))
-REGRET_BOUND = regret_bound.regret_bound
+UCB_REGRET_BOUND = ucb_bound.ucb_regret_bound
 
 
 def scaled(name, factor):
@@ -126,7 +126,7 @@ PERTURBED = {
     # The largest loss that a search found is 0.053 of the bound.
     "horizon": (formulas, "horizon_loss", scaled("horizon_loss", Fraction(1, 20))),
     # With 10^5 users the regret is 0.035 of the bound.
-    "two-by-two": (regret_bound, "regret_bound", lambda *args, **options: 0.03 * REGRET_BOUND(*args, **options)),
+    "two-by-two": (ucb_bound, "ucb_regret_bound", lambda *args, **options: 0.03 * UCB_REGRET_BOUND(*args, **options)),
     "horizon-repaired": (
         formulas,
         "repaired_horizon",

@@ -22,6 +22,9 @@ def test_the_plot_of_a_policy_shows_clicks_and_that_of_a_learner_regret_too(tmp_
     figure = run.plot()
     assert isinstance(figure, Figure)
     assert [axes.get_ylabel() for axes in figure.axes] == ["share of users", "expected regret (clicks)"]
+    bound = dp.regret_bound(blog(), 1000)
+    labels = [line.get_label() for line in run.plot(bound=bound).axes[1].lines]
+    assert labels == ["learner", "lower bound"]
 
 
 def test_a_comparison_describes_itself():

@@ -337,3 +337,28 @@ def test_missing_scheduler_is_reported(tmp_path):
     assert done.stderr.splitlines()[-1].startswith(
         "Error: There is no Dask scheduler at 'odd:address'; expected tcp://"
     )
+
+
+def test_a_study_shows_the_lower_bound(tmp_path):
+    definition = study(tmp_path, bound=True, seeds=1)
+    results = run(definition, tmp_path / "out")
+    assert len(list((tmp_path / "out" / "bounds").glob("*.json"))) == 3
+    rows = results.statistics()
+    assert all(row["bound"] > 0 for row in rows)
+    assert len({row["bound"] for row in rows if row["group"] == "hard"}) == 1
+    assert "lower bound" in results.summary()
+    curves = results.curves("hard")[0]
+    assert curves.bound.shape == curves.users.shape
+    assert (np.diff(curves.bound) >= 0).all()
+    assert results.plot("drawn", tmp_path / "regret.svg") is not None
+    changed = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "bounds").iterdir()}
+    again = run(load_study(tmp_path / "out" / "study.json"), tmp_path / "out")
+    assert again.statistics() == rows
+    assert changed == {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "bounds").iterdir()}
+    without = run(study(tmp_path, seeds=1), tmp_path / "out")
+    assert all(row["bound"] is None for row in without.statistics())
+
+
+def test_the_bound_of_a_study_is_true_or_false(tmp_path):
+    with pytest.raises(InputError, match="bound is 3; expected true or false"):
+        study(tmp_path, bound=3)

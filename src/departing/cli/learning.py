@@ -1,5 +1,6 @@
 """Commands about learners: learn and study."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,8 @@ from departing.model.errors import InputError
 LEARNER_HELP = (
     f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none. Omit it with --load."
 )
+BOUND_HELP = "Compute a lower bound on the regret of every learner, and report it beside the regret."
+STUDY_BOUND_HELP = "Compute the lower bound on regret of every instance, as does bound = true in the file."
 SCHEDULER_HELP = "Scheduler of a Dask cluster."
 
 
@@ -29,11 +32,13 @@ def learn(
     plot: opt.Plot = None,
     output: Annotated[Path | None, opt.output_option("Write the state of the learner (.json).")] = None,
     load: Annotated[Path | None, Option(metavar="FILE", help="Resume from a saved state.")] = None,
+    bound: Annotated[bool, Option("--bound", help=BOUND_HELP)] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Simulate an online learner and report its regret against the optimal policy."""
     from departing.cli.tables import learning as tables
     from departing.learning.library import learner_from_dict, load_learner, parse_learner
+    from departing.learning.regret_bound import regret_bound
     from departing.model.validation import MAX_USERS, check_int, check_seed
     from departing.plotting.figures import save
     from departing.studies.plot import draw_regret
@@ -55,14 +60,20 @@ def learn(
             agent = load_learner(load) if load else learner_from_dict(spec or {}, chosen, n_users, number)
             run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, bar.advance)
             records.append(record)
-    curves = learner_curves(learner or str(load), records, [file] * runs)
+    limit = regret_bound(chosen, n_users, seed=seed) if bound else None
+    curves = learner_curves(
+        learner or str(load), records, [file] * runs, None if limit is None else [limit.to_dict()] * runs
+    )
     policy = most_used_policy(run)
     heading = f"{curves.learner} on {Path(file).stem}"
     save_files((output, agent.save), (plot, lambda path: save(draw_regret(heading, [curves]), path)))
-    rows = tables.regret_rows(records)
+    rows = tables.regret_rows(records, curves.bound)
     values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
+    if limit is not None:
+        values["bound"] = limit.to_dict()
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
     notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1])
+    notes += [] if limit is None else [limit.describe(), *limit.sentences()]
     present(as_json, values, [tables.regret_table(title, rows), *notes], output=output, plot=plot)
 
 
@@ -72,6 +83,7 @@ def study(
     jobs: Annotated[int | None, Option(help="Number of parallel runs.", show_default="all cores")] = None,
     backend: Annotated[str, Option(help="loky, threading, dask or ray.")] = "loky",
     scheduler: Annotated[str | None, Option(metavar="ADDRESS", help=SCHEDULER_HELP, show_default="local")] = None,
+    bound: Annotated[bool, Option("--bound", help=STUDY_BOUND_HELP)] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed. A study resumes where it stopped."""
@@ -81,6 +93,7 @@ def study(
     from departing.studies.runner import run_study
 
     definition = load_study(file)
+    definition = replace(definition, bound=definition.bound or bound)
     folder = output or Path(f"{file.stem}-results")
     message = f"Interrupted. Finished runs are kept in {str(folder)!r}; run the same command to resume."
     options: dict[str, Any] = {"jobs": jobs, "backend": backend, "scheduler": scheduler}

@@ -1,156 +1,157 @@
-"""Regret bound of UCB-Hybrid with all constants (theory, UCB-Hybrid)."""
+"""`regret_bound`: what every learner must lose on an instance or on one of its neighbours."""
 
-from collections.abc import Callable
-from math import inf, log, log1p, sqrt
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from departing.evaluation.bounds import Bounds
+from departing.learning.lower_bound.alternative import Alternative, check_alternative
+from departing.learning.lower_bound.result import BoundCertificate, ConfusingInstance, RegretBound
+from departing.learning.lower_bound.separation import Claim
+from departing.learning.lower_bound.solver import Certified, LowerBoundSolver
+from departing.model import random_streams
 from departing.model.errors import InputError
+from departing.model.instance import Instance
+from departing.model.validation import (
+    MAX_USERS,
+    check_fraction,
+    check_instance,
+    check_int,
+    check_positive,
+    check_seed,
+)
+from departing.planning.plan import plan_within
+from departing.planning.problem import PlanningProblem
 
-
-def pull_bound(loss: float, tau: float, eta: float, users: float) -> float:
-    """Largest number of users of a policy while every mean return is within its confidence radius.
-
-    A policy is chosen after n of its users only if twice its radius r(n) is at least its loss, and r(n) is the larger
-    one of its two forms.
-
-    Parameters
-    ----------
-    loss : float
-        Loss Δ of the policy compared with the best one, in clicks per user.
-    tau, eta : float
-        Constants of the policy, such that its return is sub-exponential with (τ², b), b = sqrt(η) τ.
-    users : float
-        Number of users T that UCB-Hybrid is planned for.
-
-    Returns
-    -------
-    float
-        1 + max(16 b ln T / Δ, 32 τ² ln T / Δ²); inf if the loss is 0 or below 1e-100.
-
-    Examples
-    --------
-    >>> round(pull_bound(0.5, 1.0, 1.0, 10**6))
-    1769
-    """
-    if loss <= 1e-100:  # its square would underflow
-        return inf
-    return 1 + max(16 * sqrt(eta) * tau * log(users) / loss, 32 * tau**2 * log(users) / loss**2)
+# Rounds of the search for alternatives for each number of users. With sure departure a policy is a sequence, and a
+# round costs a fifth of one with uncertain departure.
+ROUNDS, SURE_ROUNDS = 5, 8
+# A bound of the search below this share of one for fewer users is not certified: the lattice of the search is coarser
+# than that of the certificate, but not by as much.
+HOPELESS = 0.2
+OPTIMUM_ERROR = 0.02  # clicks of all users, as in regret curves
+MIN_GAP = 1e-10  # near the rounding error of a plan
+MAX_PLAN_NODES = 200_000
 
 
 def regret_bound(
-    losses: npt.ArrayLike,
-    tau: npt.ArrayLike,
-    eta: npt.ArrayLike,
-    users: float,
-    after: float | None = None,
-    *,
-    epsilon: float | None = None,
-    horizon: int | None = None,
-) -> float:
-    """Upper bound of the expected regret of UCB-Hybrid, for users one after another.
+    instance: Instance,
+    users: int,
+    share: float | None = None,
+    budget: float | None = None,
+    alternatives: Sequence[Instance] | None = None,
+    seed: int = 0,
+) -> RegretBound:
+    """Compute a lower bound on the regret of every learner on an instance and its most confusing alternatives.
 
-    It bounds the regret against the best of its policies. With `epsilon` and `horizon` it bounds the regret of the
-    threshold policies against all threshold policies; with two types, two categories and sure departure one of these
-    is optimal.
+    A learner that loses little on every instance must tell the true instance from alternatives that call for another
+    policy. The information costs clicks, and a linear programme over all policies bounds this cost from below
+    (theory, limits of learning). The result is certified for the alternatives that it lists. They are found by local
+    search; others could only make the bound larger.
 
     Parameters
     ----------
-    losses : array_like of float, shape (P,)
-        Loss of each policy compared with the best one, in clicks per user.
-    tau, eta : array_like of float, shape (P,) or ()
-        Constants of the policies, such that the returns are sub-exponential with (τ², b), b = sqrt(η) τ.
-    users : float
-        Number of users T that UCB-Hybrid is planned for.
-    after : float, optional
-        Number of users t ≤ T whose regret is bounded; by default T.
-    epsilon, horizon : float and int, optional
-        Both or none: the lower bound ε of Λ (1 - P), and the largest number of steps H of the threshold policies.
+    instance : Instance
+        The true instance.
+    users : int
+        Number of users.
+    share : float, optional
+        None for expected regret: no learner has an expected regret below the value on the instance and on every
+        alternative. A share above 0.5, such as 0.99: no learner keeps this share of its runs below the value on
+        the instance and on every alternative.
+    budget : float, optional
+        Regret in clicks that the learner is allowed on every alternative; the value is then a bound for the instance
+        alone. By default the same bound holds for the instance and the alternatives.
+    alternatives : sequence of Instance, optional
+        Alternatives to use; by default they are searched.
+    seed : int
+        Seed of the search.
 
     Returns
     -------
-    float
-        Σ (loss + 16 b ln T) + sqrt(32 t ln T Σ τ²) + 2 P max(loss) / T², where the sums leave out the best policy;
-        plus `truncation_bound(t, epsilon, horizon)` if these are given.
+    RegretBound
 
     Raises
     ------
     InputError
-        If only one of `epsilon` and `horizon` is given.
+        If an argument is invalid.
 
     Examples
     --------
-    >>> round(regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6))
-    3753446
-    >>> round(regret_bound([0.0] + [0.017] * 29, 31.373, 1.0, 10**6, epsilon=0.5, horizon=14))
-    3753507
+    >>> hard = Instance([0.0842, 0.9158], [[0.7846, 0.0541], [0.5867, 0.1994]])
+    >>> bound = regret_bound(hard, users=10**4, seed=1)
+    >>> bound.value > 20, bound.certificate.dual_value >= bound.value
+    (True, True)
     """
-    if (epsilon is None) != (horizon is None):
-        raise InputError("Only one of epsilon and horizon is set; expected both, or none.")
-    t = users if after is None else after
-    lost = np.asarray(losses, np.float64)
-    others, logs = np.arange(len(lost)) != lost.argmin(), log(users)
-    scale = np.broadcast_to(np.asarray(tau, np.float64), lost.shape)[others]
-    b = scale * np.sqrt(np.broadcast_to(np.asarray(eta, np.float64), lost.shape)[others])
-    first = lost[others].sum() + 16 * logs * b.sum()
-    later = sqrt(32 * t * logs * float((scale**2).sum()))
-    truncated = 0.0 if epsilon is None or horizon is None else truncation_bound(t, epsilon, horizon)
-    return float(first) + later + 2 * len(lost) * float(lost.max()) / users**2 + truncated
+    check_instance(instance)
+    users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
+    if share is not None and check_fraction("share", share) <= 0.5:
+        raise InputError(f"share is {share!r}; expected a number above 0.5 and below 1.", "share")
+    budget = None if budget is None else check_positive("budget", budget)
+    given = None if alternatives is None else _check_alternatives(instance, alternatives)
+    gap = max(OPTIMUM_ERROR / users, MIN_GAP)
+    optimum = plan_within(PlanningProblem(instance), gap, MAX_PLAN_NODES)
+    proofs: list[Certified] = []
+    if instance.n_categories > 1:
+        solver = LowerBoundSolver(instance, optimum.lower, [seed, random_streams.LOWER_BOUND])
+        bound, rounds = 0.0, SURE_ROUNDS if instance.sure_departure else ROUNDS
+        for n in bound_levels(users):
+            claim = Claim(n, share, budget)
+            if given is not None:
+                solver.use(given, claim, bound)
+            bound, solution = solver.solve(claim, bound, 0 if given is not None else rounds)
+            if not proofs or bound > HOPELESS * max(proof.value for proof in proofs):
+                proofs.append(solver.certify(bound, solution))
+    bounds = Bounds(optimum.lower, optimum.upper)
+    return _result(instance, users, share, budget, proofs, bounds, given is None)
 
 
-def truncation_bound(users: float, epsilon: float, horizon: int) -> float:
-    """Upper bound of the regret of the best threshold policy of at most H steps against all threshold policies.
+def bound_levels(users: int) -> list[int]:
+    """Numbers of users for which the bound is computed: the powers of ten from 10 on, and `users`.
 
-    Parameters
-    ----------
-    users : float
-        Number of users T.
-    epsilon : float
-        Lower bound ε of Λ (1 - P) over all types and categories; users may also depart at clicks.
-    horizon : int
-        H.
-
-    Returns
-    -------
-    float
-        T (1 - ε)^(H + 1) / ε: all clicks after step H.
-
-    Examples
-    --------
-    >>> round(truncation_bound(10**6, 0.5, 20), 3)
-    0.954
+    >>> bound_levels(2500)
+    [10, 100, 1000, 2500]
     """
-    return users * float(np.exp((horizon + 1) * log1p(-epsilon))) / epsilon
+    levels = [10**k for k in range(1, 16) if 10**k < users]
+    return [*levels, users]
 
 
-def informative_from(bound: Callable[[float], float], loss: float, most: float = 1e30) -> float:
-    """Smallest number of users with which a bound of the regret is below the trivial bound.
+def _check_alternatives(instance: Instance, alternatives: Sequence[Instance]) -> list[Alternative]:
+    if isinstance(alternatives, Instance) or not len(alternatives):
+        raise InputError(f"alternatives is {alternatives!r:.80}; expected a list of at least one Instance.")
+    return [check_alternative(instance, each, f"alternatives[{i}]") for i, each in enumerate(alternatives)]
 
-    Parameters
-    ----------
-    bound : callable
-        Bound of the regret as a function of the number of users T. Divided by T, it must decrease from the result on.
-    loss : float
-        Largest loss of a policy, in clicks per user: the trivial bound is `loss` × T.
-    most : float, default 1e30
-        Largest number of users that is tried.
 
-    Returns
-    -------
-    float
-        T up to 1 %; inf if the bound is not below the trivial one at `most`.
-
-    Examples
-    --------
-    >>> f"{informative_from(lambda users: regret_bound([0.0, 0.5], 1.0, 1.0, users), 0.5):.0f}"
-    '1357'
-    """
-    low, high = log(2.0), log(most)
-    if bound(most) >= loss * most:
-        return inf
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        users = float(np.exp(middle))
-        low, high = (low, middle) if bound(users) < loss * users else (middle, high)
-    return float(np.exp(high))
+def _result(
+    instance: Instance,
+    users: int,
+    share: float | None,
+    budget: float | None,
+    proofs: list[Certified],
+    optimum: Bounds,
+    searched: bool,
+) -> RegretBound:
+    levels = np.array(bound_levels(users))
+    certified = {proof.claim.users: proof.value for proof in proofs}
+    curve = np.maximum.accumulate([certified.get(n, 0.0) for n in levels.tolist()])
+    if not proofs or curve[-1] <= 0:
+        proof = BoundCertificate(0.0, users, optimum.upper, optimum, 0.0, 0.0, 0, 0)
+        return RegretBound(0.0, users, share, budget, instance, proof, (), (), levels, 0.0 * curve, searched)
+    best = max(proofs, key=lambda proof: proof.value)
+    confusing, dual = [], -best.claim.users * (best.priced - optimum.lower)
+    for row, multiplier in zip(best.rows, best.multipliers.tolist(), strict=True):
+        nats = best.claim.nats(row.separations, best.value)
+        dual += multiplier * nats
+        (separation,) = row.separations
+        numbers = nats, multiplier, separation.weight, separation.loss
+        confusing.append(ConfusingInstance(row.alternative.instance, *numbers))
+    order = [
+        i for i in np.argsort([-each.multiplier * each.nats for each in confusing]) if confusing[i].multiplier > 0
+    ]
+    proof = BoundCertificate(
+        float(dual), int(best.claim.users), best.priced, optimum, best.slack, best.primal, best.depth, best.nodes
+    )
+    policies = tuple(replace(each, nats=each.nats[order]) for each in best.policies)
+    fields = proof, tuple(confusing[i] for i in order), policies, levels, curve, searched
+    return RegretBound(float(curve[-1]), users, share, budget, instance, *fields)

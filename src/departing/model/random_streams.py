@@ -20,3 +20,4 @@ FIT = 6  # fit: held-out users and random starts
 LEARNER = 3  # learners with a model: posterior samples
 LEARNER_MODE = 4  # learners with a model: starts of the mode, by number of arrived users
 POWER = 8  # SampleSize.simulate: clicks of both arms
+LOWER_BOUND = 9  # regret_bound: starts of the search for alternatives

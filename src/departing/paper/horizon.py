@@ -6,7 +6,7 @@ from math import log, sqrt
 
 import numpy as np
 
-from departing.learning import regret_bound as bounds
+from departing.learning import ucb_bound as bounds
 from departing.paper import formulas
 from departing.paper.exact import two_phase_value
 from departing.paper.formulas import Number

@@ -11,7 +11,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.evaluation.sub_exponential import SubExponential, sub_exponential
-from departing.learning import regret_bound as bounds
+from departing.learning import ucb_bound as bounds
 from departing.learning.ucb import UCBHybrid
 from departing.model.examples import blog, hard
 from departing.model.families import random_instance
@@ -126,11 +126,11 @@ def check_general_max(_: Scale) -> Finding:
     largest = sum(means) - both / (1 - both)
     tau = formulas.global_scale(0.5)
     losses = [float(max(means) - mean) for mean in means]
-    bound = bounds.regret_bound(losses, tau, 1.0, users)
+    bound = bounds.ucb_regret_bound(losses, tau, 1.0, users)
     inside = (largest - max(means)) * users  # E Σ V is at most T max E[V] for every learner
     instance = Instance([1.0], [[float(p)] for p in click])
     regret = simulate(instance, UCBHybrid.fixed(2, 10**5, tau=tau), 10**5, 1).regret
-    outside = bounds.regret_bound(losses, tau, 1.0, 10**5)
+    outside = bounds.ucb_regret_bound(losses, tau, 1.0, 10**5)
     return Finding.repaired(
         inside <= bound,
         float(regret[-1]) <= outside,
@@ -265,7 +265,7 @@ class Measured:
     def _bound(self, learner: UCBHybrid, losses: Floats, after: float) -> float:
         horizon = None if self.epsilon is None else len(learner.policies) // 2 - 1
         constants = learner.tau, learner.eta, learner.users
-        return bounds.regret_bound(losses, *constants, after, epsilon=self.epsilon, horizon=horizon)
+        return bounds.ucb_regret_bound(losses, *constants, after, epsilon=self.epsilon, horizon=horizon)
 
     def curves(self) -> tuple[str, Floats, Floats, Floats, Floats]:
         """Arguments of `draw_bound`: label of the bound, checkpoints, regret, the proved and the trivial bound."""
@@ -407,7 +407,7 @@ def check_one_type(scale: Scale) -> Finding:
             measured[users] = f"{np.mean(final):.2g} ± {np.std(final, ddof=1) / sqrt(runs):.1g} ({runs})"
     users_of = [10**k for k in (4, 5, 6, 8, 10, 12, 14)]
     least = [lower_bound(SLOW_CLICK, SLOW_DEPART, tau, users) for users in users_of]
-    claimed = [bounds.regret_bound(losses, tau, 1.0, users) for users in users_of]
+    claimed = [bounds.ucb_regret_bound(losses, tau, 1.0, users) for users in users_of]
     for users, low, high in zip(users_of, least, claimed, strict=True):
         rows.append([f"{users:.0e}", measured.get(users, "–"), f"{low:.2g}", f"{high:.2g}"])
     grows, may = growth(users_of, least), growth(users_of, claimed)

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from departing.learning.lower_bound.result import RegretBound
 from departing.plotting.figures import BLUE, GREY, INK, ORANGE, panels
 from departing.simulation.compare import Comparison
 from departing.simulation.run import Run, normal_interval
@@ -24,8 +25,8 @@ def draw_comparison(comparison: Comparison) -> Figure:
     return figure
 
 
-def draw_run(run: Run) -> Figure:
-    """Draw the share of users by clicks; for a learner also the cumulative regret by users."""
+def draw_run(run: Run, bound: RegretBound | None = None) -> Figure:
+    """Draw the share of users by clicks; for a learner also the cumulative regret by users, and its lower bound."""
     learned = len(run.checkpoints) > 1
     figure = Figure(figsize=(9 if learned else 5, 3.4), layout="constrained")
     axes = panels(figure, 2 if learned else 1)
@@ -39,7 +40,12 @@ def draw_run(run: Run) -> Figure:
         expected = run.regret_curve.policy_segments is not None
         regret = run.regret if expected else run.realised_regret
         positive = np.where(regret > 0, regret, np.nan)  # a log axis has no other values
-        axes[1].plot(run.checkpoints, positive, color=BLUE)
+        axes[1].plot(run.checkpoints, positive, color=BLUE, label="learner")
+        if bound is not None:
+            lowest = bound.at(run.checkpoints)
+            lowest = np.where(lowest > 0, lowest, np.nan)
+            axes[1].step(run.checkpoints, lowest, where="post", color=INK, linestyle=":", label="lower bound")
+            axes[1].legend(frameon=False)
         axes[1].set_xscale("log")
         axes[1].set_yscale("log")
         axes[1].set_xlabel("users")

@@ -22,6 +22,8 @@ from departing.simulation.regret_curve import RegretCurve, Slope, slope
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from departing.learning.lower_bound.result import RegretBound
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -143,13 +145,15 @@ class Run:
         ]
         return html_repr(self.describe(), [], rows)
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
+    def plot(self, path: str | os.PathLike[str] | None = None, bound: "RegretBound | None" = None) -> "Figure":
         """Draw the distribution of clicks per user, and the regret curve of a learner.
 
         Parameters
         ----------
         path : path, optional
             File to write, ending in .svg, .png or .pdf.
+        bound : RegretBound, optional
+            Lower bound of `regret_bound`, drawn beside the regret of a learner.
 
         Returns
         -------
@@ -158,7 +162,7 @@ class Run:
         from departing.plotting.figures import save
         from departing.simulation.plot import draw_run
 
-        return save(draw_run(self), path)
+        return save(draw_run(self, bound), path)
 
 
 def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:

@@ -30,6 +30,11 @@ def key_of(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def bound_key(instance: Instance, users: int) -> str:
+    """Hash of everything that determines the lower bound of an instance."""
+    return key_of({"bound": instance.to_dict(), "users": users})
+
+
 @dataclass(frozen=True)
 class Case:
     """Instance of a study, with its name and its group."""
@@ -87,6 +92,7 @@ class Study:
     learners: tuple[NamedLearner, ...]
     open_users: int | None = None
     delay: int = 0
+    bound: bool = False  # compute the lower bound of every instance
 
     @cached_property
     def jobs(self) -> tuple[Job, ...]:
@@ -105,7 +111,7 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a definition with every instance written out, which needs no other file and no sampling."""
-        optional = {"open_users": self.open_users, "delay": self.delay or None}
+        optional = {"open_users": self.open_users, "delay": self.delay or None, "bound": self.bound or None}
         return {
             "title": self.title,
             "users": self.users,
@@ -159,7 +165,7 @@ def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: s
     InputError
         If a field is missing, unknown or invalid.
     """
-    required, optional = {"users", "instances", "learners"}, {"title", "seeds", "open_users", "delay"}
+    required, optional = {"users", "instances", "learners"}, {"title", "seeds", "open_users", "delay", "bound"}
     check_fields(document, required, optional, where)
     title = _text(document.get("title", title), "title", where)
     instances, learners = (_tables(document, name, where) for name in ("instances", "learners"))
@@ -169,11 +175,12 @@ def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: s
         open_users = None if open_users is None else check_int("open_users", open_users)
         delay = check_int("delay", document.get("delay", 0), 0, MAX_USERS)
         seeds = _seeds(document.get("seeds", 1))
+        bound = _flag("bound", document.get("bound", False))
     named = [_learner(table, f"{where}, learner {i}") for i, table in enumerate(learners, 1)]
     _check_distinct([learner.name for learner in named], "learners", where)
     cases = [case for i, table in enumerate(instances, 1) for case in _cases(table, folder, f"{where}, instance {i}")]
     _check_distinct([case.name for case in cases], "instances", where)
-    return Study(title, users, seeds, tuple(cases), tuple(named), open_users, delay)
+    return Study(title, users, seeds, tuple(cases), tuple(named), open_users, delay, bound)
 
 
 def _tables(document: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
@@ -191,6 +198,12 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds is {value!r:.80}; expected the number of seeds, or a list of distinct seeds.")
     return seeds
+
+
+def _flag(field: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{field} is {value!r:.80}; expected true or false.")
+    return value
 
 
 def _check_distinct(names: list[str], noun: str, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Plot of regret against users: one curve per learner with a confidence band, and the best fixed category."""
+"""Plot of regret against users: one curve per learner with a confidence band, the best fixed category, the bound."""
 
 import os
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ def write_plots(results: StudyResults, folder: str | os.PathLike[str]) -> list[s
 
 
 def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
-    """Mean regret against users on log-log axes, with the best fixed category for comparison."""
-    height = max(4.6, 1.75 + LABEL_HEIGHT * (len(curves) + 1))
+    """Mean regret against users on log-log axes, with the best fixed category and the lower bound, if it is known."""
+    height = max(4.6, 1.75 + LABEL_HEIGHT * (len(curves) + 2))
     tall = height - 1.6
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((LEFT / WIDTH, 0.9 / height, PLOT / WIDTH, tall / height))
@@ -67,6 +67,8 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     tops = [float(learner.regret.mean(axis=0).max()) for learner in curves]
     high = 1.6 * max(*tops, curves[0].fixed_loss * float(curves[0].users[-1]), 10.0)
     labels = [_draw_fixed(axes, curves[0], low)]
+    if curves[0].bound is not None:
+        labels.append(_draw_bound(axes, curves[0].users, curves[0].bound, low))
     for i, learner in enumerate(curves):
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i // len(COLOURS) % 4]
         labels.append(_draw_learner(axes, learner, colour, dash, low, 0.16 if len(curves) <= len(COLOURS) else 0.07))
@@ -95,6 +97,12 @@ def _draw_fixed(axes: Axes, curves: Curves, low: float) -> Label:
     dash: Dash = (0, (4, 2.5))
     axes.plot(curves.users, np.maximum(loss, TINY), color=FAINT, linewidth=1.1, linestyle=dash, zorder=3)
     return Label("best fixed category", _amount(float(loss[-1])), "1.00", FAINT, dash, max(float(loss[-1]), low))
+
+
+def _draw_bound(axes: Axes, users: Floats, bound: Floats, low: float) -> Label:
+    dash: Dash = (0, (1.2, 1.2))
+    axes.step(users, np.maximum(bound, TINY), where="post", color=INK, linewidth=1.1, linestyle=dash, zorder=3)
+    return Label("lower bound", _amount(float(bound[-1])), MISSING, INK, dash, max(float(bound[-1]), low))
 
 
 def _draw_learner(axes: Axes, curves: Curves, colour: str, dash: Dash, low: float, strength: float) -> Label:
@@ -181,4 +189,6 @@ def _caption(curves: Sequence[Curves]) -> str:
         caption = f"Mean of {runs} runs with 95% bands (bootstrap over runs)."
     else:
         caption = f"Mean of {runs} runs on {instances} instances with 95% bands (bootstrap over instances)."
+    if curves[0].bound is not None:
+        caption += " No learner stays below the bound on the instance and its alternatives."
     return caption + "\nRight: final regret, and log-log slope over the last two decades of users."

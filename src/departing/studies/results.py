@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from departing.model.instance import Floats
 from departing.model.tables import quoted, write_table
 from departing.simulation.regret_curve import Slope, slope
 from departing.simulation.run import Run
-from departing.studies.definition import Job, Study, load_study
+from departing.studies.definition import Job, Study, bound_key, load_study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ class ResultStore:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.parts, self.optima = self.folder / "parts", self.folder / "optima"
+        self.parts, self.optima, self.bounds = (self.folder / name for name in ("parts", "optima", "bounds"))
 
     def open(self, study: Study) -> None:
         """Prepare the folder for `study`; a folder with other contents is rejected."""
@@ -58,7 +58,7 @@ class ResultStore:
                 raise InputError(f"{str(self.folder)!r} is not empty and holds no study; choose another folder.")
             if definition.exists():
                 self._check_same(load_study(definition), study)
-            for folder in (self.parts, self.optima):
+            for folder in (self.parts, self.optima, *([self.bounds] if study.bound else [])):
                 folder.mkdir(parents=True, exist_ok=True)
                 for partial in folder.glob(".*.json"):  # left by a process that was killed
                     partial.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ class ResultStore:
             )
 
     def finished(self, folder: Path) -> set[str]:
-        """Keys of the records in `parts` or `optima`."""
+        """Keys of the records in `parts`, `optima` or `bounds`."""
         return {path.stem for path in folder.glob("[!.]*.json")}
 
     def write(self, folder: Path, key: str, record: Record) -> None:
@@ -101,7 +101,13 @@ class ResultStore:
         timings = [(*_run_cells(job), record["engine"], record["seconds"]) for job, record in runs]
         _write_parquet(self.folder / "results.parquet", RESULT_COLUMNS, results)
         _write_parquet(self.folder / "timings.parquet", TIMING_COLUMNS, timings)
-        return StudyResults(study, tuple(runs))
+        return StudyResults(study, tuple(runs), self._bounds(study) if study.bound else {})
+
+    def _bounds(self, study: Study) -> dict[str, Record]:
+        """Lower bounds of the instances by name."""
+        finished = self.finished(self.bounds)
+        keys = {case.name: bound_key(case.instance, study.users) for case in study.cases}
+        return {name: self.read(self.bounds, key) for name, key in keys.items() if key in finished}
 
 
 def _run_cells(job: Job) -> tuple[str, str, str, int]:
@@ -145,6 +151,9 @@ class Curves:
         Loss of the best fixed category in clicks per user, mean over runs.
     seconds : float
         Mean duration of a run.
+    bound : ndarray of shape (T,), optional
+        Lower bound on the expected regret of every learner at every checkpoint, mean over runs; None if it was not
+        computed.
     """
 
     learner: str
@@ -153,6 +162,7 @@ class Curves:
     instance: tuple[str, ...]
     fixed_loss: float
     seconds: float
+    bound: Floats | None = None
 
     @classmethod
     def of_run(cls, learner: str, run: Run, instance: str, fixed_loss: float) -> "Curves":
@@ -189,6 +199,7 @@ class Curves:
             "share_of_fixed_loss": finite_or_none(self.share),
             "slope": finite_or_none(self.slope.value),
             "slope_stderr": finite_or_none(self.slope.stderr),
+            "bound": None if self.bound is None else float(self.bound[-1]),
             "seconds": self.seconds,
         }
 
@@ -199,6 +210,7 @@ class StudyResults:
 
     study: Study
     runs: tuple[tuple[Job, Record], ...]
+    bounds: dict[str, Record] = field(default_factory=dict)  # of instances by name, if the study has them
 
     def curves(self, group: str) -> list[Curves]:
         """Regret in a group, for every learner in the order of the study."""
@@ -207,7 +219,9 @@ class StudyResults:
             runs = [(job, record) for job, record in self.runs if job.learner == learner and job.case.group == group]
             if runs:
                 instances = [job.case.name for job, _ in runs]
-                curves.append(learner_curves(learner.name, [record for _, record in runs], instances))
+                known = all(name in self.bounds for name in instances)
+                bounds = [self.bounds[name] for name in instances] if known else None
+                curves.append(learner_curves(learner.name, [record for _, record in runs], instances, bounds))
         return curves
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -221,7 +235,8 @@ class StudyResults:
         lines = [f"{self.study.title}: {len(self.runs)} of {len(self.study.jobs)} runs finished"]
         for row in self.statistics():
             regret = f"mean regret {format_clicks(row['mean'])} clicks in {row['runs']} runs"
-            lines.append(f"{row['group']}, {row['learner']}: {regret}")
+            bound = "" if row["bound"] is None else f", lower bound {format_clicks(row['bound'])}"
+            lines.append(f"{row['group']}, {row['learner']}: {regret}{bound}")
         return "\n".join(lines)
 
     def plot(self, group: str | None = None, path: str | os.PathLike[str] | None = None) -> "Figure":
@@ -237,13 +252,30 @@ class StudyResults:
         return save(draw_regret(f"{self.study.title}: {group}", curves), path)
 
 
-def learner_curves(learner: str, records: Sequence[Record], instances: Sequence[str]) -> Curves:
-    """Regret of runs of one learner; realised regret for learners that do not expose their policies."""
+def learner_curves(
+    learner: str, records: Sequence[Record], instances: Sequence[str], bounds: Sequence[Record] | None = None
+) -> Curves:
+    """Regret of runs of one learner; realised regret for learners that do not expose their policies.
+
+    `bounds` are the lower bounds of the instances of the runs, with a `curve` of users and clicks each.
+    """
+    users = np.array(records[0]["users"], np.float64)
     return Curves(
         learner,
-        np.array(records[0]["users"], np.float64),
+        users,
         np.array([record["regret"] or record["realised"] for record in records], np.float64),
         tuple(instances),
         float(np.mean([record["optimum"] - record["fixed_value"] for record in records])),
         float(np.mean([record["seconds"] for record in records])),
+        None if bounds is None else np.mean([bound_at(bound, users) for bound in bounds], axis=0),
     )
+
+
+def bound_at(bound: Record, users: Floats) -> Floats:
+    """Lower bound at numbers of users: that of the largest number up to each for which it was computed.
+
+    >>> bound_at({"curve": [[10, 1.5], [100, 4.0]]}, np.array([5, 10, 50, 200])).tolist()
+    [0.0, 1.5, 1.5, 4.0]
+    """
+    computed, clicks = np.array(bound["curve"]).T
+    return np.append(0.0, clicks)[np.searchsorted(computed, users, side="right")]

@@ -13,6 +13,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from departing.evaluation.bounds import Bounds
 from departing.learning.library import learner_from_dict
 from departing.learning.protocol import AssignedPolicy, Learner
+from departing.learning.regret_bound import regret_bound
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.model.progress import Progress
@@ -23,7 +24,7 @@ from departing.simulation.reference import UsersProgress
 from departing.simulation.regret_curve import regret_gap
 from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
-from departing.studies.definition import Job, Study, key_of
+from departing.studies.definition import Job, Study, bound_key, key_of
 from departing.studies.results import Record, ResultStore, StudyResults
 
 BACKENDS = ("loky", "threading", "dask", "ray")
@@ -84,6 +85,8 @@ def run_study(
     if missing:
         with _pool(backend, workers, scheduler) as pool:
             failures = _run(store, missing, pool, progress)
+    if study.bound:
+        _compute_bounds(store, study, workers, backend, scheduler)
     results = store.gather(study)
     if failures:
         raise InputError(f"{len(failures)} of {len(study.jobs)} runs failed; the first: {failures[0]}")
@@ -126,6 +129,27 @@ def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress 
             if progress is not None:
                 progress(done, len(missing))
     return failures
+
+
+def _compute_bounds(
+    store: ResultStore, study: Study, workers: int | None, backend: str, scheduler: str | None
+) -> None:
+    """Compute the missing lower bounds of the instances of a study."""
+    known = store.finished(store.bounds)
+    keys = {bound_key(case.instance, study.users): case.instance for case in study.cases}
+    missing = [(key, instance) for key, instance in keys.items() if key not in known]
+    if not missing:
+        return
+    with _pool(backend, workers, scheduler) as pool:
+        tasks = (delayed(_bound)(key, instance, study.users) for key, instance in missing)
+        with closing(pool(tasks)) as solved:
+            for key, record in solved:
+                assert isinstance(record, dict)
+                store.write(store.bounds, key, record)
+
+
+def _bound(key: str, instance: Instance, users: int) -> tuple[str, Record]:
+    return key, regret_bound(instance, users).to_dict()
 
 
 def _optimum_key(job: Job) -> str:

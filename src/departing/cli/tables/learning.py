@@ -20,20 +20,23 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
     groups = [(group, list(members)) for group, members in groupby(rows, key=lambda row: row["group"])]
     for i, (group, members) in enumerate(groups):
         heading = f"{title}: {group}, {members[0]['runs']} runs each"
-        columns = ("learner", "median", "mean", "max", "of fixed\nloss", "slope", "time")
-        table = new_table(heading, *columns, min_width=10)
+        bounds = any(row["bound"] is not None for row in members)
+        columns = ("learner", "median", "mean", "max", *(["lower\nbound"] if bounds else []))
+        table = new_table(heading, *columns, "of fixed\nloss", "slope", "time", min_width=10)
         for row in members:
             table.add_row(
                 escape(row["learner"]),
                 *(format_clicks(row[name]) for name in ("median", "mean", "max")),
+                *([format_clicks(math.nan if row["bound"] is None else row["bound"])] if bounds else []),
                 format_percent(row["share_of_fixed_loss"]),
                 _slope(row["slope"], row["slope_stderr"]),
                 f"{row['seconds']:.2f} s",
             )
         if i == len(groups) - 1:
+            bound = "; the mean lower bound of the instances" if bounds else ""
             table.caption = (
-                "Final regret in clicks; its mean as a share of the loss of the best fixed category; its slope on "
-                "log-log axes over the last two decades of users; the time per run."
+                f"Final regret in clicks{bound}; its mean as a share of the loss of the best fixed category; its "
+                "slope on log-log axes over the last two decades of users; the time per run."
             )
         yield table
 
@@ -53,8 +56,8 @@ def powers_of_ten(users: Floats) -> list[int]:
     return [i for i, n in enumerate(users.tolist()) if math.log10(n).is_integer() or i == len(users) - 1]
 
 
-def regret_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Mean regret of runs at the powers of ten, as JSON values."""
+def regret_rows(records: Sequence[Record], bound: Floats | None = None) -> list[dict[str, Any]]:
+    """Mean regret of runs at the powers of ten, and its lower bound if there is one, as JSON values."""
     users = np.array(records[0]["users"])
     regret = None if records[0]["regret"] is None else np.mean([record["regret"] for record in records], axis=0)
     realised = np.mean([record["realised"] for record in records], axis=0)
@@ -70,6 +73,7 @@ def regret_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
                 "realised": float(realised[i]),
                 "per_user": reported / float(users[i]),
                 "share_of_fixed_loss": reported / total_loss if total_loss > NEGLIGIBLE_REGRET else None,
+                **({} if bound is None else {"bound": float(bound[i])}),
             }
         )
     return rows
@@ -77,12 +81,17 @@ def regret_rows(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def regret_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
     """Regret at the powers of ten."""
-    table = new_table(title, "users", "regret", "realised", "regret per user", "share of fixed loss", labels=0)
+    bounds = "bound" in rows[0]
+    columns = ["users", "regret", "realised", "regret per user", "share of fixed loss"]
+    if bounds:
+        columns = ["users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss"]
+    table = new_table(title, *columns, labels=0)
     table.caption = "Expected and realised regret in clicks, and as a share of the loss of the best fixed category."
     for row in rows:
         table.add_row(
             f"{row['users']:,}",
             format_clicks(math.nan if row["regret"] is None else row["regret"]),
+            *([format_clicks(row["bound"])] if bounds else []),
             format_clicks(row["realised"]),
             format_significant(row["per_user"]) if abs(row["per_user"]) > 1e-12 else "0",
             format_percent(row["share_of_fixed_loss"]),
