@@ -136,7 +136,8 @@ class GainModel:
         linear = np.sqrt(self.variance)
         agreement = np.minimum(linear, self.spread) / np.maximum(np.maximum(linear, self.spread), TINY)
         model_size = NORMAL_WEIGHT * agreement**4
-        target = (size * sampled + model_size * model) / (size + model_size)
+        # A mode of which no sample has weight has no samples, and may have no normal model either.
+        target = (size * sampled + model_size * model) / np.maximum(size + model_size, TINY)
         self.factor = np.minimum(1.0, target / np.maximum(model, TINY))
         low, high = self.spread, self.spread + 10 * np.abs(self.mean) + 10 * target
         for _ in range(BISECTIONS):

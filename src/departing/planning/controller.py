@@ -57,10 +57,11 @@ class Controller:
         return instance.click[a], outcomes[a, CLICK], outcomes[a, STAY], instance.departure_probabilities[a]
 
     def solve(self, instance: Instance) -> Self:
-        """The controller with its values under `instance`."""
+        """The controller with its values under `instance`, which may have another number of types."""
         from departing.kernels.planning.controller import evaluate_controller
 
-        vectors = self.vectors.copy()
+        same_types = self.vectors.shape[1] == instance.n_types
+        vectors = self.vectors.copy() if same_types else np.zeros((len(self.vectors), instance.n_types))
         sweeps = evaluate_controller(*self.probabilities(instance), self.successor, vectors, CONVERGED, MAX_SWEEPS)
         return replace(self, vectors=vectors, solved=sweeps < MAX_SWEEPS)
 

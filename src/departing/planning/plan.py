@@ -149,7 +149,7 @@ class Plan(Bounds):
         Parameters
         ----------
         instance : Instance
-            Instance with the same numbers of categories and types.
+            Instance with the same number of categories.
         """
         if isinstance(self.controller, Schedule):
             return evaluate(instance, self.controller).value

@@ -142,7 +142,9 @@ class Search:
                 self._stuck = True
                 return
             before = (self.n_expanded, self.upper, self.lower)
-            most = max(min(int(POLL_SECONDS / self._pace), self._trials_at - self.n_expanded), 1)
+            most = max(self._trials_at - self.n_expanded, 1)
+            if deadline.seconds < np.inf:  # without a time limit the clock decides nothing
+                most = max(min(int(POLL_SECONDS / self._pace), most), 1)
             if max_expanded is not None:
                 most = min(most, max_expanded - self.n_expanded)
             started = deadline.elapsed
