@@ -332,6 +332,36 @@ def test_departed_users_of_a_simulation_take_no_memory(name, engine):
     assert learner.next_user_id == (60 if engine == "step" else 0)
 
 
+def test_the_record_of_departed_users_is_bounded(name, monkeypatch, tmp_path):
+    monkeypatch.setattr("departing.learning.base.MAX_DEPARTED", 5)
+    learner = make(name)
+    for user in range(20):
+        shown = learner.recommend([f"user {user}", 2 * user])
+        learner.observe([f"user {user}", 2 * user], shown, [DEPART, DEPART])
+    assert len(learner._departed) == 5
+    assert learner.next_user_id == 39
+    assert len(learner._slots) == 0
+    assert len(learner._counts) <= 4
+    with pytest.raises(InputError, match="'user 19' has departed"):
+        learner.recommend(["user 19"])
+    with pytest.raises(InputError, match="'user 0' is unknown"):
+        learner.observe(["user 0"], [0], [CLICK])
+    assert learner.recommend(["user 0"]).shape == (1,)  # taken for a new user
+    learner.save(tmp_path / "learner.json")
+    assert list(type(learner).load(tmp_path / "learner.json")._departed) == list(learner._departed)
+
+
+def test_a_state_with_a_set_of_departed_users_is_restored(name):
+    """Files of earlier versions have all departed users, in no order."""
+    learner = make(name)
+    Replay(learner).run(events_of(9, length=40))
+    state = learner.state()
+    before = {key: value for key, value in state.items() if key != "next_user_id"}
+    restored = type(learner).from_state(before | {"departed": {*state["departed"], "ann", 10**6}})
+    assert set(restored._departed) == {*state["departed"], "ann", 10**6}
+    assert restored.next_user_id == 10**6 + 1
+
+
 def test_categories_and_outcomes_are_accepted_by_name(name):
     if "categories" not in signature(type(make(name))).parameters:
         pytest.skip("the categories come from the instance")

@@ -1,6 +1,7 @@
 """Learners that infer an instance: inference, the value of information, and regret."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from departing.learning.exploration import (
     positive_part,
 )
 from departing.learning.explore_then_commit import ExploreThenCommit
-from departing.learning.files import write_state
+from departing.learning.files import encode_state, write_state
 from departing.learning.information_gain import InformationGain, observed_graph
 from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
@@ -266,3 +267,29 @@ def test_a_saved_posterior_of_another_shape_is_rejected(tmp_path):
         )
         with pytest.raises(InputError, match=r"is not a valid saved learner \(.* has the shape .* expected"):
             RefittedGreedy.load(tmp_path / "a.json")
+
+
+def test_a_mode_without_weight_has_no_part_in_the_value_of_information():
+    """Samples that were dropped as strays have weight 0; a mode that owns only such samples divided 0 by 0."""
+    candidates = candidates_of(hard(), 300)
+    samples = candidates.samples
+    samples = replace(
+        samples,
+        modes=[*samples.modes, samples.modes[0]],
+        owner=np.where(np.arange(40) == 7, len(samples.modes), samples.owner),
+        weights=np.where(np.arange(40) == 7, 0.0, samples.weights),
+    )
+    model = GainModel(replace(candidates, samples=samples), ExplorationBudget())
+    assert np.isfinite(model.factor).all()
+
+
+@pytest.mark.parametrize("instance", [UNSURE, hard()], ids=["unsure", "sure"])
+def test_the_clock_does_not_change_what_is_learned(instance, monkeypatch):
+    def learned():
+        learner = Bayes(2, 2, seed=3)
+        dp.simulate(instance, learner, users=1000, seed=3, optimum=1.0)
+        return encode_state(learner.state())
+
+    expected, now = learned(), count(step=10**6)
+    monkeypatch.setattr("departing.planning.problem.perf_counter", lambda: float(next(now)))
+    assert learned() == expected

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from inspect import signature
+from itertools import islice
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -21,6 +22,9 @@ from departing.model.names import check_names, default_names, list_names
 from departing.model.validation import MAX_USERS, check_int
 from departing.policy.protocol import Policy, recommended
 
+# Departed users whose IDs are kept, the latest ones; this bounds memory to about 10 MB. A request with an older
+# ID is taken for a new user.
+MAX_DEPARTED = 2**16
 NO_REQUEST = -1  # in `_pending`: the user has no recommendation without an outcome
 MAX_CATEGORIES = 2**20  # a sanity limit: counts of one user take 32 bytes per category
 MIN_EPSILON = 1e-6  # of `epsilon`: keeps horizons of the order of ln(users) / epsilon finite
@@ -43,15 +47,18 @@ class LearnerBase(ABC):
     # Attributes of a state: values, arrays, random generators, flat lists, sets and dictionaries, and objects with
     # methods `state` and `restore`.
     saved: ClassVar[tuple[str, ...]] = (
-        *("_slots", "_departed", "_departed_below", "_free"),
+        *("_slots", "_departed", "_departed_below", "_next_user_id", "_free"),
         *("_counts", "_version", "_pending"),
     )
 
     def __init__(self, categories: int | Sequence[str]) -> None:
         self.n_categories, self._names = _check_categories(categories)
         self._slots: dict[int | str, int] = {}  # row of each active user in the arrays below
-        self._departed: set[int | str] = set()  # IDs of departed users, except 0 to `_departed_below` - 1:
-        self._departed_below = 0  # consecutive IDs, as in simulations, take no memory
+        # IDs of the last MAX_DEPARTED departed users, in this order, except 0 to `_departed_below` - 1: consecutive
+        # IDs, as in simulations, take no memory.
+        self._departed: dict[int | str, None] = {}
+        self._departed_below = 0
+        self._next_user_id = 0
         self._free: list[int] = []
         self._counts = np.zeros((0, self.n_categories, 4), np.int64)
         self._version = np.zeros(0, np.int64)
@@ -109,8 +116,7 @@ class LearnerBase(ABC):
     @property
     def next_user_id(self) -> int:
         """The smallest integer above all integer IDs seen so far, at least 0."""
-        known = (user for users in (self._slots, self._departed) for user in users if isinstance(user, int))
-        return max([self._departed_below, *(user + 1 for user in known)])
+        return self._next_user_id
 
     def _has_departed(self, user: int | str) -> bool:
         return user in self._departed or (isinstance(user, int) and 0 <= user < self._departed_below)
@@ -131,7 +137,7 @@ class LearnerBase(ABC):
         Raises
         ------
         InputError
-            If an ID is neither an integer nor a string, or the user has departed.
+            If an ID is neither an integer nor a string, or the user is one of the last 65,536 who departed.
         """
         ids = _check_ids(users)
         new = [user for user in dict.fromkeys(ids) if user not in self._slots]
@@ -214,6 +220,8 @@ class LearnerBase(ABC):
         for user, version in zip(ids, versions.tolist(), strict=True):
             row = self._free.pop()
             self._slots[user] = row
+            if isinstance(user, int):
+                self._next_user_id = max(self._next_user_id, user + 1)
             self._counts[row] = 0
             self._version[row] = version
             self._pending[row] = NO_REQUEST
@@ -233,11 +241,13 @@ class LearnerBase(ABC):
         self._version[rows] = -1
         for user, row in zip(ids, rows.tolist(), strict=True):
             del self._slots[user]
-            self._departed.add(user)
+            self._departed[user] = None
             self._free.append(row)
         while self._departed_below in self._departed:
-            self._departed.remove(self._departed_below)
+            del self._departed[self._departed_below]
             self._departed_below += 1
+        for user in list(islice(self._departed, max(len(self._departed) - MAX_DEPARTED, 0))):
+            del self._departed[user]
         self._users_of.subtract(versions.tolist())
         for version in np.unique(versions).tolist():
             if not self._users_of[version]:
@@ -259,6 +269,10 @@ class LearnerBase(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
+        if isinstance(state["departed"], set):  # written before the number of departed users was limited
+            known = [user + 1 for user in (*state["slots"], *state["departed"]) if isinstance(user, int)]
+            state = state | {"next_user_id": max([state["departed_below"], *known])}
+            state["departed"] = dict.fromkeys(sorted(state["departed"], key=str))
         for name in self.saved:
             current, value = getattr(self, name), state[name.lstrip("_")]
             if isinstance(current, np.random.Generator):
