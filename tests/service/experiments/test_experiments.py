@@ -241,6 +241,10 @@ def test_users_get_the_control_although_a_restart_published_another_plan(address
         change(served, action)
         assert recommend(served, "new").version == 0
         assert recommend(served, treated).version == (0 if action == "rollback" else 1)
+        run(served.pin(2))
+        change(served, "rollback")  # of the ended experiment: moves users of the treatment, and keeps the pin
+        assert recommend(served, "newer").version == 2
+        assert recommend(served, treated).version == 0
 
 
 def test_the_option_does_not_turn_shadow_mode_on_again(address, caplog):

@@ -190,11 +190,8 @@ class Experiments:
             if after is not before:
                 rollout.save_experiment(tx, after)
                 control = after.control
-                if (
-                    action in ("stop", "rollback")
-                    and isinstance(control, int)
-                    and control != rollout.state.current.number
-                ):
+                ended = before.running and action in ("stop", "rollback")
+                if ended and isinstance(control, int) and control != rollout.state.current.number:
                     rollout.pin(tx, control)  # a restart has published another plan meanwhile
                 if action == "complete":
                     rollout.pin(tx, after.treatment if isinstance(after.treatment, int) else None)
