@@ -3,6 +3,7 @@
 import json
 from importlib import import_module
 from inspect import isabstract, signature
+from itertools import count
 from pkgutil import iter_modules
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_every_concrete_learner_is_registered_under_its_kind():
     }
     assert defined == {learner_class(kind) for kind in LEARNERS}
     assert all(learner_class(kind).kind == kind for kind in LEARNERS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_clock_does_not_change_a_run(name, monkeypatch):
+    """Neither the policies of a learner nor the optimum that its regret refers to."""
+
+    def regret():
+        run = dp.simulate(CASES[name][1], make(name), users=USERS, seed=1)
+        return run.clicks, run.regret.tolist(), run.regret_curve.optimum.upper
+
+    expected, now = regret(), count(step=10**6)
+    monkeypatch.setattr("departing.planning.problem.perf_counter", lambda: float(next(now)))
+    assert regret() == expected
 
 
 def events_of(seed, length=120, first=0, names=int):

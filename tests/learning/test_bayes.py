@@ -23,6 +23,7 @@ from departing.learning.exploration import (
 from departing.learning.explore_then_commit import ExploreThenCommit
 from departing.learning.files import encode_state, write_state
 from departing.learning.information_gain import InformationGain, observed_graph
+from departing.learning.library import learner_from_dict
 from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
 from departing.model.errors import InputError
@@ -47,7 +48,7 @@ def test_samples_spread_as_the_posterior():
     clicks, weights = [], []
     for _ in range(40):
         samples = posterior.sample(evidence, 64, 2)
-        clicks.append([float(each.click[0, 0]) for each in samples.instances])
+        clicks.append(samples.batch.click[:, 0, 0])
         weights.append(samples.weights)
     click, weight = np.concatenate(clicks), np.concatenate(weights) / 40
     a, b = yes + PSEUDOCOUNT, asked - yes + PSEUDOCOUNT
@@ -61,9 +62,9 @@ def test_sure_departure_is_inferred():
     few = Posterior(2, 2, rng).sample(evidence_of(blog(), 5), 64, 3)
     many = Posterior(2, 2, rng).sample(evidence_of(blog(), 5000), 64, 3)
     unsure = Posterior(2, 2, rng).sample(evidence_of(UNSURE, 5000), 64, 3)
-    assert all(each.sure_departure for each in many.instances)
-    assert not any(each.sure_departure for each in unsure.instances)
-    assert len(few.instances) == 64
+    assert (many.batch.depart == 1).all()
+    assert (unsure.batch.depart < 1).any(axis=(1, 2)).all()
+    assert len(few.batch) == 64
 
 
 def test_the_mode_recovers_the_instance_from_much_data():
@@ -77,14 +78,14 @@ def test_the_mode_recovers_the_instance_from_much_data():
 
 def candidates_of(instance, users, more=()):
     samples = Posterior(2, 2, np.random.default_rng(1)).sample(evidence_of(instance, users), 40, 4)
-    return Candidates.of(samples, [dp.plan(each, 1e-5) for each in samples.instances[:6]], list(more))
+    return Candidates.of(samples, [dp.plan(samples.batch.instance(j), 1e-5) for j in range(6)], list(more))
 
 
 def test_candidate_values_agree_with_evaluate():
     candidates = candidates_of(blog(), 300, [dp.Fixed(0), dp.Threshold(first=1, steps=3, then=0)])
     for c, policy in enumerate(candidates.policies):
         for j in (0, 7, 23):
-            exact = dp.evaluate(candidates.samples.instances[j], policy, 1e-9).value
+            exact = dp.evaluate(candidates.samples.batch.instance(j), policy, 1e-9).value
             assert candidates.values[c, j] == pytest.approx(exact, rel=1e-6)
 
 
@@ -293,3 +294,47 @@ def test_the_clock_does_not_change_what_is_learned(instance, monkeypatch):
     expected, now = learned(), count(step=10**6)
     monkeypatch.setattr("departing.planning.problem.perf_counter", lambda: float(next(now)))
     assert learned() == expected
+
+
+FOUR_TYPES = dp.Instance(
+    [0.25, 0.25, 0.25, 0.25],
+    [[0.9, 0.1, 0.1, 0.1], [0.1, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9]],
+    0.4,
+)
+
+
+def uniform_histories(instance, users, seed=0):
+    log = dp.sample_log(instance, users, seed=seed, days=10_000).histories
+    return log.counts, log.multiplicity
+
+
+@pytest.mark.parametrize(("instance", "expected"), [(FOUR_TYPES, 4), (UNSURE, 3)])
+def test_a_type_is_added_if_the_evidence_requires_it(instance, expected):
+    counts, users = uniform_histories(instance, 20_000)
+    posterior = Posterior(instance.n_categories, 3, np.random.default_rng(0))
+    evidence = MixtureLikelihood.from_counts(counts, users, 3)
+    posterior.mode(evidence, 4)
+    assert posterior.add_type(evidence) is (expected == 4)
+    assert posterior.n_types == expected
+    assert all(len(parameters.prior) == expected for parameters in posterior.pool)
+
+
+@pytest.mark.slow
+def test_a_learner_with_an_automatic_number_of_types_resumes_with_the_types_it_has(tmp_path):
+    learner = Bayes("auto", 4, seed=1, users=10**5)
+    dp.simulate(FOUR_TYPES, learner, users=5000, seed=1)
+    assert learner.posterior.n_types == 4
+    learner.save(tmp_path / "learner.json")
+    resumed = dp.load_learner(tmp_path / "learner.json")
+    assert resumed.posterior.n_types == 4
+    for each in (learner, resumed):
+        dp.simulate(FOUR_TYPES, each, users=2000, seed=2)
+    assert learner.instance() == resumed.instance()
+    assert learner.types == resumed.types == "auto"
+
+
+def test_an_invalid_number_of_types_is_rejected():
+    with pytest.raises(InputError, match="types is 'many'; expected an integer from 1 to 64, or 'auto'"):
+        Bayes("many", 2)
+    spec = {"kind": "bayes", "types": "auto"}
+    assert learner_from_dict(spec, blog(), users=100, seed=0).types == "auto"

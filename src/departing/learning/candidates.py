@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
+from departing.learning.instance_batch import Controllers
 from departing.learning.posterior import PosteriorSamples
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Floats
+from departing.planning.controller import Controller
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
-
-MAX_EXPONENT = 2**30  # steps of a phase beyond this change no value: nobody is active after them
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Candidates:
 
     samples: PosteriorSamples
     policies: list[Policy]
-    plans: dict[Policy, Plan]
+    controllers: Controllers
     values: Floats
     previous: Policy | None = None
     allowed: tuple[int, ...] | None = None
@@ -40,11 +40,10 @@ class Candidates:
         allowed: tuple[int, ...] | None = None,
     ) -> "Candidates":
         """Value the policies of `plans`, and more `schedules`."""
-        plan_of = {plan.policy: plan for plan in plans}
-        policies = list(dict.fromkeys([*plan_of, *schedules]))
-        batch = InstanceBatch.of(samples.instances)
-        values = [batch.values(policy, plan_of) for policy in policies]
-        return cls(samples, policies, plan_of, np.array(values), previous, allowed)
+        controllers = {plan.policy: plan.controller for plan in plans if isinstance(plan.controller, Controller)}
+        policies = list(dict.fromkeys([*(plan.policy for plan in plans), *schedules]))
+        values = np.array([samples.batch.values(policy, controllers) for policy in policies])
+        return cls(samples, policies, controllers, values, previous, allowed)
 
     @property
     def weights(self) -> Floats:
@@ -83,32 +82,3 @@ class Candidates:
     def advantages(self) -> Floats:
         """The value of every policy less that of the greedy policy, `[c, j]`."""
         return np.asarray(self.values - self.values[self.greedy_index])
-
-
-@dataclass(frozen=True, eq=False)
-class InstanceBatch:
-    """S instances as arrays: `prior[S, M]`; click and survival probabilities, and fixed values, `[S, K, M]`."""
-
-    instances: Sequence[Instance]
-    prior: Floats
-    click: Floats
-    survival: Floats
-    fixed: Floats
-
-    @classmethod
-    def of(cls, instances: Sequence[Instance]) -> "InstanceBatch":
-        """Stack the instances."""
-        fields = [(i.prior, i.click, 1 - i.departure_probabilities, i.fixed_values) for i in instances]
-        return cls(instances, *map(np.array, zip(*fields, strict=True)))
-
-    def values(self, policy: Policy, plans: dict[Policy, Plan]) -> Floats:
-        """Return the value of a policy under each instance, `[S]`: in closed form for a schedule."""
-        if not isinstance(policy, Schedule):
-            return np.array([plans[policy].value_under(each) for each in self.instances])
-        weights, total = self.prior, np.zeros(len(self.prior))
-        for category, steps in policy.phases:
-            survive = self.survival[:, category] ** min(steps, MAX_EXPONENT)
-            expected_steps = (1 - survive) / (1 - self.survival[:, category])
-            total = total + (weights * self.click[:, category] * expected_steps).sum(axis=1)
-            weights = weights * survive
-        return np.asarray(total + (weights * self.fixed[:, policy.final_category]).sum(axis=1))

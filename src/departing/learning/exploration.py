@@ -2,48 +2,39 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import pi, sqrt
+from math import ceil, log, pi, sqrt
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from departing.learning.candidates import Candidates, InstanceBatch
+from departing.learning.candidates import Candidates
 from departing.learning.information_gain import MAX_STEPS, InformationGain
-from departing.learning.posterior import DIFFERENCE_STEP, Mode
+from departing.learning.posterior import DIFFERENCE_STEP
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule, simplest_schedule
 
-# No study has compared other values of the constants of this file, except COST_MULTIPLIER: they were set by hand.
-
-# Numbers of exploring users that are compared: shares of the block, small numbers, and multiples of the users so far
-# (campaigns over many blocks, since a little information often has no value). A finer grid costs time only.
-BLOCK_SHARES = np.array([0.25, 0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4])
-FEW_USERS = np.array([1, 3, 10, 30, 100])
-CAMPAIGNS = np.array([0.1, 0.3, 1.0])
-MAX_BLOCK_SHARE = float(BLOCK_SHARES[0])  # the rest of a block plays the greedy policy
-# Ends of the periods of future users, as multiples of the users so far; the gain is computed once per period. Beyond
-# the last end it is ignored, since later blocks decide again.
-PERIOD_ENDS = (1.0, 3.0, 10.0, 30.0)
+# Constants without another reason were compared with alternatives in docs/limitations/learner-benchmarks.md.
+MAX_BLOCK_SHARE = 0.25  # of a block that may explore; the rest plays the greedy policy
+# Numbers of exploring users that are compared, and ends of the periods of future users over which the gain is summed
+# up, grow by this factor. Both are smooth functions of the logarithm, so a finer grid costs time only.
+GRID_RATIO = sqrt(10.0)
+# Future users that count, as a multiple of the users so far: the decision is made again long before later ones.
+MAX_PERIOD = 30.0
 MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come if their number is unknown
 MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled; each costs 2d valuations per mode
-MAX_TRIALS = 3  # different policies that explore in one block; each adds one search over policies
-# Weight of the normal model of an advantage against the samples, in samples, where both spreads agree. Higher values
-# smooth sampling noise more, and miss advantages that are not normal.
-NORMAL_WEIGHT = 60.0
+MAX_TRIALS = 3  # different policies that explore in one block; each costs one more search over policies
+NORMAL_WEIGHT = 64.0  # samples that the normal model of an advantage counts as: those of one block
 BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
 # Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
 # posterior: a real advantage is still there in the next block, sampling noise is not.
 BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
-# Discount of the average advantage of earlier blocks, per block, and additionally after a block that explored, which
-# changes the posterior. Higher values average over more blocks and react later.
+# Discount per block of the advantages seen earlier: 1 / (1 - 0.85) = 7 blocks count, in which the users double. A
+# block that explored changes the posterior, so what was seen before it counts less.
 DISCOUNT, EXPLORED_DISCOUNT = 0.85, 0.3
-# The gain must exceed the cost times 1 + 3 sqrt(users so far / users to come). In studies/open-problems.toml with
-# seed 0, 0.55 to 1 times the cost passed 19 of 20 runs with 3 categories and 2 types (18 with these values) but 11
-# with 3 and 3 (16 with these): docs/limitations/learner-benchmarks.md.
-COST_MULTIPLIER, COST_MULTIPLIER_SLOPE = 1.0, 3.0
+COST_SLOPE = 3.0  # the gain must exceed the cost times 1 + 3 sqrt(users so far / users to come)
 TINY = 1e-300  # guards divisions by zero
 
 
@@ -113,12 +104,23 @@ class GainModel:
         self.alternatives = np.argsort(-expected, kind="stable")[:MAX_ALTERNATIVES]
         self.mean, self.spread = mean[:, self.alternatives], spread[:, self.alternatives]
         self.precision = np.array([mode.precision for mode in self.modes])
-        self.slope = np.array([self._slopes(candidates, mode) for mode in self.modes])
+        self.slope = self._slopes(candidates)
         self.variance = np.maximum(
             np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.precision, self.slope)), TINY
         )
         earlier = [budget.advantages.get(candidates.policies[c], (0.0, 0.0)) for c in self.alternatives]
         self._calibrate(weight, advantages[self.alternatives], *np.array(earlier).T)
+
+    def _slopes(self, candidates: Candidates) -> Floats:
+        """Return the gradients of the advantages with respect to the parameters at every mode, `[k, d, c]`."""
+        policies = [candidates.policies[c] for c in (candidates.greedy_index, *self.alternatives)]
+        slopes = []
+        for mode in self.modes:
+            values = np.array([mode.neighbours.values(policy, candidates.controllers) for policy in policies])
+            d = values.shape[1] // 2
+            gradients = (values[:, 1 : d + 1] - values[:, d + 1 :]) / (2 * DIFFERENCE_STEP)
+            slopes.append((gradients[1:] - gradients[0]).T)
+        return np.array(slopes)
 
     def _calibrate(self, weight: Floats, advantages: Floats, earlier_n: Floats, earlier_mean: Floats) -> None:
         """Match the expected positive part of the normal model to that of the samples, of this and earlier blocks.
@@ -145,15 +147,6 @@ class GainModel:
             short = positive_part(self.mean, middle) < target
             low, high = np.where(short, middle, low), np.where(short, high, middle)
         self.spread = np.where(target > model, high, self.spread)
-
-    def _slopes(self, candidates: Candidates, mode: Mode) -> Floats:
-        """Return the gradient of the advantages with respect to the parameters, `[d, c]`."""
-        batch = InstanceBatch.of(mode.neighbours)
-        rows = [candidates.greedy_index, *self.alternatives]
-        values = np.array([batch.values(candidates.policies[c], candidates.plans) for c in rows])
-        d = values.shape[1] // 2
-        slopes = (values[:, :d] - values[:, d:]) / (2 * DIFFERENCE_STEP)
-        return np.asarray((slopes[1:] - slopes[0]).T)
 
     def gain(self, fisher: Floats, divergence: Floats) -> Floats:
         """Return the expected gain per user `[G]` of playing the best alternative if it then has an advantage.
@@ -203,11 +196,11 @@ def allocate_block(
     fisher, divergence = np.zeros_like(own.fisher), np.zeros_like(own.divergence)
     allocated: list[tuple[Policy, int]] = []
     left, available = int(MAX_BLOCK_SHARE * n), budget.available
-    ratio = arrived / min(max(ahead, 1), MAX_HORIZON * arrived)
-    multiplier = COST_MULTIPLIER + COST_MULTIPLIER_SLOPE * sqrt(ratio)
-    ends = np.minimum(np.array([0.0, *PERIOD_ENDS]) * arrived, ahead)
-    periods = [(first, last) for first, last in pairwise(ends.tolist()) if last > first]
-    numbers = np.unique(np.concatenate([BLOCK_SHARES * n, FEW_USERS, CAMPAIGNS * arrived]).astype(np.int64).clip(1))
+    horizon = min(max(ahead, 1), MAX_HORIZON * arrived)
+    multiplier = 1 + COST_SLOPE * sqrt(arrived / horizon)
+    ends = np.minimum(np.append(0.0, geometric(arrived, MAX_PERIOD * arrived)), ahead).tolist()
+    periods = [(first, last) for first, last in pairwise(ends) if last > first]
+    numbers = np.unique(geometric(1.0, arrived).astype(np.int64))
 
     def benefit(users: Integers, gain: InformationGain) -> Floats:
         """Return the expected clicks gained by all future users if `users[G]` users explore."""
@@ -241,18 +234,28 @@ def allocate_block(
     return [*allocated, (greedy, n - sum(users for _, users in allocated))]
 
 
+def geometric(first: float, last: float) -> Floats:
+    """Return numbers from `first` to `last`, each `GRID_RATIO` times the one before it, and `last`.
+
+    >>> geometric(1, 20).round(2).tolist()
+    [1.0, 3.16, 10.0, 20.0]
+    """
+    n = max(ceil(log(last / first, GRID_RATIO)), 0)
+    return np.append(first * GRID_RATIO ** np.arange(n), last)
+
+
 def exploration_losses(candidates: Candidates, model: GainModel) -> dict[Policy, float]:
     """Return the policies that may explore, with the loss of each in posterior mean value against the greedy policy.
 
     These are the alternatives, every fixed category, and the greedy schedule with one category inserted at its start.
     """
     greedy, best = candidates.greedy, candidates.means[candidates.greedy_index]
-    categories = candidates.allowed or range(candidates.samples.instances[0].n_categories)
+    batch = candidates.samples.batch
+    categories = candidates.allowed or range(batch.click.shape[1])
     schedules: list[Schedule] = [Fixed(category) for category in categories]
     if isinstance(greedy, Schedule):
         steps = [category for category, times in greedy.phases for _ in range(min(times, MAX_STEPS))]
         schedules += [simplest_schedule([category, *steps], greedy.final_category) for category in categories]
-    batch = InstanceBatch.of(candidates.samples.instances)
     losses = {candidates.policies[c]: best - float(candidates.means[c]) for c in model.alternatives}
     for policy in schedules:
         if policy != greedy and policy not in losses:

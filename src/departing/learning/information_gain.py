@@ -7,7 +7,7 @@ import numpy as np
 
 from departing.evaluation.traversal import first_level, traverse
 from departing.kernels.learning.path_probabilities import path_probabilities
-from departing.learning.posterior import DIFFERENCE_STEP, Mode, stack
+from departing.learning.posterior import DIFFERENCE_STEP, Mode
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.policy.protocol import Policy
@@ -34,15 +34,16 @@ class InformationGain:
     def of(cls, policy: Policy, modes: Sequence[Mode]) -> "InformationGain":
         """Compute the information from the first steps of a user, over the count graph of the first mode."""
         graph = observed_graph(policy, modes[0].instance)
-        probabilities = path_probabilities(*graph, *stack([mode.instance for mode in modes]))
+        fisher, at_modes = [], []
+        for mode in modes:
+            paths = path_probabilities(*graph, mode.neighbours.prior, mode.neighbours.outcomes)
+            d = len(paths) // 2
+            slopes = (paths[1 : d + 1] - paths[d + 1 :]) / (2 * DIFFERENCE_STEP)
+            fisher.append((slopes / np.maximum(paths[0], MIN_PROBABILITY)) @ slopes.T)
+            at_modes.append(paths[0])
+        probabilities = np.array(at_modes)
         logs = np.log(np.maximum(probabilities, MIN_PROBABILITY))
         divergence = np.maximum((probabilities * logs).sum(axis=1)[:, None] - probabilities @ logs.T, 0.0)
-        fisher = []
-        for mode, at_mode in zip(modes, probabilities, strict=True):
-            nearby = path_probabilities(*graph, *mode.neighbour_arrays)
-            d = len(nearby) // 2
-            slopes = (nearby[:d] - nearby[d:]) / (2 * DIFFERENCE_STEP)
-            fisher.append((slopes / np.maximum(at_mode, MIN_PROBABILITY)) @ slopes.T)
         return cls(np.array(fisher), divergence)
 
 

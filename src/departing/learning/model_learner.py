@@ -61,16 +61,16 @@ class ModelLearner(TransitionLearner):
         self, types: int = TYPES, categories: int | Sequence[str] = (), seed: int = 0, growth: float = 0.1
     ) -> None:
         super().__init__(categories)
-        self.types = check_int("types", types, 1, MAX_TYPES)
+        self.types: int | str = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)
         self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.rng = np.random.default_rng([self.seed, random_streams.LEARNER])
         self.transitions = TransitionCounts(self.n_categories, MAX_STEPS)
-        self.posterior = Posterior(self.n_categories, self.types, self.rng)
+        self.posterior = Posterior(self.n_categories, types, self.rng)
 
     def evidence(self) -> MixtureLikelihood | None:
         """Return the likelihood of what has been observed so far, None before the first outcome."""
-        likelihood = MixtureLikelihood.from_counts(*self.transitions.histogram(MAX_COUNTS), self.types)
+        likelihood = MixtureLikelihood.from_counts(*self.transitions.histogram(MAX_COUNTS), self.posterior.n_types)
         return likelihood if len(likelihood.users) else None
 
     def _starts(self) -> int:
@@ -80,7 +80,7 @@ class ModelLearner(TransitionLearner):
     def instance(self) -> Instance:
         """Return the maximum a posteriori instance so far, without changing the learner."""
         rng = np.random.default_rng([self.seed, random_streams.LEARNER_MODE, self.arrived])
-        posterior = Posterior(self.n_categories, self.types, rng)
+        posterior = Posterior(self.n_categories, self.posterior.n_types, rng)
         posterior.pool = list(self.posterior.pool)
         evidence = self.evidence()
         return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())

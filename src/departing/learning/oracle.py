@@ -7,6 +7,8 @@ from departing.learning.frozen import Frozen
 from departing.model.instance import Instance
 from departing.model.validation import check_instance
 
+GAP = 1e-6  # of the plan, in clicks per user: the default of `plan`
+
 
 class Oracle(Frozen):
     """A learner that knows the instance and plays its optimal policy: zero regret."""
@@ -16,10 +18,10 @@ class Oracle(Frozen):
     required: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, instance: Instance) -> None:
-        from departing.planning.plan import plan
+        from departing.planning.plan import plan_reference
 
         check_instance(instance)
-        super().__init__(plan(instance).policy, instance.n_categories)
+        super().__init__(plan_reference(instance, GAP).policy, instance.n_categories)
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:

@@ -6,10 +6,13 @@ from functools import cached_property
 from itertools import permutations
 
 import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import chi2
 
-from departing.fitting.likelihood import MixtureLikelihood, Parameters
+from departing.fitting.likelihood import MIN_PROBABILITY, MixtureLikelihood, Parameters
 from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_maximise
 from departing.learning.files import check_shape
+from departing.learning.instance_batch import BOUNDARY_COUNT, InstanceBatch
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
@@ -41,12 +44,12 @@ MIN_ESS_FRACTION, MAX_ROUNDS = 0.3, 8
 # A sample with more than this share of the weight is checked for being in the basin of another mode, and at most
 # `MAX_STRAYS` are dropped. Set by hand: such samples come from the wrong proposal and would exclude everything else.
 STRAY_SHARE, MAX_STRAYS = 0.2, 4
-# A probability observed n times is kept 1 / (50 + n) away from 0 and 1, so that a plan never relies on certainty.
-# 50 set by hand; click probabilities may come ten times closer to 0.
-BOUNDARY_COUNT = 50.0
 # Prior odds that departure is not sure, if no user ever stayed in any category; if one did, the odds are 1. Set by
 # hand: higher odds spend more exploration on users who might stay.
 UNSURE_ODDS = 0.02
+# Level of the test for a further type, which is repeated as users come. A type that does not exist is added rarely
+# and costs little; one that exists is added once it explains about 10 nats.
+ADD_TYPE_LEVEL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +66,7 @@ class Mode:
     @cached_property
     def instance(self) -> Instance:
         """The instance at the mode."""
-        return _to_instance(self.likelihood.from_logits(self.logits), self.likelihood.impressions)
+        return InstanceBatch.of_logits(self.likelihood, self.logits[None]).instance(0)
 
     @property
     def precision(self) -> Floats:
@@ -71,23 +74,18 @@ class Mode:
         return np.asarray((self.directions * self.precisions) @ self.directions.T)
 
     @cached_property
-    def neighbours(self) -> list[Instance]:
-        """The instances one `DIFFERENCE_STEP` ahead in each parameter, then those one step back, `2d` in all."""
+    def neighbours(self) -> InstanceBatch:
+        """The mode, the instances one `DIFFERENCE_STEP` ahead in each parameter, then one step back, `2d + 1`."""
         steps = DIFFERENCE_STEP * np.eye(len(self.logits))
-        shown = self.likelihood.impressions
-        return [_to_instance(self.likelihood.from_logits(self.logits + step), shown) for step in (*steps, *-steps)]
-
-    @cached_property
-    def neighbour_arrays(self) -> tuple[Floats, Floats]:
-        """Priors `[2d, M]` and outcome probabilities `[2d, K, 4, M]` of the neighbours."""
-        return stack(self.neighbours)
+        logits = np.concatenate([self.logits[None], self.logits + steps, self.logits - steps])
+        return InstanceBatch.of_logits(self.likelihood, logits)
 
 
 @dataclass(frozen=True, eq=False)
 class PosteriorSamples:
     """Instances with weights `[n]` that sum to 1, and the index `owner[n]` of the mode each was proposed from."""
 
-    instances: list[Instance]
+    batch: InstanceBatch
     weights: Floats
     modes: list[Mode]
     owner: Integers
@@ -136,8 +134,8 @@ class Posterior:
         # Truncated importance sampling: a weight above sqrt(n) times the mean is usually sampling noise.
         weights = np.minimum(weights, weights.mean() * np.sqrt(n))
         used, owner = np.unique(owner, return_inverse=True)
-        instances = [self._sample_sure_departure(likelihood, each) for each in logits]
-        return PosteriorSamples(instances, weights / weights.sum(), [modes[mode] for mode in used.tolist()], owner)
+        batch = self._sample_sure_departure(likelihood, InstanceBatch.of_logits(likelihood, logits))
+        return PosteriorSamples(batch, weights / weights.sum(), [modes[mode] for mode in used.tolist()], owner)
 
     def _propose_all(self, modes: list[Mode], owner: Integers, proportions: Floats) -> tuple[Floats, Floats]:
         """Propose logits `[n, d]` from the owner of each sample, with log weights `[n]`."""
@@ -177,7 +175,43 @@ class Posterior:
     def sample_prior(self) -> Instance:
         """Sample an instance before anything is observed, without departure after a click."""
         start = self._sample_start()
-        return _to_instance(replace(start, depart_on_click=np.zeros_like(start.click)), np.zeros(self.n_categories))
+        prior, click, depart = (each[None] for each in (start.prior, start.click, start.depart))
+        shown = np.zeros(self.n_categories)
+        return InstanceBatch.bounded(prior, click, depart, np.zeros_like(click), shown).instance(0)
+
+    def add_type(self, likelihood: MixtureLikelihood) -> bool:
+        """Add a type if a likelihood-ratio test at level `ADD_TYPE_LEVEL` rejects the present number of types.
+
+        The alternative starts from the best mode with each of its types split in two, and from random instances.
+        """
+        best = newton_maximise(likelihood, likelihood.to_logits(self.pool[0])[None], PSEUDOCOUNT)
+        larger = replace(likelihood, n_types=self.n_types + 1)
+        grown = Posterior(self.n_categories, self.n_types + 1, self.rng)
+        starts = [self._split(likelihood.from_logits(best.logits[0]), x) for x in range(self.n_types)]
+        starts += [grown._sample_start() for _ in range(self.n_types)]
+        logits = np.clip([larger.to_logits(start) for start in starts], -MAX_START, MAX_START)
+        peaks = newton_maximise(larger, larger.run_em(logits, PSEUDOCOUNT, EM_ITERATIONS), PSEUDOCOUNT)
+        order = np.argsort(-peaks.values, kind="stable")
+        gained = larger.log_likelihood(peaks.logits[order[0]]) - likelihood.log_likelihood(best.logits[0])
+        if chi2.sf(2 * gained, larger.n_parameters - likelihood.n_parameters) > ADD_TYPE_LEVEL:
+            return False
+        self.n_types += 1
+        self.pool = [larger.from_logits(peaks.logits[i]) for i in order]
+        return True
+
+    def _split(self, parameters: Parameters, x: int) -> Parameters:
+        """Split a type into two of half its share, whose probabilities differ a little."""
+        prior = np.append(parameters.prior, parameters.prior[x] / 2)
+        prior[x] /= 2
+        parts = []
+        for part in (parameters.click, parameters.depart, parameters.depart_on_click):
+            split = np.column_stack([part, part[:, x]])
+            logits = logit(np.clip(split[:, [x, -1]], MIN_PROBABILITY, 1 - MIN_PROBABILITY))
+            split[:, [x, -1]] = expit(
+                logits + self.rng.normal(size=(len(part), 1)) * (START_NOISE[0], -START_NOISE[0])
+            )
+            parts.append(split)
+        return Parameters(prior, *parts)
 
     def _permute_one_category(self, parameters: Parameters) -> Parameters:
         """Permute the types of one random category: a start for modes in which other types like it."""
@@ -236,30 +270,23 @@ class Posterior:
         root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
         return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), log_weights
 
-    def _sample_sure_departure(self, likelihood: MixtureLikelihood, logits: Floats) -> Instance:
-        """Return the instance at `logits`; where no user ever stayed, sample whether departure is sure."""
-        parameters = likelihood.from_logits(logits)
-        depart = np.array(parameters.depart)
+    def _sample_sure_departure(self, likelihood: MixtureLikelihood, batch: InstanceBatch) -> InstanceBatch:
+        """Where no user ever stayed in a category, sample whether departure is sure, for each instance."""
+        depart = np.array(batch.depart)
         prior_odds = 1.0 if len(likelihood.depart_categories) else UNSURE_ODDS
         for category in np.setdiff1d(np.arange(self.n_categories), likelihood.depart_categories):
             departures = int(likelihood.sure_departures[category])
             # Marginal likelihood of n departures in a row under Beta(2, 2), over that of sure departure, which is 1.
             odds = prior_odds * 6 / ((departures + 2) * (departures + 3))
-            if self.rng.random() < odds / (1 + odds):
-                depart[category] = self.rng.beta(2 + departures, 2)
-        return _to_instance(replace(parameters, depart=depart), likelihood.impressions)
+            unsure = np.flatnonzero(self.rng.random(len(batch)) < odds / (1 + odds))
+            depart[unsure, category] = self.rng.beta(2 + departures, 2, len(unsure))[:, None]
+        margin = 1 / (BOUNDARY_COUNT + likelihood.impressions)
+        return replace(batch, depart=np.clip(depart, margin[:, None], 1.0))
 
 
 def _antithetic(half: Floats, n: int) -> Floats:
     """Return `n` rows: those of `half`, then the same negated, so that their mean is exact to first order."""
     return np.concatenate([half, -half])[:n]
-
-
-def stack(instances: Sequence[Instance]) -> tuple[Floats, Floats]:
-    """Return priors `[n, M]` and outcome probabilities `[n, K, 4, M]`."""
-    return np.array([instance.prior for instance in instances]), np.array(
-        [instance.outcome_probabilities for instance in instances]
-    )
 
 
 def _effective_size(rounds: list[tuple[Floats, Floats]]) -> float:
@@ -314,15 +341,3 @@ def _relabel(logits: Floats, order: Sequence[int]) -> Floats:
     probabilities = logits[: len(logits) - m + 1].reshape(-1, m)[:, list(order)]
     prior = np.append(logits[len(logits) - m + 1 :], 0.0)[list(order)]
     return np.concatenate([probabilities.reshape(-1), prior[:-1] - prior[-1]])
-
-
-def _to_instance(parameters: Parameters, shown: Floats) -> Instance:
-    """Return the instance with probabilities kept away from 0 and 1, the less the more often `shown[K]`."""
-    prior = np.maximum(parameters.prior, 1e-9)
-    margin = (1 / (BOUNDARY_COUNT + shown))[:, None]
-    return Instance(
-        prior=prior / prior.sum(),
-        click=np.clip(parameters.click, margin / 10, 1 - margin),
-        depart=np.clip(parameters.depart, margin, 1.0),
-        depart_on_click=np.clip(parameters.depart_on_click, 0.0, 1 - margin),
-    )

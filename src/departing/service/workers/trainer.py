@@ -80,7 +80,7 @@ def _ordered(instance: Instance, names: Sequence[str]) -> Instance:
 class Trainer:
     """Publishes new policy versions when enough users have come or the categories have changed."""
 
-    def __init__(self, database: Database, types: int, seed: int = 0, growth: float = 0.1) -> None:
+    def __init__(self, database: Database, types: int | str, seed: int = 0, growth: float = 0.1) -> None:
         self.types, self.seed, self.growth, self.database = types, seed, growth, database
         self._start()
 
@@ -135,7 +135,7 @@ class Trainer:
         learner = self.learner
         if learner is None or learner.n_categories != len(names):
             learner = self.learner = ServedBayes(self.types, len(names), self.seed, growth=self.growth)
-        evidence = MixtureLikelihood.from_counts(counts, users, self.types) if len(users) else None
+        evidence = MixtureLikelihood.from_counts(counts, users, learner.posterior.n_types) if len(users) else None
         with tracing.span("trainer.step", users=arrived):
             trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
             self._trained_at, self._pending, self._allowed = arrived, pending, allowed
