@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parents[2] / "studies"
     ("name", "runs"),
     [
         ("all-learners", 2 * 2 * 11),
+        ("fresh-problems", 6 * 20 * 5),
         ("lattice", 6 * 2),
         ("misspecified", 4 * 3 * 4),
         ("open-problems", 6 * 20 * 5),
@@ -33,6 +34,7 @@ def test_half_of_the_instances_with_sure_departure_reward_planning():
 def test_every_study_is_tested():
     assert sorted(path.stem for path in FOLDER.glob("*.toml")) == [
         "all-learners",
+        "fresh-problems",
         "lattice",
         "misspecified",
         "open-problems",

@@ -1,4 +1,5 @@
 import re
+from itertools import count
 
 import numpy as np
 import pytest
@@ -86,6 +87,15 @@ def test_instances_are_sampled_on_the_condition_that_the_best_fixed_category_los
     assert [cases[0], cases[2]] == [plain[0], plain[2]]
     all_of_them = study(instances=[DRAWN | {"draws": 2, "fixed_loss": 0.01}]).cases
     assert all(1 - case.instance.best_fixed[1] / plan(case.instance).lower >= 0.01 for case in all_of_them)
+
+
+def test_the_clock_does_not_change_which_instances_are_sampled(monkeypatch):
+    """With sure departure the condition is decided by the lattice search, otherwise by the heuristic search."""
+    condition = {"draws": 3, "fixed_loss": 0.005}
+    drawn = [DRAWN | condition | {"name": f"depart-{low}", "depart": [low, 1.0]} for low in (0.3, 1.0)]
+    expected, now = study(instances=drawn).cases, count(step=10**6)
+    monkeypatch.setattr("departing.planning.problem.perf_counter", lambda: float(next(now)))
+    assert study(instances=drawn).cases == expected
 
 
 def test_values_of_the_best_fixed_category():

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from departing.planning.sensitivity import Sensitivity
 
 METHODS = ("auto", "closed-form", "lattice", "search")
+# Limit of a reference plan. The instances of the bundled studies need at most 1,200 nodes. So many take the heuristic
+# search 20 seconds to two minutes, about the default time limit of `plan`.
+REFERENCE_NODES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +252,14 @@ def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
     method = _choose_method(problem, "auto")
     _compile(method)
     return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes))
+
+
+def plan_reference(instance: Instance, gap: float) -> Plan:
+    """Plan within REFERENCE_NODES: optima that regret refers to, and conditions on sampled instances.
+
+    These must not depend on the speed of the machine, so there is no time limit.
+    """
+    return plan_within(PlanningProblem(instance), gap, REFERENCE_NODES)
 
 
 def _run(problem: PlanningProblem, method: str, limits: Limits) -> Plan:

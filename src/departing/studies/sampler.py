@@ -9,7 +9,7 @@ from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields
 from departing.model.instance import Instance
 from departing.model.validation import check_float, check_int, check_seed
-from departing.planning.plan import plan
+from departing.planning.plan import plan_reference
 
 REQUIRED = {"name", "types", "categories"}
 OPTIONAL = {"group", "prior_concentration", "click", "depart", "draws", "first_seed"}
@@ -95,4 +95,4 @@ def _range(field: str, value: Any) -> Range:
 def fixed_loses(instance: Instance, fraction: float) -> bool:
     """Return True if the best fixed category certainly loses at least this fraction of the optimum."""
     fixed = instance.best_fixed[1]
-    return fixed <= (1 - fraction) * plan(instance, gap=max(RELATIVE_GAP * fraction * fixed, 1e-9)).lower
+    return fixed <= (1 - fraction) * plan_reference(instance, max(RELATIVE_GAP * fraction * fixed, 1e-9)).lower
