@@ -25,6 +25,7 @@ COMMANDS = {  # as on the pages, and the plots that they write
     "sample-log magazine --users 5e4 --days 60 -o events.parquet": "",
     "fit events.parquet --inactive-after 14days --types 1-4 --plot fitting.png": "fitting.png",
     "fit oulad --types 3 --bootstrap 0 --plot oulad.png": "oulad.png",
+    "learn hard bayes --users 1e6 --bound --plot learning-run.png": "learning-run.png",
 }
 MOVIELENS_COMMANDS = {
     "movielens ml-latest-small --types 3 --depart 0.5 --plot drama.png": "drama.png",

@@ -74,6 +74,17 @@ def format_clicks(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}" if abs(value) > 1e-6 else "0"
 
 
+def format_time(seconds: float) -> str:
+    """Format a duration as minutes and seconds, with hours if there are any.
+
+    >>> format_time(4.2), format_time(75), format_time(3725), format_time(2e5)
+    ('0:04', '1:15', '1:02:05', '55:33:20')
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
 def format_clicks_per_user(value: float) -> str:
     """Format expected clicks per user, with fewer decimals if they are many.
 

@@ -26,7 +26,10 @@ def test_learn_reports_regret(tmp_path):
     assert "regret grows like users to the power 1.00" in text
     assert "Policy of most users at the end: always category 0." in text
     assert (tmp_path / "a.svg").stat().st_size > 10_000
-    result = json_output("learn", "hard", "frozen:category=0", "--users", 2000, "--runs", 3)
+    result = json_output(
+        *("learn", "hard", "frozen:category=0", "--users", 2000, "--runs", 3, "--plot", tmp_path / "b.svg")
+    )
+    assert (tmp_path / "b.svg").stat().st_size > 10_000
     assert [row["users"] for row in result["regret_curve"]] == [1, 10, 100, 1000, 2000]
     assert result["runs"] == 3
     assert result["regret_curve"][-1]["regret"] == pytest.approx(2000 * 0.06331709)

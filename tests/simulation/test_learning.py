@@ -77,6 +77,75 @@ def test_anything_with_the_two_methods_is_a_learner():
         _ = run.regret
 
 
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda: Uniform(2, seed=0), {}),
+        (lambda: Uniform(2, seed=0), {"open_users": 7}),
+        (lambda: Uniform(2, seed=0), {"delay": 20}),
+        (lambda: dp.UCBHybrid.fixed(2, users=3000, tau=1.0), {}),
+        (lambda: dp.Bayes(2, 2, seed=1), {}),
+    ],
+    ids=["blocks", "steps", "delayed", "arms", "bayes"],
+)
+def test_the_regret_so_far_is_reported_at_checkpoints(make, options):
+    seen, plain = {}, dp.simulate(UNSURE, make(), users=3000, seed=2, **options)
+    run = dp.simulate(UNSURE, make(), users=3000, seed=2, **options, regret_progress=seen.__setitem__)
+    assert list(seen)[-1] == 3000
+    assert set(seen) <= set(run.checkpoints.tolist())
+    assert list(seen) == sorted(seen)
+    curve = dict(zip(run.checkpoints.tolist(), run.regret.tolist(), strict=True))
+    assert seen == pytest.approx({users: curve[users] for users in seen}, abs=0.2)
+    assert run.regret.tolist() == plain.regret.tolist()  # reports do not change the result
+    assert run.clicks == plain.clicks
+
+
+def test_the_regret_so_far_of_a_learner_without_policies_is_realised():
+    seen = []
+    run = dp.simulate(blog(), Own(), users=500, seed=1, optimum=0.65, regret_progress=lambda *now: seen.append(now))
+    assert seen[-1] == (500, pytest.approx(run.realised_regret[-1]))
+    assert len(seen) > 10
+
+
+def test_a_policy_that_stays_in_use_is_evaluated_once_a_decade(monkeypatch):
+    policy, gaps = dp.Greedy(UNSURE), []
+
+    def evaluated(instance, policy, gap):
+        gaps.append(gap)
+        return 1.0
+
+    monkeypatch.setattr("departing.simulation.regret_curve._exact_value", evaluated)
+    run = dp.simulate(
+        UNSURE, dp.Frozen(policy, 2), users=10**5, engine="blocks", optimum=1.0, regret_progress=lambda *_: None
+    )
+    assert len(gaps) <= 6
+    assert run.regret[-1] == 0
+    assert len(gaps) <= 7
+
+
+def test_the_record_of_policies_does_not_grow_with_the_users():
+    """UCB-Hybrid changes its policy for every user; Uniform creates a new one for each of them."""
+    for learner in (dp.UCBHybrid.fixed(2, users=3000, tau=1.0), Uniform(2, growth=0.0)):
+        run = dp.simulate(blog(), learner, users=3000, seed=1, engine="step", optimum=0.65)
+        assert len(run.regret_curve.policy_segments) <= 2 * len(run.checkpoints)
+        assert sum(segment.users for segment in run.regret_curve.policy_segments) == 3000
+
+
+class Unhashable:
+    """Policy that cannot be a key of a dictionary."""
+
+    __hash__ = None
+
+    def recommend(self, counts):
+        return np.zeros(len(counts), np.int64)
+
+
+def test_policies_need_not_be_hashable():
+    run = dp.simulate(blog(), dp.Frozen(Unhashable(), 2), users=1000, seed=1, regret_progress=lambda *_: None)
+    assert len(run.regret_curve.policy_segments) == len(run.checkpoints)
+    assert run.regret[-1] == pytest.approx(16.957251, abs=0.02)
+
+
 class Slow(Own):
     """Learner that records after how many arrivals it observes each user."""
 
@@ -154,3 +223,5 @@ def test_invalid_arguments_of_learner_runs_raise_clear_errors():
             dp.simulate(blog(), learner, users=10, **options)
     with pytest.raises(InputError, match="delay is 3; it applies to learners only"):
         dp.simulate(blog(), dp.Fixed(0), users=10, delay=3)
+    with pytest.raises(InputError, match=r"regret_progress is .*; it applies to learners only"):
+        dp.simulate(blog(), dp.Fixed(0), users=10, regret_progress=print)

@@ -1,8 +1,9 @@
 """Commands about learners: learn and study."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -13,9 +14,18 @@ from departing.cli.output import present, progress, save_files
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from departing.learning.lower_bound.result import RegretBound
+    from departing.simulation.policy_use import PolicyUse
+    from departing.simulation.run import Run
+    from departing.studies.results import Curves
+
 LEARNER_HELP = (
     f"One of {', '.join(LEARNERS)}; options follow a colon, as in bayes:types=3,explore=none. Omit it with --load."
 )
+PLOT_HELP = "Write a plot (.svg, .png or .pdf) of the regret, the lower bound and the policies over time."
 BOUND_HELP = "Compute a lower bound on the regret of every learner, and report it beside the regret."
 STUDY_BOUND_HELP = "Compute the lower bound on regret of every instance, as does bound = true in the file."
 SCHEDULER_HELP = "Scheduler of a Dask cluster."
@@ -29,19 +39,20 @@ def learn(
     runs: Annotated[int, Option(help="Number of runs, with consecutive seeds.")] = 1,
     open_users: Annotated[int | None, Option(help="Concurrent users.", show_default="1; 1000 with --delay")] = None,
     delay: Annotated[str, Option(metavar="N", help="Delay feedback until N more users have arrived.")] = "0",
-    plot: opt.Plot = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help=PLOT_HELP)] = None,
     output: Annotated[Path | None, opt.output_option("Write the state of the learner (.json).")] = None,
     load: Annotated[Path | None, Option(metavar="FILE", help="Resume from a saved state.")] = None,
     bound: Annotated[bool, Option("--bound", help=BOUND_HELP)] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Simulate an online learner and report its regret against the optimal policy."""
+    from departing.cli.learning_progress import learning_progress
     from departing.cli.tables import learning as tables
     from departing.learning.library import learner_from_dict, load_learner, parse_learner
     from departing.learning.regret_bound import regret_bound
     from departing.model.validation import MAX_USERS, check_int, check_seed
     from departing.plotting.figures import save
-    from departing.studies.plot import draw_regret
+    from departing.simulation.policy_use import policy_uses
     from departing.studies.results import learner_curves
     from departing.studies.runner import most_used_policy, optimum_record, run_learner
 
@@ -53,20 +64,25 @@ def learn(
         raise InputError(f"runs is {runs}; --output and --load require a single run.", "runs")
     check_files(output, plot, (".json",))
     spec = None if learner is None else parse_learner(learner)
-    records = []
-    with progress("learning", as_json, n_users * runs) as bar:
+    records, uses = [], []
+    with learning_progress(as_json, n_users, runs) as bar:
         optimum = optimum_record(chosen, n_users)
+        callbacks = {"progress": bar.advance, "regret_progress": bar.regret_progress}
         for number in range(seed, seed + runs):
             agent = load_learner(load) if load else learner_from_dict(spec or {}, chosen, n_users, number)
-            run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, bar.advance)
+            bar.start()
+            run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, **callbacks)
+            bar.finish()
             records.append(record)
-    limit = regret_bound(chosen, n_users, seed=seed) if bound else None
+            uses.append(policy_uses(run.regret_curve) if plot is not None else [])
+    with progress("computing the lower bound", as_json or not bound):
+        limit = regret_bound(chosen, n_users, seed=seed) if bound else None
     curves = learner_curves(
         learner or str(load), records, [file] * runs, None if limit is None else [limit.to_dict()] * runs
     )
     policy = most_used_policy(run)
     heading = f"{curves.learner} on {Path(file).stem}"
-    save_files((output, agent.save), (plot, lambda path: save(draw_regret(heading, [curves]), path)))
+    save_files((output, agent.save), (plot, lambda path: save(_figure(heading, run, curves, uses, limit), path)))
     rows = tables.regret_rows(records, curves.bound)
     values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
     if limit is not None:
@@ -75,6 +91,22 @@ def learn(
     notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1])
     notes += [] if limit is None else [limit.describe(), *limit.sentences()]
     present(as_json, values, [tables.regret_table(title, rows), *notes], output=output, plot=plot)
+
+
+def _figure(
+    title: str,
+    run: "Run",
+    curves: "Curves",
+    uses: "Sequence[Sequence[PolicyUse]]",
+    bound: "RegretBound | None",
+) -> "Figure":
+    """Plot of all runs, of which `run` is the last; `uses` are the policies of each."""
+    from departing.simulation.learning_plot import LearningCurves, draw_learning
+    from departing.simulation.policy_use import merge_uses
+
+    expected = run.regret_curve.policy_segments is not None
+    contents = run.checkpoints, curves.regret, expected, curves.fixed_loss, merge_uses(uses), bound, title
+    return draw_learning(LearningCurves(*contents))
 
 
 def study(
@@ -87,6 +119,7 @@ def study(
     as_json: opt.Json = False,
 ) -> None:
     """Run every learner of a study on every instance with every seed. A study resumes where it stopped."""
+    from departing.cli.learning_progress import study_progress
     from departing.cli.tables.learning import study_tables
     from departing.studies.definition import load_study
     from departing.studies.plot import write_plots
@@ -97,8 +130,9 @@ def study(
     folder = output or Path(f"{file.stem}-results")
     message = f"Interrupted. Finished runs are kept in {str(folder)!r}; run the same command to resume."
     options: dict[str, Any] = {"jobs": jobs, "backend": backend, "scheduler": scheduler}
-    with on_interrupt(message), progress("running", as_json) as bar:
-        results = run_study(definition, folder, **options, progress=bar.update)
+    names = [each.name for each in definition.learners]
+    with on_interrupt(message), study_progress(as_json, names, definition.bound) as monitor:
+        results = run_study(definition, folder, **options, monitor=monitor)
     plots = write_plots(results, folder)
     rows = results.statistics()
     values = {"title": definition.title, "folder": str(folder), "summary": rows, "plots": plots}

@@ -75,11 +75,29 @@ class ProgressBar:
 @contextmanager
 def progress(label: str, quiet: bool, total: int | None = None) -> Iterator[ProgressBar]:
     """Progress bar on stderr if it is a terminal and the command is not `quiet`."""
+    with progress_bars(quiet) as bars:
+        yield ProgressBar() if bars is None else ProgressBar(bars, bars.add_task(label, total=total))
+
+
+@contextmanager
+def progress_bars(quiet: bool, with_status: bool = False) -> "Iterator[Bars | None]":
+    """Progress bars on stderr, removed at the end; None if it is not a terminal or the command is `quiet`.
+
+    With a status, every task has a field `status`, a function that returns the text beside its bar.
+    """
     if quiet or not sys.stderr.isatty():
-        yield ProgressBar()
+        yield None
         return
     from rich.console import Console
+    from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as Bars
+    from rich.text import Text
 
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        yield ProgressBar(bars, bars.add_task(label, total=total))
+    class StatusColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(task.fields["status"]())
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(console.width // 8), StatusColumn())
+    with Bars(*(columns if with_status else ()), console=console, transient=True) as bars:
+        yield bars

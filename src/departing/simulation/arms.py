@@ -15,8 +15,9 @@ from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, Instance
 from departing.simulation.automaton import automaton, counts_like
 from departing.simulation.reference import FinishedUsers, Users, UsersProgress, once, play
-from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints
+from departing.simulation.regret_curve import log_checkpoints
 from departing.simulation.run import Run, merge_values
+from departing.simulation.run_record import RunRecord
 
 BATCH = 2**16  # users per call of the kernel: bounds memory; the cost of a call is negligible beside it
 Generator = npt.NDArray[np.uint64]  # state of a random number generator
@@ -65,23 +66,20 @@ class Arms:
         self.statistics = learner.statistics()
         self.initial = self.statistics.copy()
 
-    def run(self, progress: UsersProgress) -> Run:
+    def run(self, record: RunRecord, progress: UsersProgress) -> Run:
         """Simulate all users and update the learner; histories are computed by a second run when requested."""
-        gained = np.zeros(len(self.checkpoints), np.int64)
-        pulled = np.zeros((len(self.checkpoints), len(self.policies)), np.int64)
-        values, users, made = np.empty(0, np.int64), np.empty(0, np.int64), 0
+        values, users, made, arrived = np.empty(0, np.int64), np.empty(0, np.int64), 0, 0
         for batch in self._batches(self.statistics, False):
-            gained[batch.interval] += batch.returns.sum()
-            pulled[batch.interval] += np.bincount(batch.chosen, minlength=len(self.policies))
+            pulled = np.bincount(batch.chosen)
+            for p in np.flatnonzero(pulled).tolist():
+                record.assign(arrived, self.policies[p], int(pulled[p]))  # a batch lies within one interval
+            record.depart(batch.interval, int(batch.returns.sum()), len(batch.chosen))
+            arrived += len(batch.chosen)
             distinct, multiplicity = _histogram(batch.returns)
             values, users = merge_values([values, distinct], [users, multiplicity])
             made += batch.steps
             progress(len(batch.chosen))
-        segments = [
-            PolicySegment(i, self.policies[p], int(pulled[i, p])) for i, p in zip(*np.nonzero(pulled), strict=True)
-        ]
-        curve = RegretCurve(self.instance, self.checkpoints, gained.cumsum(), segments)
-        return Run(made, 0, "arms", self.seed, values, users, curve, self.histories)
+        return Run(made, 0, "arms", self.seed, values, users, record.curve(), self.histories)
 
     def histories(self) -> Histories:
         """Return the histories of the run, by repeating it."""

@@ -14,18 +14,22 @@ from departing.model.sampling import sample_outcomes, sample_type_counts
 from departing.simulation.aggregate import aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
 from departing.simulation.reference import FinishedUsers, Users, UsersProgress, new_users
-from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints, split_by_interval
 from departing.simulation.run import exact_total
+from departing.simulation.run_record import RunRecord
 
 MAX_NODES = 10**8  # distinct counts of one block: beyond it the run would exhaust the memory (32 K bytes a count)
 
 
 def run_blocks(
-    instance: Instance, learner: SupportsBlocks, users: int, rng: np.random.Generator, progress: UsersProgress
-) -> tuple[Histories, RegretCurve]:
+    instance: Instance,
+    learner: SupportsBlocks,
+    users: int,
+    rng: np.random.Generator,
+    record: RunRecord,
+    progress: UsersProgress,
+) -> Histories:
     """Simulate `users` users under the policies that a learner keeps for a block of users each."""
-    checkpoints, finished = log_checkpoints(users), FinishedUsers()
-    gained, segments = np.zeros(len(checkpoints), np.int64), []
+    checkpoints, finished = record.checkpoints, FinishedUsers()
     arrived, interval = 0, 0
     while arrived < users:
         policy, n = learner.admit(int(checkpoints[interval]) - arrived)
@@ -39,12 +43,11 @@ def run_blocks(
         if histories is None:
             raise InputError(f"These users have more than {MAX_NODES:g} distinct counts; use fewer users.")
         finished.add(histories.counts, histories.multiplicity)
-        gained[interval] += exact_total(histories.clicks, histories.multiplicity)
-        segments.append(PolicySegment(interval, policy, n))
+        record.assign(arrived, policy, n)
+        record.depart(interval, exact_total(histories.clicks, histories.multiplicity), n)
         arrived += n
         interval += int(arrived == checkpoints[interval])
-    curve = RegretCurve(instance, checkpoints, gained.cumsum(), segments)
-    return finished.histories(instance.n_categories), curve
+    return finished.histories(instance.n_categories)
 
 
 def run_steps(
@@ -54,17 +57,17 @@ def run_steps(
     rng: np.random.Generator,
     open_users: int,
     delay: int,
+    record: RunRecord,
     progress: UsersProgress,
-) -> tuple[Histories, RegretCurve]:
+) -> Histories:
     """Request every single recommendation from a learner, with at most `open_users` active users.
 
     With a `delay` the learner observes the outcome of a user's step when `delay` more users have arrived, and
     `open_users` arrive at a time; after the last arrival the pending outcomes are observed in turn.
     """
     arrive, finished = new_users(instance, users, rng), FinishedUsers()
-    checkpoints = log_checkpoints(users)
     first = learner.next_user_id if isinstance(learner, AssignsPolicies) else 0  # IDs of earlier runs are taken
-    gained, assigned = np.zeros(len(checkpoints), np.int64), _AssignedPolicies(learner, checkpoints, first)
+    assigned = _AssignedPolicies(learner, record, first)
     ready, arrived, active = arrive(0), 0, 0
     pending: deque[tuple[int, Users, Integers, Integers]] = deque()
     while True:
@@ -85,32 +88,31 @@ def run_steps(
             learner.observe(observed.ids + first, categories, outcomes)
             over = outcomes >= DEPART
             finished.add(observed.counts[over])
-            np.add.at(gained, np.searchsorted(checkpoints, observed.ids[over] + 1), clicks(observed.counts[over]))
-            active -= int(over.sum())
-            progress(int(over.sum()))
+            departed = int(over.sum())
+            intervals = np.searchsorted(record.checkpoints, observed.ids[over] + 1)
+            record.depart(intervals, clicks(observed.counts[over]), departed)
+            active -= departed
+            progress(departed)
             parts.append(observed.select(np.flatnonzero(~over)))
             if arrived == users and delay:
                 break
         ready = Users.concatenate(*parts)
-    curve = RegretCurve(instance, checkpoints, gained.cumsum(), assigned.segments)
-    return finished.histories(instance.n_categories), curve
+    return finished.histories(instance.n_categories)
 
 
 class _AssignedPolicies:
     """Policies that users were given, if the learner reports them."""
 
-    def __init__(self, learner: Learner, checkpoints: Integers, first: int) -> None:
+    def __init__(self, learner: Learner, record: RunRecord, first: int) -> None:
         self._learner = learner if isinstance(learner, AssignsPolicies) else None  # checked once: protocols are slow
-        self._checkpoints, self._first = checkpoints, first
-        self.segments: list[PolicySegment] | None = None if self._learner is None else []
+        self._record, self._first = record, first
 
     def add(self, ids: Integers) -> None:
         """Record the policies of new users, in the order of their ids."""
-        if self._learner is None or self.segments is None or not len(ids):
+        if self._learner is None or not len(ids):
             return
         versions = self._learner.versions(ids + self._first)
         starts = np.flatnonzero(np.diff(versions, prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
             policy = self._learner.policy(int(versions[start]))
-            for interval, n in split_by_interval(int(ids[start]), int(end - start), self._checkpoints):
-                self.segments.append(PolicySegment(interval, policy, n))
+            self._record.assign(int(ids[start]), policy, int(end - start))

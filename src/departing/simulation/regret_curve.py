@@ -1,6 +1,7 @@
 """Regret curve of a run: clicks and regret at checkpoints, numbers of users on a log scale."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import nan
@@ -17,7 +18,7 @@ from departing.model.errors import InputError
 from departing.model.frames import to_frame
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_float
-from departing.planning.plan import plan
+from departing.planning.plan import plan_reference
 
 # Ten points a decade draw a smooth curve on a log axis and make at most 151 of them (for 10^15 users).
 CHECKPOINTS_PER_DECADE = 10
@@ -25,6 +26,8 @@ CHECKPOINTS_PER_DECADE = 10
 REGRET_ERROR = 0.02
 # Smallest gap that policies and the optimum are evaluated to: near the rounding error of long sums.
 MIN_GAP = 1e-9
+# Factor of the gap that is accepted for the regret so far: a policy that stays in use is evaluated once a decade.
+ROUGHER = 10.0
 
 
 def log_checkpoints(users: int) -> Integers:
@@ -46,6 +49,28 @@ class PolicySegment:
     users: int
 
 
+class PolicyValues:
+    """Values of policies on an instance, each evaluated once for a gap."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._known: dict[Hashable, dict[float, float]] = {}
+
+    def value(self, policy: AssignedPolicy, gap: float) -> float:
+        """Value of `policy`, evaluated to `gap`: the same number, whichever values are known already."""
+        if not isinstance(policy, Hashable):
+            return _exact_value(self._instance, policy, gap)
+        known = self._known.setdefault(policy, {})
+        if gap not in known:
+            known[gap] = _exact_value(self._instance, policy, gap)
+        return known[gap]
+
+    def estimate(self, policy: AssignedPolicy, gap: float) -> float:
+        """Value of `policy`, evaluated to `gap` unless it is known to ROUGHER times this gap."""
+        smallest = min(self._known.get(policy_key(policy), ()), default=np.inf)  # no identity is a key
+        return self.value(policy, smallest if smallest <= ROUGHER * gap else gap)
+
+
 @dataclass(frozen=True, eq=False)
 class RegretCurve:
     """Cumulative clicks and regret of a run at checkpoints.
@@ -62,6 +87,8 @@ class RegretCurve:
         not known.
     known_optimum : Bounds, optional
         Value of the optimal policy; None to plan when it is first needed.
+    values : PolicyValues, optional
+        Values of policies that are known already.
     """
 
     instance: Instance
@@ -69,6 +96,7 @@ class RegretCurve:
     clicks: Integers
     policy_segments: Sequence[PolicySegment] | None = field(repr=False)
     known_optimum: Bounds | None = field(default=None, repr=False)
+    values: PolicyValues | None = field(default=None, repr=False)
 
     @classmethod
     def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: int) -> "RegretCurve":
@@ -80,21 +108,26 @@ class RegretCurve:
         """Bounds on the expected clicks per user of the optimal policy."""
         if self.known_optimum is not None:
             return self.known_optimum
-        return plan(self.instance, gap=regret_gap(int(self.checkpoints[-1])))
+        return plan_optimum(self.instance, int(self.checkpoints[-1]))
 
     @cached_property
     def expected_clicks(self) -> Floats:
         """Expected clicks of the users up to each checkpoint, by the exact values of their policies, `[C]`."""
         if self.policy_segments is None:
             raise InputError("This learner does not report its policies; use realised_regret instead of regret.")
-        users: dict[AssignedPolicy, int] = {}
-        for segment in self.policy_segments:
-            users[segment.policy] = users.get(segment.policy, 0) + segment.users
-        value = {policy: _exact_value(self.instance, policy, regret_gap(n)) for policy, n in users.items()}
         expected = np.zeros(len(self.checkpoints))
-        for segment in self.policy_segments:
-            expected[segment.interval] += segment.users * value[segment.policy]
+        for segment, value in zip(self.policy_segments, self.segment_values, strict=True):
+            expected[segment.interval] += segment.users * value
         return np.asarray(expected.cumsum())
+
+    @cached_property
+    def segment_values(self) -> list[float]:
+        """Exact value of the policy of every segment, as precise as the regret of its users requires."""
+        segments, users = self.policy_segments or (), Counter[Hashable]()
+        for segment in segments:
+            users[policy_key(segment.policy)] += segment.users
+        values = self.values or PolicyValues(self.instance)
+        return [values.value(each.policy, regret_gap(users[policy_key(each.policy)])) for each in segments]
 
     @property
     def regret(self) -> Floats:
@@ -118,9 +151,19 @@ class RegretCurve:
         return to_frame(columns if self.policy_segments is None else columns | {"regret": self.regret})
 
 
+def policy_key(policy: AssignedPolicy) -> Hashable:
+    """Key by which equal policies are merged: the policy, or its identity if it cannot be hashed."""
+    return policy if isinstance(policy, Hashable) else id(policy)
+
+
 def regret_gap(users: int) -> float:
     """Gap to evaluate or plan to, so that the regret of `users` is accurate to REGRET_ERROR, if that is possible."""
     return max(REGRET_ERROR / users, MIN_GAP)
+
+
+def plan_optimum(instance: Instance, users: int) -> Bounds:
+    """Bounds on the value of the optimal policy, precise enough for the regret of `users` users."""
+    return plan_reference(instance, regret_gap(users))
 
 
 def _exact_value(instance: Instance, policy: AssignedPolicy, gap: float) -> float:

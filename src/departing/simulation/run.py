@@ -146,23 +146,33 @@ class Run:
         return html_repr(self.describe(), [], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None, bound: "RegretBound | None" = None) -> "Figure":
-        """Draw the distribution of clicks per user, and the regret curve of a learner.
+        """Draw the regret and the policies of a learner over time, or the clicks per user under a policy.
+
+        With a learner, the upper panel has the cumulative regret by users on log-log axes, the loss of the best
+        fixed category and the lower bound. The lower panel has the share of the users between two checkpoints who
+        were assigned each of the main policies, and a list of these with their users and their loss per user. A
+        learner that does not report its policies has the first panel only, with realised regret.
 
         Parameters
         ----------
         path : path, optional
             File to write, ending in .svg, .png or .pdf.
         bound : RegretBound, optional
-            Lower bound of `regret_bound`, drawn beside the regret of a learner.
+            Lower bound of `regret_bound` on the regret of a learner.
 
         Returns
         -------
         matplotlib.figure.Figure
         """
         from departing.plotting.figures import save
-        from departing.simulation.plot import draw_run
 
-        return save(draw_run(self, bound), path)
+        if len(self.checkpoints) > 1:
+            from departing.simulation.learning_plot import LearningCurves, draw_learning
+
+            return save(draw_learning(LearningCurves.of_run(self, bound)), path)
+        from departing.simulation.plot import draw_clicks
+
+        return save(draw_clicks(self), path)
 
 
 def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:

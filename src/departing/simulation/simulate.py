@@ -21,6 +21,7 @@ from departing.policy.schedule import Schedule
 from departing.simulation.reference import FinishedUsers, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
 from departing.simulation.run import Run, exact_total, run_from_histories
+from departing.simulation.run_record import RegretProgress, RunRecord
 
 # Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
 # A larger limit lets it handle more users at the risk of exhausting the memory.
@@ -53,6 +54,7 @@ def simulate(
     log: str | os.PathLike[str] | None = None,
     optimum: float | Bounds | None = None,
     progress: UsersProgress | None = None,
+    regret_progress: RegretProgress | None = None,
 ) -> Run:
     """Simulate users under a policy, or with a learner.
 
@@ -93,6 +95,9 @@ def simulate(
         Expected clicks per user of the optimal policy, for `Run.regret`. [default: planned when first needed]
     progress : callable, optional
         Called with the number of users who finished since the last call.
+    regret_progress : callable, optional
+        Called at checkpoints, ten per decade of users, with the number of users and their cumulative regret so far:
+        the expected regret if the learner reports its policies, otherwise the realised one. Only with a learner.
 
     Returns
     -------
@@ -130,13 +135,17 @@ def simulate(
             raise InputError("`log`, `threads` and `max_steps` apply to policies, not to learners; omit them.")
         if not isinstance(policy, Learner):
             raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
-        run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS))
+        record = RunRecord(instance, users, isinstance(policy, AssignsPolicies), known_optimum, regret_progress)
+        run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS), record)
     else:
         chosen = to_policy(cast(PolicyLike, policy), instance.categories, instance)
-        if delay:
-            raise InputError(f"delay is {delay!r}; it applies to learners only; omit it.", "delay")
+        for name, value in (("delay", delay), ("regret_progress", regret_progress)):
+            if value:
+                raise InputError(f"{name} is {value!r:.80}; it applies to learners only; omit it.", name)
         threads = available_cores() if threads is None else check_int("threads", threads)
         run = simulation.under_policy(chosen, max_steps, threads, log)
+    if known_optimum is None:
+        return run
     return replace(run, regret_curve=replace(run.regret_curve, known_optimum=known_optimum))
 
 
@@ -151,7 +160,7 @@ class _Simulation:
     open_users: int | None
     progress: UsersProgress
 
-    def with_learner(self, learner: Learner, delay: int) -> Run:
+    def with_learner(self, learner: Learner, delay: int, record: RunRecord) -> Run:
         """Simulate with a learner: by arms or blocks if the learner supports one of them, otherwise step by step."""
         from departing.simulation.learning import run_blocks, run_steps
 
@@ -163,7 +172,7 @@ class _Simulation:
         if arms and isinstance(learner, SupportsArms) and learner.active_users == 0:
             from departing.simulation.arms import Arms
 
-            return Arms(self.instance, learner, self.users, self.seed).run(self.progress)
+            return Arms(self.instance, learner, self.users, self.seed).run(record, self.progress)
         if self.engine == "arms":
             raise InputError(
                 "engine is 'arms'; it applies to UCB-Hybrid without active users, without `open_users` and `delay`.",
@@ -177,11 +186,11 @@ class _Simulation:
             )
         stepwise |= self.engine == "step" or (self.engine == "auto" and self.instance.n_types > MANY_TYPES)
         if isinstance(learner, SupportsBlocks) and not stepwise:
-            histories, curve = run_blocks(self.instance, learner, self.users, rng, self.progress)
-            return run_from_histories(histories, "blocks", self.seed, curve)
+            histories = run_blocks(self.instance, learner, self.users, rng, record, self.progress)
+            return run_from_histories(histories, "blocks", self.seed, record.curve())
         open_users = self.open_users or (DELAYED_ARRIVALS if delay else 1)
-        histories, curve = run_steps(self.instance, learner, self.users, rng, open_users, delay, self.progress)
-        return run_from_histories(histories, "step", self.seed, curve)
+        histories = run_steps(self.instance, learner, self.users, rng, open_users, delay, record, self.progress)
+        return run_from_histories(histories, "step", self.seed, record.curve())
 
     def under_policy(
         self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None

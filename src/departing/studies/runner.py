@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import BrokenProcessPool
@@ -18,10 +18,8 @@ from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_choice, check_int
-from departing.planning.plan import plan
 from departing.policy.library import describe
-from departing.simulation.reference import UsersProgress
-from departing.simulation.regret_curve import regret_gap
+from departing.simulation.regret_curve import plan_optimum, regret_gap
 from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
 from departing.studies.definition import Job, Study, bound_key, key_of
@@ -35,6 +33,16 @@ _WORKER_KILLED = (
 IDLE_SECONDS = 15  # idle workers exit after this time; the workers of a study that was killed must not stay
 
 
+class StudyMonitor(Protocol):
+    """Observer of the runs of a study. The process that calls `run_study` calls it, whichever backend runs them."""
+
+    def start(self, missing: Sequence[Job]) -> None:
+        """Observe the start of the runs that are missing; the optima of their instances are known."""
+
+    def finish(self, job: Job, record: Record | None) -> None:
+        """Observe the end of a run; one that failed has no record."""
+
+
 def run_study(
     study: Study,
     folder: str | os.PathLike[str],
@@ -43,6 +51,7 @@ def run_study(
     backend: str = "loky",
     scheduler: str | None = None,
     progress: Progress | None = None,
+    monitor: StudyMonitor | None = None,
 ) -> StudyResults:
     """Execute all runs of `study` that are not in `folder` yet, and gather the results.
 
@@ -62,6 +71,8 @@ def run_study(
         Address of a Dask scheduler such as "tcp://HOST:8786", by default a cluster on this machine.
     progress : callable, optional
         Called with the number of finished runs and the number of runs that were missing at the start.
+    monitor : StudyMonitor, optional
+        Observes the start, and every run with its record when it has finished.
 
     Returns
     -------
@@ -84,7 +95,7 @@ def run_study(
     failures: list[str] = []
     if missing:
         with _pool(backend, workers, scheduler) as pool:
-            failures = _run(store, missing, pool, progress)
+            failures = _run(store, missing, pool, progress, monitor)
     if study.bound:
         _compute_bounds(store, study, workers, backend, scheduler)
     results = store.gather(study)
@@ -109,7 +120,9 @@ Finished = Generator[tuple[str, Record | str], None, None]  # keys with records,
 Pool = Callable[[Iterator[Any]], Finished]
 
 
-def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress | None) -> list[str]:
+def _run(
+    store: ResultStore, missing: list[Job], pool: Pool, progress: Progress | None, monitor: StudyMonitor | None
+) -> list[str]:
     """Compute the missing optima, then the missing runs; return the errors of runs that failed."""
     known = store.finished(store.optima)
     instances = {_optimum_key(job): job for job in missing}
@@ -119,13 +132,17 @@ def _run(store: ResultStore, missing: list[Job], pool: Pool, progress: Progress 
             assert isinstance(record, dict)
             store.write(store.optima, key, record)
     optima = {key: store.read(store.optima, key) for key in instances}
-    failures = []
+    failures, jobs = [], {job.key: job for job in missing}
+    if monitor is not None:
+        monitor.start(missing)
     with closing(pool(delayed(_run_job)(job, optima[_optimum_key(job)]) for job in missing)) as finished:
         for done, (key, record) in enumerate(finished, 1):
             if isinstance(record, dict):
                 store.write(store.parts, key, record)
             else:
                 failures.append(record)
+            if monitor is not None:
+                monitor.finish(jobs[key], record if isinstance(record, dict) else None)
             if progress is not None:
                 progress(done, len(missing))
     return failures
@@ -162,7 +179,7 @@ def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
 
 def optimum_record(instance: Instance, users: int) -> Record:
     """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`."""
-    optimum = plan(instance, gap=regret_gap(users))
+    optimum = plan_optimum(instance, users)
     return {"lower": optimum.lower, "upper": optimum.upper, "fixed_value": instance.best_fixed[1]}
 
 
@@ -184,14 +201,12 @@ def run_learner(
     optimum: Record,
     open_users: int | None = None,
     delay: int = 0,
-    progress: UsersProgress | None = None,
+    **callbacks: Any,
 ) -> tuple[Run, Record]:
-    """Simulate a learner, and return the run and its record."""
+    """Simulate a learner, and return the run and its record; `callbacks` are those of `simulate`."""
     started = time.perf_counter()
     best = Bounds(optimum["lower"], optimum["upper"])
-    run = simulate(
-        instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, progress=progress
-    )
+    run = simulate(instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, **callbacks)
     seconds = time.perf_counter() - started
     record = {
         "users": run.checkpoints.tolist(),
