@@ -1,0 +1,60 @@
+"""The study: every peer and learner on every instance with every seed; results are kept and resumed."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peer_learners import instances
+from benchmarks.peer_learners.block import Block
+from departing.model.files import atomic_write
+
+FOLDER = Path(__file__).parents[2] / "peer-results"
+SEEDS = range(1000, 1010)  # no setting was tuned on these
+FEWER_SEEDS = {"ppo": range(1000, 1003)}  # ten times as slow as the others
+ONLINE_USERS, ONLINE_SEEDS, ONLINE_INSTANCES = 10**5, range(1000, 1004), ("hard", "k3m2-sure/1")
+
+
+def run_one(peer, name, seed, users=instances.USERS, online=False):
+    """Run one peer or learner; return the expected regret at the checkpoints and the CPU time in seconds."""
+    from benchmarks.peer_learners.settings import runner
+
+    instance, (lower, upper) = instances.instance(name), instances.optimum(name)
+    run = runner(peer)
+    block, started = Block(instance), time.process_time()
+    regret = run(block, (lower + upper) / 2, users, seed, online)
+    return {"regret": [round(float(r), 3) for r in regret], "cpu": round(time.process_time() - started, 3)}
+
+
+def load(peer, folder=FOLDER):
+    """Return the kept results of a peer: setting, and runs by instance and seed."""
+    path = folder / f"{peer}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"setting": None, "runs": {}}
+
+
+def run_study(peers, seeds=None, names=None, online=False, refresh=False, report=print):
+    """Run what is missing; results of another setting are dropped, all results with `refresh`."""
+    from benchmarks.peer_learners.settings import SETTINGS
+
+    FOLDER.mkdir(exist_ok=True)
+    users = ONLINE_USERS if online else instances.USERS
+    for peer in peers:
+        key, setting = peer + ("@online" if online else ""), SETTINGS.get(peer, {})
+        kept = load(key)
+        if refresh or kept["setting"] != setting:
+            kept = {"setting": setting, "runs": {}}
+        for name in names or instances.names():
+            runs = kept["runs"].setdefault(name, {})
+            for seed in seeds or FEWER_SEEDS.get(peer, SEEDS):
+                if str(seed) not in runs:
+                    if not runs:
+                        run_one(peer, name, 0, 1000, online)  # compile and import before the time is measured
+                    runs[str(seed)] = run_one(peer, name, seed, users, online)
+            with atomic_write(FOLDER / f"{key}.json") as part:
+                part.write_text(json.dumps(kept), encoding="utf-8")
+            final = [run["regret"][-1] for run in runs.values()]
+            cpu = np.mean([run["cpu"] for run in runs.values()])
+            report(
+                f"{key:22} {name:14} mean {np.mean(final):12,.0f}  max {max(final):12,.0f}  {cpu:6.2f} s", flush=True
+            )
