@@ -28,14 +28,9 @@ from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
+from helpers.evidence import evidence_of
 
 UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.4]])
-
-
-def evidence_of(instance, users, types=None, policy=None, seed=1, steps=10):
-    policy = policy or dp.Walk([0, 1, 0], then=1)
-    histories = dp.simulate(instance, policy, users=users, seed=seed, max_steps=steps).histories
-    return MixtureLikelihood.from_counts(histories.counts, histories.multiplicity, types or instance.n_types)
 
 
 @pytest.mark.slow

@@ -278,20 +278,20 @@ class BlockAllocation:
         return chosen is not None and self._allocate(*chosen)
 
     def add_test(self) -> None:
-        """Allocate the policy with the largest ratio of stake × information to cost, if it exceeds `TEST_MARGIN`.
+        """Allocate the policy with the largest excess of stake × information over `TEST_MARGIN` × cost, if positive.
 
         The *stake* is what future users would gain if enough users explored. Evidence against the advantage reduces
-        it exponentially, so the test expects log(ratio / margin) / rate more users.
+        it exponentially, at `rate`, so that the test expects log(value / cost) / rate more users.
         """
         periods = self._periods(min(self.ahead, MAX_HORIZON * self.arrived))
-        baseline, best, chosen = self._baseline(periods), TEST_MARGIN, None
+        baseline, best, chosen = self._baseline(periods), 0.0, None
         for policy, loss in self.losses.items():
             stake = self._benefit(np.array([self.arrived]), self.information[policy], periods)[0] - baseline
             rates = self.model.evidence_rate(self.information[policy])
             c = int((stake * rates).argmax())
-            ratio = float(stake[c] * rates[c]) / max(loss, MIN_LOSS)
-            if ratio > best:
-                best, chosen = ratio, (policy, max(log(ratio / TEST_MARGIN) / float(rates[c]), 1.0))
+            value, cost = float(stake[c] * rates[c]), TEST_MARGIN * max(loss, MIN_LOSS)
+            if value - cost > best:
+                best, chosen = value - cost, (policy, max(log(value / cost) / float(rates[c]), 1.0))
         if chosen is not None:
             self._allocate(*chosen)
 
