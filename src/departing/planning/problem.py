@@ -1,10 +1,11 @@
 """What all planning methods share: the quantities of an instance, the time limit, and the form of a result."""
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -142,6 +143,12 @@ class Deadline:
     def expired(self) -> bool:
         """True when the time is up."""
         return self.elapsed >= self.seconds
+
+    def part(self, fraction: float) -> Self:
+        """The deadline after this fraction of the time, with the same start."""
+        part = copy(self)
+        part.seconds = fraction * self.seconds
+        return part
 
 
 @dataclass(frozen=True)
