@@ -213,7 +213,10 @@ class Search:
         compact = compact.solve(instance, deadline)
         if not compact.solved or compact.value(prior) < min(min_value, self.lower):
             # The values of vectors with their own successors are known: only their roundings are left to one sweep.
-            return Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance, deadline)
+            full = Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance, deadline)
+            lost = min(PRUNING_LOSSES[0] * gap, UNREACHED_VALUE * self.lower)
+            if not compact.solved or full.value(prior) > compact.value(prior) + lost:
+                return full
         for loss in PRUNING_LOSSES:
             if deadline.expired:
                 break
@@ -324,4 +327,5 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
     if n == 1:
         fixed_policy = Fixed(int(controller.categories[0]))
         return Solution(fixed_policy, fixed_policy, *rest)
-    return Solution(Alpha(problem.instance, controller.vectors, controller.categories), controller, *rest)
+    policy = Alpha(problem.instance, controller.vectors, controller.categories, controller.successor, upper)
+    return Solution(policy, controller, *rest)
