@@ -37,8 +37,8 @@ MORE = [
 STAYS = [((5, 5, 0), 0.03), ((5, 5, 1), 0.03), ((10, 20, 0), 6.15), ((10, 20, 1), 10.76)]
 
 
-# Time limit of 2 s where users stay long: types, categories and seed, and the CPU seconds before the extraction of the
-# policy counted.
+# Time limit of 2 s where users stay long: types, categories and seed, and the CPU seconds before the extraction of
+# the policy counted.
 LIMITED = [((5, 5, 0), 2.85), ((5, 5, 1), 3.36), ((3, 3, 1), 3.37)]
 
 

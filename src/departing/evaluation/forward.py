@@ -45,7 +45,8 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
     and `best[x]`; and if another category than the present a is recommended with probability at most δ, between
     `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always recommending a. Counts whose bounds
     are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded nodes
-    all that remain are. There an alpha-vector policy under its own instance has at least the value of its best vector.
+    all that remain are. There the value of an alpha-vector policy under its own instance is at least its best
+    vector's.
     """
     own = policy if isinstance(policy, Alpha) and policy.successors is not None else None
     own = own if own is not None and own.instance == instance else None

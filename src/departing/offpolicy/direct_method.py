@@ -91,7 +91,8 @@ def _values_by_type(evaluation: Evaluation, policy: Policy) -> Floats:
         return np.array([each.value for each in bounds])
     start = int((policy.vectors @ policy.instance.normalised_prior).argmax())
     controller = Controller(policy.vectors, policy.categories, policy.successors, start).solve(evaluation.instance)
-    return np.clip(controller.vectors[start], [each.lower for each in bounds], [each.upper for each in bounds])
+    lower, upper = ([getattr(each, name) for each in bounds] for name in ("lower", "upper"))
+    return np.asarray(np.clip(controller.vectors[start], lower, upper))
 
 
 def _joined(instances: list[Instance]) -> Instance:

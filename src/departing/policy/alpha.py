@@ -16,7 +16,6 @@ from departing.model.validation import check_float, check_instance
 from departing.policy.belief_policy import UNBOUNDED, BeliefPolicy
 from departing.policy.protocol import Category, Mask, check_category_range, check_category_refs, resolve_category
 
-
 # Relative error of the value of a vector at a belief: the belief of a user of a thousand steps has lost as much.
 VALUE_ROUNDING = 1e-12
 
@@ -102,10 +101,10 @@ class Alpha(BeliefPolicy):
         return np.asarray((self.vectors[best] * weights).sum(axis=-1))
 
     def value_lower_bounds(self, weights: Floats) -> Floats:
-        """Lower bounds of the policy's value at unnormalised beliefs `weights[n, M]`, if users are as in its instance.
+        """Lower bounds of the policy's value at unnormalised beliefs `weights[n, M]`, under its own instance.
 
         If every vector is at most η above one step of its category followed by its successors, type by type, the
-        value of the policy is at least that of the best vector minus η times the expected steps: induction over steps.
+        value of the policy is at least that of the best vector minus η times the expected steps, by induction.
         """
         return np.asarray(self.value(weights) * (1 - VALUE_ROUNDING) - weights @ self._shortfall)
 
