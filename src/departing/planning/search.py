@@ -168,13 +168,15 @@ class Search:
 
     def run_trials(self, deadline: Deadline) -> bool:
         """Raise the lower bound by trials while each batch closes a fraction of the gap; return True if one did."""
-        useful = False
-        prior = self.problem.prior
+        useful, prior = False, self.problem.prior
         beliefs = np.empty((TRIAL_STEPS, len(prior)))
+        arrays = (self.model, self.vectors, self._workspace, self._lp, self.counters, prior, beliefs)
+        with deadline.paused():  # compilation, if these are the first trials: most plans do without
+            run_trials(*arrays, 0.0, 0)
         while not deadline.expired and not self.counters[at.FULL]:
             gap, before = self.upper - self.lower, self.lower
             for _ in range(TRIALS):
-                vector = run_trials(*self._arrays, beliefs, TRIAL_GAIN * gap, 1)
+                vector = run_trials(*arrays, TRIAL_GAIN * gap, 1)
                 if deadline.expired or self.counters[at.FULL]:
                     break
             value = float(self.vectors.value[vector] @ prior)
@@ -200,7 +202,7 @@ class Search:
         if counters[at.VECTORS] + counters[at.NODES] > len(self.vectors.category):
             self.vectors = grown(self.vectors, A=2 * int(counters[at.VECTORS] + counters[at.NODES]))
             self._resize_lp()
-        root = int(kernels.extract_vectors(*self._arrays))
+        root = int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
         n, vectors, problem = int(counters[at.VECTORS]), self.vectors, self.problem
         own, form = np.arange(n), vectors.form[:n]
         successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
