@@ -4,12 +4,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest.mock import patch
 
 import numpy as np
 
 import departing as dp
 from benchmarks.common import Row, cpu_seconds
 from benchmarks.recorded import SARSOP, overlaps, recorded, sure
+from departing.planning import problem
+from departing.planning.plan import plan_within
+from departing.planning.problem import Deadline, PlanningProblem
+from departing.planning.search import Search
 
 ROWS = 10**6
 
@@ -32,6 +37,20 @@ MORE = [
 STAYS = [((5, 5, 0), 0.03), ((5, 5, 1), 0.03), ((10, 20, 0), 6.15), ((10, 20, 1), 10.76)]
 
 
+# Time limit of 2 s where users stay long: types, categories and seed, and the CPU seconds before the extraction of
+# the policy counted.
+LIMITED = [((5, 5, 0), 2.85), ((5, 5, 1), 3.36), ((3, 3, 1), 3.37)]
+
+
+# First plan of a process with an empty cache: method, instance, and the CPU seconds when kernels were compiled for
+# every kind of integer.
+COLD = [
+    ("search", "dp.random_instance('uniform', 3, 3, seed=3002)", 20.0),
+    ("lattice", "dp.Instance([.3, .3, .4], [[.5, .2, .3], [.2, .5, .1], [.3, .3, .6]])", 1.74),
+    ("closed-form", "dp.Instance([.4, .6], [[.5, .28], [.4, .39]])", 0.12),
+]
+
+
 def _instance(key):
     if key[0] == "sure":
         return sure(*key[1:])
@@ -52,7 +71,7 @@ def _row(what, instance, gap, limit, note=""):
 
 
 def rows():
-    table = [_compiling()]
+    table = [_compiling(*each) for each in COLD]
     for name, gap, limit in TARGETS:
         plan, row = _row(name, recorded(name), gap, limit, _sarsop(name))
         table.append(row)
@@ -64,7 +83,24 @@ def rows():
         plan = dp.plan(instance, 1e-6, seconds=12)
         what = f"long stays, M = {m}, K = {k}, seed {seed}, after 12 s"
         table.append(Row(what, plan.gap, "gap", limit, at_least=False, note=f"[{plan.lower:.4f}, {plan.upper:.4f}]"))
-    return table + _recommending() + [_memory()]
+    return table + [_limited(*each) for each in LIMITED] + [_early_stop()] + _recommending() + [_memory()]
+
+
+def _limited(key, before):
+    m, k, seed = key
+    with patch.object(problem, "perf_counter", time.process_time):
+        plan = dp.plan(dp.random_instance("sticky", m, k, seed=seed), 1e-9, seconds=2.0)
+    what = f"time limit of 2 s, long stays, M = {m}, K = {k}, seed {seed}"
+    return Row(what, plan.seconds, "CPU s", 2.4, at_least=False, note=f"before: {before:g} CPU s")
+
+
+def _early_stop():
+    stays = PlanningProblem(dp.random_instance("sticky", 10, 20, seed=2))
+    search, deadline = Search(stays, Deadline(np.inf)), Deadline(np.inf)
+    search.run(1e-6, deadline, 1000)
+    loss = 100 * max(1 - plan_within(stays, 1e-6, 1000).lower / search.lower, 0.0)
+    what = "value lost by extracting the policy after 1,000 nodes, M = 10, K = 20, seed 2"
+    return Row(what, loss, "%", 0.1, at_least=False, note="before: 0.418 %")
 
 
 def _sarsop(name):
@@ -101,12 +137,15 @@ def _fresh(code, **environment):
     return result.stdout.strip()
 
 
-def _compiling():
-    code = "import departing as dp; dp.plan(dp.random_instance('uniform', 3, 3, seed=3002))"
+def _compiling(method, instance, before):
+    code = (
+        f"import time, departing as dp; plan = dp.plan({instance}); assert plan.method == {method!r};"
+        "print(time.process_time())"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        _fresh(code, NUMBA_CACHE_DIR=folder)
-        return Row("first plan with a cold cache", time.perf_counter() - started, "s", 30, at_least=False)
+        seconds = float(_fresh(code, NUMBA_CACHE_DIR=folder))
+    what = f"first plan with a cold cache, {method}"
+    return Row(what, seconds, "CPU s", 10, at_least=False, note=f"before: {before:g} CPU s")
 
 
 def _memory():

@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 import departing as dp
 from departing.evaluation.continuation import continuation_values
 from departing.model.examples import blog, magazine
+from departing.planning.plan import plan_within
+from departing.planning.problem import PlanningProblem
 
 
 class Opaque:
@@ -81,3 +83,34 @@ def test_a_plot_is_a_figure_and_is_written_on_request(tmp_path):
     assert [axes.get_xlabel() for axes in figure.axes] == ["clicks of a user", "steps"]
     assert (tmp_path / "value.svg").read_text().startswith("<?xml")
     assert isinstance(value.plot(), Figure)
+
+
+def test_the_policy_of_a_plan_has_the_bounds_of_the_plan_where_users_stay_long():
+    """The bounds of the count graph alone are 49 clicks apart."""
+    instance = dp.random_instance("sticky", 5, 10, seed=0)
+    plan = plan_within(PlanningProblem(instance), 1e-6, 500)
+    value = dp.evaluate(instance, plan, max_nodes=3000)
+    assert plan.lower * (1 - 1e-9) <= value.lower <= value.upper <= plan.upper
+    alone = dp.evaluate(instance, dp.Alpha(instance, plan.policy.vectors, plan.policy.categories), max_nodes=3000)
+    assert alone.lower <= value.lower
+    assert alone.gap > 40
+    assert dp.evaluate(instance.replace(prior=np.full(5, 0.2)), plan, max_nodes=3000).gap > 40  # another instance
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lower_bounds_from_vectors_hold_for_any_vectors(seed):
+    rng = np.random.default_rng(seed)
+    instance = dp.random_instance("uniform", 3, 3, seed=seed)
+    vectors, categories = rng.uniform(0, 3, (6, 3)), rng.integers(0, 3, 6)
+    successors = rng.integers(0, 6, (6, 2))
+    policy = dp.Alpha(instance, vectors, categories, successors)
+    exact = dp.evaluate(instance, dp.Alpha(instance, vectors, categories), gap=1e-6)
+    assert policy.value_lower_bounds(instance.normalised_prior[None])[0] <= exact.upper
+    few = dp.evaluate(instance, policy, max_nodes=5)
+    assert few.lower <= exact.upper
+    assert few.upper >= exact.lower
+    plan = dp.plan(instance, 1e-5, method="search")
+    if isinstance(plan.policy, dp.Alpha):
+        bound = float(plan.policy.value_lower_bounds(instance.normalised_prior[None])[0])
+        exact = dp.evaluate(instance, dp.Alpha(instance, plan.policy.vectors, plan.policy.categories), gap=1e-6)
+        assert plan.lower - 1e-8 <= bound <= exact.upper

@@ -1,6 +1,9 @@
 import numba.core.caching as caching
+import numpy as np
 
-from departing.kernels.compiling import kernel
+import departing as dp
+from departing.kernels.compiling import inner, kernel
+from departing.kernels.planning import alpha_vectors, search, upper_bound
 
 
 def plus_one(x):
@@ -10,3 +13,28 @@ def plus_one(x):
 def test_kernels_compile_where_no_cache_folder_is_writable(monkeypatch):
     monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
     assert kernel(plus_one)(2) == 3
+
+
+@inner
+def add(x, y):
+    return x + y
+
+
+@kernel
+def sum_of(numbers, more):
+    total = 0
+    for i in range(len(numbers)):
+        total = add(total, numbers[i])
+    return add(total, more) + add(1, 2)
+
+
+def test_integers_of_all_kinds_share_one_specialisation():
+    assert sum_of(np.arange(5, dtype=np.int32), 7) == 20
+    assert len(add.signatures) == 1
+
+
+def test_kernels_of_the_planner_are_compiled_once():
+    """Constants and entries of int32 arrays used to have specialisations of their own."""
+    dp.plan(dp.random_instance("uniform", 3, 3, seed=3002))
+    compiled = [upper_bound.cover, alpha_vectors.best_vector, alpha_vectors.backup_vector, search._make_vector]
+    assert max(len(each.signatures) for each in compiled) <= 1  # none if the caller came from the cache

@@ -17,6 +17,7 @@ from departing.html_tables import html_repr
 from departing.model.frames import to_frame
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.model.validation import check_float, check_instance, check_int
+from departing.policy.alpha import Alpha
 from departing.policy.library import PolicyLike, to_policy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
@@ -158,7 +159,8 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     """Compute the exact expected clicks per user under a policy, as bounds.
 
     Schedules (Fixed, Threshold, Walk) have a closed form. Every other policy is followed through the count graph
-    until the bounds are at most `gap` apart.
+    until the bounds are at most `gap` apart. The policy of a plan under its own instance also has the plan's bounds:
+    they are the tighter ones where users stay long, and hold for the value, not for the values by type.
 
     Parameters
     ----------
@@ -197,16 +199,22 @@ def evaluate(instance: Instance, policy: PolicyLike, gap: float = 1e-9, max_node
     policy = to_policy(policy, instance.categories, instance)
     gap = check_float("gap", gap, 0.0, np.inf)
     max_nodes = MAX_NODES // instance.n_categories + 1 if max_nodes is None else check_int("max_nodes", max_nodes)
+    known = (0.0, np.inf)  # bounds of the value of an average user that do not follow from those by type
     if isinstance(policy, Schedule):
         lower, upper = schedule_values(instance, policy)
     else:
-        lower, upper = forward_pass(instance, policy, gap, max_nodes)
+        lower, upper, known_lower = forward_pass(instance, policy, gap, max_nodes)
+        known = known_lower, np.inf
+        if isinstance(policy, Alpha) and policy.upper is not None and policy.instance == instance:
+            known = known_lower, policy.upper
     by_type = tuple(Bounds(float(low), float(high)) for low, high in zip(lower, upper, strict=True))
     prior = instance.normalised_prior
     low, high = float(prior @ lower), float(prior @ upper)
     # Roundings: M in the normalised prior (M - 1 additions, a quotient), M in the products and their sum, 4 here.
     rounding, underflow = (2 * instance.n_types + 4) * ROUNDING, UNDERFLOW * 2 * instance.n_types
-    low, high = max(low * (1 - rounding) - underflow, 0.0), high * (1 + rounding) + underflow
+    low, high = max(low, known[0]) * (1 - rounding) - underflow, high * (1 + rounding) + underflow
+    low = max(low, 0.0)
+    high = max(min(high, known[1]), low)
     return Evaluation(low, high, by_type, instance, policy, gap, max_nodes)
 
 

@@ -7,6 +7,7 @@ from departing.evaluation.departures import Departures
 from departing.evaluation.traversal import Booleans, first_level, traverse
 from departing.model.counts import clicks
 from departing.model.instance import Floats, Instance
+from departing.policy.alpha import Alpha
 from departing.policy.protocol import Policy
 
 # Counts of one level that are followed; the lightest beyond it are truncated. Bounds the memory at
@@ -35,15 +36,21 @@ class Truncation:
         return stop
 
 
-def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> tuple[Floats, Floats]:
-    """Bounds `[M]` on the expected clicks of every type, at most `gap` apart on average over the prior.
+def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> tuple[Floats, Floats, float]:
+    """Bounds `[M]` on the expected clicks of every type, and a lower bound on those of an average user.
+
+    The bounds are at most `gap` apart on average over the prior.
 
     The continuation value of a user of type x lies between those of the worst and the best fixed category, `worst[x]`
     and `best[x]`; and if another category than the present a is recommended with probability at most δ, between
     `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always recommending a. Counts whose bounds
     are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded nodes
-    all that remain are.
+    all that remain are. There the value of an alpha-vector policy under its own instance is at least its best
+    vector's.
     """
+    own = policy if isinstance(policy, Alpha) and policy.successors is not None else None
+    own = own if own is not None and own.instance == instance else None
+    prior, above = instance.normalised_prior, 0.0  # above: what the vectors add to the lower bound
     best, worst = instance.fixed_values.max(axis=0), instance.fixed_values.min(axis=0)
     gained, stopped, limits = np.zeros(instance.n_types), np.zeros((2, instance.n_types)), np.stack([worst, best])
     truncation = Truncation(gap, max_nodes)
@@ -57,6 +64,10 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
             fixed = instance.fixed_values[level.categories[stop]]
             staying = np.einsum("nx,nx->x", level.weights[stop] - switching[stop], fixed)
             stopped += staying + switching[stop].sum(axis=0) * limits
+            if own is not None:
+                rows = level.weights[stop]
+                lower = (rows - switching[stop]) * fixed + switching[stop] * worst
+                above += float(np.maximum(own.value_lower_bounds(rows * prior) - lower @ prior, 0.0).sum())
             lost += float(errors[stop].sum())
             level.keep(~stop)
         gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
@@ -66,7 +77,8 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
     underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
     lower, upper = (gained + stopped[0]) * (1 - rounding), (gained + stopped[1]) * (1 + rounding)
-    return np.maximum(lower - underflow, 0.0), upper + underflow
+    lower = np.maximum(lower - underflow, 0.0)
+    return lower, upper + underflow, float(prior @ lower + above) * (1 - rounding)
 
 
 def departure_distribution(

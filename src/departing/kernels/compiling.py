@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -20,12 +20,12 @@ def search_kernel(function: Callable[..., Any]) -> Any:
 
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a kernel that only kernels call and that allocates no arrays: no Python entry point."""
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True)
 
 
 def fast_math(function: Callable[..., Any]) -> Any:
     """Compile as `inner`, with sums in any order: for heuristics that guide a search, never for a bound."""
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath=True)
+    return _compiled(function, _nrt=False, no_cpython_wrapper=True, fastmath=True)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -34,10 +34,23 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    # No Python exception for a division by zero and no entry point for C: both take time to compile.
+    options |= {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
-        return njit(nogil=True, cache=True, **options)(function)
+        compiled: Any = njit(cache=True, **options)(function)
     except RuntimeError:  # no cache folder is writable
-        return njit(nogil=True, **options)(function)
+        compiled = njit(**options)(function)
+    template = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: template(tuple(map(_general, args)), kws)
+    return compiled
+
+
+def _general(kind: Any) -> Any:
+    """Type for which an argument of an inner kernel is compiled: int64 for all signed integers.
+
+    Otherwise a kernel would be compiled again for constants and for entries of int32 arrays.
+    """
+    return types.int64 if isinstance(kind, types.Integer) and getattr(kind, "signed", False) else kind
 
 
 def is_compiled(function: Any) -> bool:

@@ -7,8 +7,10 @@ import numpy as np
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.continuation import first_steps
-from departing.evaluation.evaluate import evaluate
+from departing.evaluation.evaluate import Evaluation, evaluate
 from departing.model.instance import Floats, Instance
+from departing.planning.controller import Controller
+from departing.policy.alpha import Alpha
 from departing.policy.protocol import Policy
 
 # Relative to the value of knowing every user's type; far below the sampling error of any log.
@@ -43,10 +45,9 @@ class BootstrapEnsemble:
         size = max(BATCH_TYPES // first.n_types, 1)
         batches = [first, *(_joined(replicates[i : i + size]) for i in range(0, len(replicates), size))]
         evaluations = [evaluate(batch, policy, evaluation_tolerance(batch), MAX_NODES) for batch in batches]
-        values = [bounds.value for evaluation in evaluations for bounds in evaluation.by_type]
         gap = max(evaluation.gap / max(evaluation.upper, 1e-300) for evaluation in evaluations)
         priors = np.array([each.normalised_prior for each in instances])
-        by_type = np.array(values).reshape(priors.shape)
+        by_type = np.concatenate([_values_by_type(each, policy) for each in evaluations]).reshape(priors.shape)
         return cls(policy, batches, priors, by_type, Bounds(evaluations[0].lower, evaluations[0].upper), gap)
 
     @property
@@ -76,6 +77,22 @@ class BootstrapEnsemble:
         reach = (self.priors * active).sum(axis=1)
         tail = reach[0] * (self.priors * (self.by_type - clicks)).sum(axis=1) / reach
         return float(np.cov((2 * self.values - tail)[1:], tail[1:])[0, 1])
+
+
+def _values_by_type(evaluation: Evaluation, policy: Policy) -> Floats:
+    """Values `[M]` of the types within their bounds: those of the policy's alpha vectors, or the midpoints.
+
+    The values of the vectors, each followed by its own successors, are exact under any instance. The policy differs
+    from them where another vector is better at the belief, which gains little; midpoints of loose bounds may err by
+    half of them.
+    """
+    bounds = evaluation.by_type
+    if not isinstance(policy, Alpha) or policy.successors is None:
+        return np.array([each.value for each in bounds])
+    start = int((policy.vectors @ policy.instance.normalised_prior).argmax())
+    controller = Controller(policy.vectors, policy.categories, policy.successors, start).solve(evaluation.instance)
+    lower, upper = ([getattr(each, name) for each in bounds] for name in ("lower", "upper"))
+    return np.asarray(np.clip(controller.vectors[start], lower, upper))
 
 
 def _joined(instances: list[Instance]) -> Instance:

@@ -1,10 +1,12 @@
 """What all planning methods share: the quantities of an instance, the time limit, and the form of a result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -131,17 +133,31 @@ class Deadline:
     """Time limit that starts when the object is created."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self._started = seconds, perf_counter()
+        self.seconds = seconds
+        self._started = [perf_counter()]  # shared with the parts
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
-        return perf_counter() - self._started
+        """Seconds since the start, except pauses."""
+        return perf_counter() - self._started[0]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time of the body."""
+        started = perf_counter()
+        yield
+        self._started[0] += perf_counter() - started
 
     @property
     def expired(self) -> bool:
         """True when the time is up."""
         return self.elapsed >= self.seconds
+
+    def part(self, fraction: float) -> Self:
+        """The deadline after this fraction of the time, with the same start."""
+        part = copy(self)
+        part.seconds = fraction * self.seconds
+        return part
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ POOL = 4096  # candidate points of one cover, far more than the covers of a node
 # whether the last ones paid.
 FIRST_TRIALS, FIRST_TRIALS_TIME = 1500, 0.2
 GROWTH_IF_USEFUL, GROWTH_IF_USELESS = 1.2, 2.0
-TRIALS, TRIAL_STEPS = 20, 200  # per call: enough to average over users, short enough for frequent deadline checks
-USEFUL_TRIALS = 0.01  # fraction of the gap that a call must close for another one
+TRIALS, TRIAL_STEPS = 20, 200  # in a batch: enough to average over users
+USEFUL_TRIALS = 0.01  # fraction of the gap that a batch must close for another one
 TRIAL_GAIN = 1e-3  # fraction of the gap that a new vector must gain at its belief
 PRUNING_LOSSES = (0.1, 0.03, 0.01)  # fractions of the gap to give up for a smaller controller; the first that is met
 POLL_SECONDS = 0.1  # between two deadline checks
@@ -39,8 +39,9 @@ INITIAL_PACE = 5e-3  # seconds per node until measured: slow, so that the first 
 # The search aims at 85 % of the gap, because pruning the controller loses up to a tenth of it. Where that is not
 # enough, it aims lower by TIGHTEN and goes on.
 AIM, TIGHTEN = 0.85, 0.7
-# If the gap is out of reach, the controller may be pruned to a gap wider by this factor than the one reached.
-UNREACHED = 1.05
+# If the gap is out of reach, pruning the controller may lose these fractions of the gap reached and of the value.
+UNREACHED_GAP, UNREACHED_VALUE = 0.05, 5e-4
+SEARCH_TIME = 0.95  # fraction of the time limit after which the search ends, for the controller
 
 
 class Search:
@@ -166,18 +167,22 @@ class Search:
                 return
 
     def run_trials(self, deadline: Deadline) -> bool:
-        """Raise the lower bound by trials while each call closes a fraction of the gap; return True if one did."""
-        useful = False
-        prior = self.problem.prior
+        """Raise the lower bound by trials while each batch closes a fraction of the gap; return True if one did."""
+        useful, prior = False, self.problem.prior
         beliefs = np.empty((TRIAL_STEPS, len(prior)))
+        arrays = (self.model, self.vectors, self._workspace, self._lp, self.counters, prior, beliefs)
+        with deadline.paused():  # compilation, if these are the first trials: most plans do without
+            run_trials(*arrays, 0.0, 0)
         while not deadline.expired and not self.counters[at.FULL]:
-            gap = self.upper - self.lower
-            vector = run_trials(*self._arrays, beliefs, TRIAL_GAIN * gap, TRIALS)
+            gap, before = self.upper - self.lower, self.lower
+            for _ in range(TRIALS):
+                vector = run_trials(*arrays, TRIAL_GAIN * gap, 1)
+                if deadline.expired or self.counters[at.FULL]:
+                    break
             value = float(self.vectors.value[vector] @ prior)
-            gained = value - self.lower
-            if gained > 0:
+            if value > before:
                 self.nodes.vector[0], self.nodes.lower[0] = vector, value
-            if gained < USEFUL_TRIALS * gap:
+            if value - before <= USEFUL_TRIALS * gap:
                 break
             useful = True
         return useful
@@ -186,17 +191,18 @@ class Search:
         """True if a run for half this gap can still make progress."""
         return not self._stuck and gap / 2 > 2 * self.tolerance
 
-    def controller(self, gap: float) -> Controller:
-        """A controller with the value of the root's lower bound, as small as `gap` allows.
+    def controller(self, gap: float, min_value: float, deadline: Deadline) -> Controller:
+        """A controller of value at least `min_value` or that of the root's lower bound, if that is less.
 
         A vector may have successors that have been replaced since. With the replacements, where they are as good for
-        the arriving users, there are far fewer states, of about the same value or more.
+        the arriving users, there are far fewer states, of about the same value or more. Pruning then gives up a small
+        fraction of `gap`. When the time is up, the controller is returned as it is.
         """
         counters = self.counters
         if counters[at.VECTORS] + counters[at.NODES] > len(self.vectors.category):
             self.vectors = grown(self.vectors, A=2 * int(counters[at.VECTORS] + counters[at.NODES]))
             self._resize_lp()
-        root = int(kernels.extract_vectors(*self._arrays))
+        root = int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
         n, vectors, problem = int(counters[at.VECTORS]), self.vectors, self.problem
         own, form = np.arange(n), vectors.form[:n]
         successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
@@ -205,14 +211,18 @@ class Search:
             repeats = (form == ALWAYS) | (form == repeating)
             successor[repeats, o] = latest_successor[repeats, o] = own[repeats]
         categories, instance, prior = problem.categories[vectors.category[:n]], problem.instance, problem.prior
-        compact = Controller(vectors.value[:n], categories, latest_successor, root).reachable().solve(instance)
-        min_value = self.upper + 2 * self.tolerance - gap
+        compact = Controller(vectors.value[:n], categories, latest_successor, root).reachable()
+        compact = compact.solve(instance, deadline)
         if not compact.solved or compact.value(prior) < min(min_value, self.lower):
-            full = Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance)
-            if not compact.solved or full.value(prior) > compact.value(prior) + PRUNING_LOSSES[0] * gap:
+            # The values of vectors with their own successors are known: only their roundings are left to one sweep.
+            full = Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance, deadline)
+            lost = min(PRUNING_LOSSES[0] * gap, UNREACHED_VALUE * self.lower)
+            if not compact.solved or full.value(prior) > compact.value(prior) + lost:
                 return full
         for loss in PRUNING_LOSSES:
-            pruned = compact.pruned(instance, loss * gap)
+            if deadline.expired:
+                break
+            pruned = compact.pruned(instance, loss * gap, deadline)
             if pruned.solved and pruned.value(prior) >= min_value:
                 return pruned
         return compact
@@ -291,13 +301,17 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
     controller where its certified value is at least as large.
     """
     gap, deadline = limits.gap, limits.deadline
-    search = Search(problem, deadline, limits.progress)
+    search_deadline = deadline.part(SEARCH_TIME)
+    search = Search(problem, search_deadline, limits.progress)
     aim = AIM * gap
     while True:
-        search.run(aim, deadline, limits.max_nodes)
-        done = deadline.expired or not search.can_continue(aim)
-        controller_gap = max(gap, UNREACHED * (search.upper - search.lower)) if done else gap
-        controller = search.controller(controller_gap)
+        search.run(aim, search_deadline, limits.max_nodes)
+        done = search_deadline.expired or not search.can_continue(aim)
+        reached, min_value = search.upper - search.lower, search.upper + 2 * search.tolerance - gap
+        if done:
+            unreached = search.lower - min(UNREACHED_GAP * reached, UNREACHED_VALUE * search.lower)
+            min_value = min(min_value, unreached)
+        controller = search.controller(max(gap, reached) if done else gap, min_value, deadline)
         lower = max(controller.value(problem.prior) - search.tolerance, 0.0)
         upper = min(search.upper + search.tolerance, problem.known_type_bound)
         if upper - lower <= gap or done:
@@ -315,4 +329,5 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
     if n == 1:
         fixed_policy = Fixed(int(controller.categories[0]))
         return Solution(fixed_policy, fixed_policy, *rest)
-    return Solution(Alpha(problem.instance, controller.vectors, controller.categories), controller, *rest)
+    policy = Alpha(problem.instance, controller.vectors, controller.categories, controller.successor, upper)
+    return Solution(policy, controller, *rest)

@@ -12,9 +12,12 @@ from departing.model.belief import IMPOSSIBLE
 from departing.model.counts import Integers, flat_rows
 from departing.model.errors import InputError
 from departing.model.instance import CLICK, STAY, Floats, Instance
-from departing.model.validation import check_instance
+from departing.model.validation import check_float, check_instance
 from departing.policy.belief_policy import UNBOUNDED, BeliefPolicy
 from departing.policy.protocol import Category, Mask, check_category_range, check_category_refs, resolve_category
+
+# Relative error of the value of a vector at a belief: the belief of a user of a thousand steps has lost as much.
+VALUE_ROUNDING = 1e-12
 
 
 class Alpha(BeliefPolicy):
@@ -31,6 +34,10 @@ class Alpha(BeliefPolicy):
         Expected clicks of each alpha vector by type.
     categories : sequence of int or str, length n
         First category of each vector, by index or name.
+    successors : array_like of int, shape (n, 2), optional
+        Vectors that follow each vector after a click and after a stay. `evaluate` derives a lower bound from them.
+    upper : float, optional
+        Upper bound of the value under `instance`, which `evaluate` takes for granted: that of the plan.
 
     Examples
     --------
@@ -41,7 +48,14 @@ class Alpha(BeliefPolicy):
 
     kind = "alpha"
 
-    def __init__(self, instance: Instance, vectors: npt.ArrayLike, categories: Sequence[Category] | Integers) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        vectors: npt.ArrayLike,
+        categories: Sequence[Category] | Integers,
+        successors: npt.ArrayLike | None = None,
+        upper: float | None = None,
+    ) -> None:
         check_instance(instance)
         try:
             rows = np.array(vectors, np.float64)
@@ -59,12 +73,15 @@ class Alpha(BeliefPolicy):
             raise InputError(f"categories has {len(chosen)} entries; expected {len(rows)}, one for each vector.")
         check_category_range("Alpha", chosen, instance.n_categories)
         self.instance, self.vectors, self.categories = instance, rows, chosen
+        self.successors = None if successors is None else _check_successors(successors, len(rows))
+        self.upper = None if upper is None else check_float("upper", upper, 0.0, np.inf)
         for array in (rows, chosen):
             array.setflags(write=False)
 
     def reorder(self, order: Sequence[int]) -> Self:
         """Return this policy for its categories in another order, given as old indices."""
-        return type(self)(self.instance.relabel(order), self.vectors, np.argsort(order)[self.categories])
+        categories = np.argsort(order)[self.categories]
+        return type(self)(self.instance.relabel(order), self.vectors, categories, self.successors, self.upper)
 
     def _choose(self, counts: Integers, beliefs: Floats | None = None) -> Integers:
         from departing.kernels.policy.alpha import best_by_counts
@@ -82,6 +99,29 @@ class Alpha(BeliefPolicy):
         rows = np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]))
         best = best_vectors(rows, self.vectors).reshape(weights.shape[:-1])
         return np.asarray((self.vectors[best] * weights).sum(axis=-1))
+
+    def value_lower_bounds(self, weights: Floats) -> Floats:
+        """Lower bounds of the policy's value at unnormalised beliefs `weights[n, M]`, under its own instance.
+
+        If every vector is at most η above one step of its category followed by its successors, type by type, the
+        value of the policy is at least that of the best vector minus η times the expected steps, by induction.
+        """
+        return np.asarray(self.value(weights) * (1 - VALUE_ROUNDING) - weights @ self._shortfall)
+
+    @cached_property
+    def _shortfall(self) -> Floats:
+        """Largest difference `[M]` of the best vector and the value of the policy for a user of each type."""
+        if self.successors is None:
+            raise AssertionError("The vectors of this policy have no successors.")
+        outcomes = self.instance.outcome_probabilities[self.categories]
+        step = self.instance.click[self.categories]
+        for o, outcome in enumerate((CLICK, STAY)):
+            step = step + outcomes[:, outcome] * self.vectors[self.successors[:, o]]
+        excess = np.maximum((self.vectors - step).max(axis=0), 0.0) + VALUE_ROUNDING * np.abs(self.vectors).max(
+            axis=0
+        )
+        used = np.unique(self.categories)
+        return np.asarray(excess / self.instance.departure_probabilities[used].min(axis=0))
 
     def _instead(self, counts: Integers, mask: Mask) -> Integers:
         """The best category for one step that is followed by the best vectors."""
@@ -122,10 +162,13 @@ class Alpha(BeliefPolicy):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain values."""
+        known = {} if self.successors is None else {"successors": self.successors.tolist()}
         return {
             "instance": self.instance.to_dict(),
             "vectors": self.vectors.tolist(),
             "categories": self.categories.tolist(),
+            **known,
+            **({} if self.upper is None else {"upper": self.upper}),
         }
 
     def __eq__(self, other: object) -> bool:
@@ -141,3 +184,16 @@ class Alpha(BeliefPolicy):
 
     def __repr__(self) -> str:
         return f"<Alpha of {len(self.vectors)} vectors for {self.instance.n_types} types>"
+
+
+def _check_successors(successors: npt.ArrayLike, n: int) -> Integers:
+    """`successors` as indices `[n, 2]` of n vectors."""
+    expected = f"expected two indices of vectors, 0 to {n - 1}, for each vector"
+    try:
+        rows = np.array(successors)
+    except ValueError as error:
+        raise InputError(f"successors are {successors!r:.80}; {expected}.") from error
+    if rows.shape != (n, 2) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= n:
+        raise InputError(f"successors are {successors!r:.80}; {expected}.")
+    rows.setflags(write=False)
+    return rows.astype(np.int64)

@@ -58,7 +58,8 @@ def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"{where} has the policy kind {kind!r:.80}; expected one of {', '.join(sorted(KINDS))}.")
     parameters = inspect.signature(KINDS[kind]).parameters
-    check_fields(fields, set(parameters), set(), where)
+    optional = {name for name, parameter in parameters.items() if parameter.default is None}
+    check_fields(fields, set(parameters) - optional, optional, where)
     if "fallback" in fields:
         fields["fallback"] = policy_from_dict(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
     if "instance" in fields:

@@ -1,11 +1,9 @@
 """Finite-state controllers: each state recommends a category and has a successor after a click and after a stay."""
 
-import numpy as np
-
-from departing.kernels.compiling import kernel
+from departing.kernels.compiling import search_kernel
 
 
-@kernel
+@search_kernel
 def evaluate_controller(click, click_stay, stay, depart, successor, vectors, tolerance, max_sweeps):
     """Value of each state by type, in place in `vectors[n, M]`, by Gauss-Seidel sweeps; return their number.
 
@@ -34,14 +32,14 @@ def evaluate_controller(click, click_stay, stay, depart, successor, vectors, tol
     return max_sweeps
 
 
-@kernel
-def expected_visits(click_stay, stay, depart, successor, start, weights, tolerance, max_sweeps):
-    """Expected number of visits to each state by type, `[n, M]`, of users who start with `weights[M]` at `start`."""
+@search_kernel
+def add_visits(click_stay, stay, depart, successor, total, now, later, tolerance, max_sweeps):
+    """Add the expected visits of users who are `now[n, M]` in each state to `total[n, M]`, in place.
+
+    Returns the number of sweeps. After `max_sweeps`, an even number, those who are still active are in `now`.
+    """
     n, n_types = click_stay.shape
-    total, now, later = np.zeros((n, n_types)), np.zeros((n, n_types)), np.zeros((n, n_types))
-    for x in range(n_types):
-        now[start, x] = weights[x]
-    for _ in range(max_sweeps):
+    for sweep in range(max_sweeps):
         remaining = 0.0
         for v in range(n - 1, -1, -1):  # successors mostly have smaller indices, so one sweep does nearly all
             after_click, after_stay = successor[v, 0], successor[v, 1]
@@ -62,5 +60,5 @@ def expected_visits(click_stay, stay, depart, successor, start, weights, toleran
                         remaining += flow
         now, later = later, now
         if remaining <= tolerance:
-            break
-    return total
+            return sweep + 1
+    return max_sweeps

@@ -429,7 +429,7 @@ def search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_e
 
 
 @search_kernel
-def extract_vectors(model, nodes, points, vectors, space, lp, counters):
+def extract_vectors(model, nodes, vectors, space, counters):
     """Back up vectors from the leaves to the root until one attains the root's lower bound; return it.
 
     The arrays must have room for a vector at every node.

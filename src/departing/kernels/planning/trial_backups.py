@@ -56,9 +56,8 @@ def _point_backup(model, vectors, lp, space, counters, belief, start, min_gain):
 
 
 @search_kernel
-def run_trials(model, nodes, points, vectors, space, lp, counters, beliefs, min_gain, n_trials):
-    """Run trials of at most `len(beliefs)` steps from the root; return the best vector at the root."""
-    prior = nodes.weights[0]
+def run_trials(model, vectors, space, lp, counters, prior, beliefs, min_gain, n_trials):
+    """Run trials of at most `len(beliefs)` steps from the prior; return the best vector at the prior."""
     for _ in range(n_trials):
         n, best = 0, 0
         for x in range(len(prior)):
