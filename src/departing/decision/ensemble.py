@@ -59,7 +59,7 @@ class Ensemble:
         rows, d = len(users), likelihood.n_parameters
         one_step = rows * d > MAX_REFIT_SIZE
         refit = d <= MAX_PARAMETERS and not one_step
-        scores = _scores(likelihood, fit.logits) @ fit.covariance if one_step else None
+        scores = likelihood.scores(fit.logits) @ fit.covariance if one_step else None
         logits, values = [fit.logits], [log.value(users)]
         for done in range(draws):
             resampled = rng.multinomial(total, users / total).astype(np.float64)
@@ -93,16 +93,6 @@ def _reweighted(likelihood: MixtureLikelihood, users: Floats) -> MixtureLikeliho
     kept = users > 0
     successes, trials = likelihood.successes[kept], likelihood.trials[kept]
     return replace(likelihood, users=users[kept], successes=successes, trials=trials)
-
-
-def _scores(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
-    """Gradient of the log-likelihood of a user of each row, `[N, d]`."""
-    shares = likelihood.responsibilities(logits)
-    errors = likelihood.successes[:, :, None] - likelihood.trials[:, :, None] * likelihood.response_probabilities(
-        logits
-    )
-    of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
-    return np.concatenate([of_responses, (shares - likelihood.from_logits(logits).prior)[:, :-1]], axis=1)
 
 
 def follow(policy: Policy, instance: Instance) -> PolicyGraph:

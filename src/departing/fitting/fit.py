@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.data.log import Log
+from departing.data.log import Episodes, Log
 from departing.data.read_source import read_source
 from departing.fitting.estimation import (
     HELD_OUT_FRACTION,
@@ -24,10 +24,12 @@ from departing.fitting.estimation import (
 )
 from departing.fitting.forecast_tests import check_forecasts
 from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.held_out import arrivals, compact, cross_fit
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
+from departing.fitting.share_trend import share_trend
 from departing.fitting.standard_errors import transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 CRITERIA = ("sabic", "bic", "held-out")
 BOOTSTRAP_METHODS = ("parametric", "nonparametric")
 CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
+# Users per parameter from which halves are fitted separately: at 60, p-values of users of the model were as uniform
+# as those of one fit to all.
+HELD_OUT_USERS = 60
 MIN_CURVATURE = 1e-3  # of the log-posterior; caps standard errors of unidentified logits at about 30
 
 
@@ -161,7 +166,7 @@ class Fit:
                 progress(done + 1, resamples)
         return instances
 
-    def check(self, users: int = 200_000) -> FitCheck:
+    def check(self, users: int = 200_000, held_out: bool | None = None) -> FitCheck:
         """Test the goodness of fit on the steps of the log, which is read again.
 
         If the model does not fit in a way that more types may explain, one type more is tried.
@@ -169,7 +174,10 @@ class Fit:
         Parameters
         ----------
         users : int
-            Number of users to check, rounded up to whole chunks of 50,000.
+            Number of users to check, rounded up to whole chunks of 50,000. Their steps are held in memory.
+        held_out : bool, optional
+            Forecast each half of the users by a fit to the other half. By default, if there are enough users for the
+            number of parameters.
 
         Returns
         -------
@@ -181,27 +189,37 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        check = self._check(users)
-        more = self.instance.n_types + 1
-        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
-            larger = fit(self.histories, more, pseudocount=self.pseudocount)
-            if larger._check(users).fits:
-                return replace(check, more_types=more)
-        return check
-
-    def _check(self, users: int) -> FitCheck:
-        """Check with the present number of types."""
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
-        check = check_forecasts(
-            self.instance,
-            chunks,
+        episodes, tied = [compact(chunk) for chunk in chunks], self.histories.report.tied
+        check = replace(self._check(episodes, held_out), tied=tied)
+        more = self.instance.n_types + 1
+        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
+            larger = fit(self.histories, more, pseudocount=self.pseudocount)
+            if larger._check(episodes, held_out).fits:
+                return replace(check, more_types=more)
+        return check
+
+    def _check(self, episodes: list[Episodes], held_out: bool | None) -> FitCheck:
+        """Check with the present number of types."""
+        users = sum(1 + int(np.count_nonzero(np.diff(chunk.user))) for chunk in episodes if len(chunk))
+        if held_out is None:
+            held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
+        halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
+        if held_out and all(len(users) for _, users in halves):
+            logits = cross_fit(halves, self.logits, self.pseudocount)
+            names = self.instance.categories
+            instances = [Instance(**vars(self.likelihood.from_logits(own)), categories=names) for own in logits]
+        groups = ((*half, own) for half, own in zip(halves, logits, strict=True))
+        return check_forecasts(
+            instances,
+            episodes,
             covariance=self.covariance,
             parameters=self.likelihood.parameter_numbers,
-            users=min(users, self.histories.users),
+            users=users,
+            share_trend=share_trend(self.instance, groups, self.covariance),
         )
-        return replace(check, tied=self.histories.report.tied)
 
     def describe(self) -> str:
         """Describe the fit in one sentence."""

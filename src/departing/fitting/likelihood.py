@@ -1,6 +1,6 @@
 """Likelihood of the latent class model: users' counts given prior, click and departure probabilities."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
@@ -164,6 +164,18 @@ class MixtureLikelihood:
         weight = weight + (self.trials - self.successes) @ np.maximum(failure, LOG_ZERO) + prior
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+    def rows(self, chosen: slice) -> Self:
+        """Likelihood of some of the rows."""
+        users, successes, trials = (part[chosen] for part in (self.users, self.successes, self.trials))
+        return replace(self, users=users, successes=successes, trials=trials)
+
+    def scores(self, logits: Floats) -> Floats:
+        """Gradient of the log-likelihood of one user of each row, `[n, d]`."""
+        shares = self.responsibilities(logits)
+        errors = self.successes[:, :, None] - self.trials[:, :, None] * self.response_probabilities(logits)
+        of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
+        return np.concatenate([of_responses, (shares - self.from_logits(logits).prior)[:, :-1]], axis=1)
 
     def run_em(self, logits: Floats, pseudocount: float, iterations: int) -> Floats:
         """`logits[B, d]` after EM iterations: fast at first, slow near a maximum."""
