@@ -30,7 +30,7 @@ from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.share_trend import share_trend
-from departing.fitting.standard_errors import transform_estimates
+from departing.fitting.standard_errors import robust_covariance, transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
 from departing.fitting.type_matching import match_types, sort_types
@@ -100,12 +100,17 @@ class Fit:
         return self.likelihood.log_likelihood(self.logits)
 
     @cached_property
+    def robust_covariance(self) -> Floats:
+        """Covariance matrix of the logits by the sandwich estimator, `[d, d]`: valid if users differ within types."""
+        return robust_covariance(self.likelihood, self.logits, self.covariance, self.pseudocount)
+
+    @cached_property
     def stderr(self) -> Parameters:
-        """Standard errors from the observed information; 0 for probabilities that were not estimated."""
+        """Robust standard errors (sandwich estimator); 0 for probabilities that were not estimated."""
         return self._transformed(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
 
     def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
-        """Lower and upper ends of confidence intervals, normal in the logits and so within 0 and 1.
+        """Lower and upper ends of robust confidence intervals, normal in the logits and so within 0 and 1.
 
         Parameters
         ----------
@@ -125,7 +130,8 @@ class Fit:
         return lower, upper
 
     def _transformed(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
-        return transform_estimates(self.likelihood, self.logits, self.covariance, function, depart, depart_on_click)
+        covariance = self.robust_covariance
+        return transform_estimates(self.likelihood, self.logits, covariance, function, depart, depart_on_click)
 
     def bootstrap(
         self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
