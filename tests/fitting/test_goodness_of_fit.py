@@ -12,21 +12,7 @@ import departing as dp
 from departing.fitting.forecast_cells import COUNT_LABELS, STEP_GROUPS, ForecastSums
 from departing.fitting.forecast_tests import check_forecasts, weighted_chi_squared_test
 from departing.fitting.goodness_of_fit import Cell
-
-SITE = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.6], [0.7, 0.4]], 0.02, categories=["news", "film"])
-
-
-def episodes_of(log, pending=None):
-    order = np.lexsort((log.time, log.user))
-    user = log.user[order]
-    time = log.time[order].astype(np.int64)
-    return SimpleNamespace(
-        user=user,
-        category=log.category[order],
-        outcome=log.outcome[order],
-        pending=np.zeros(len(user), bool) if pending is None else pending[order],
-        time=(time - time.min()) / (time.max() - time.min()),
-    )
+from helpers.episodes import SITE, episodes_of
 
 
 def by_hand(instance, part):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fitting.test_goodness_of_fit import SITE, episodes_of
 from scipy import stats
 
 import departing as dp
@@ -12,6 +11,7 @@ from departing.fitting import held_out
 from departing.fitting.forecast_cells import TIME_BINS, ForecastSums, half_of
 from departing.fitting.held_out import arrivals, compact, cross_fit
 from departing.fitting.share_trend import share_trend
+from helpers.episodes import SITE, episodes_of
 
 
 def part_of(log, chosen=None):
@@ -69,10 +69,10 @@ def test_each_half_is_forecast_by_the_fit_to_the_other():
     both.add(part)
     for half, instance in enumerate(instances):
         mine = part_of(log, lambda user, half=half: half_of(user) == half)
-        (other,) = (
-            likelihood for h, (likelihood, _) in enumerate(arrivals(fit.likelihood, [part])) if h != half
-        )
-        assert abs(other.derivatives(logits[half][None], fit.pseudocount)[1]).max() < 0.1  # a maximum of the other half
+        (other,) = (likelihood for h, (likelihood, _) in enumerate(arrivals(fit.likelihood, [part])) if h != half)
+        assert (
+            abs(other.derivatives(logits[half][None], fit.pseudocount)[1]).max() < 0.1
+        )  # a maximum of the other half
         single.append(ForecastSums([instance], 4000, True))
         single[-1].add(mine)
     np.testing.assert_allclose(both.sums, single[0].sums + single[1].sums, rtol=1e-9)

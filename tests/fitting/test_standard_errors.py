@@ -51,7 +51,10 @@ def test_standard_errors_are_the_spread_of_the_bootstrap_if_users_differ_within_
     """Every user has click probabilities of their own; errors from the information are a third of the spread."""
     fit = dp.fit(control_log(CONTROLS["continuous heterogeneity"], 5000, seed=0), types=3)
     ratios = [drawn / getattr(fit.stderr, name) for drawn, name in zip(spread(fit), ("prior", "click"), strict=True)]
-    naive = [drawn / getattr(from_information(fit), name) for drawn, name in zip(spread(fit), ("prior", "click"), strict=True)]
+    naive = [
+        drawn / getattr(from_information(fit), name)
+        for drawn, name in zip(spread(fit), ("prior", "click"), strict=True)
+    ]
     assert max(each.max() for each in ratios) < 1.4  # the standard deviation of 60 values has an error of 9 %
     assert min(each.min() for each in ratios) > 0.7
     assert max(each.max() for each in naive) > 2

@@ -409,16 +409,19 @@ def fit(
     held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
     criteria = []
+    rows = MixtureLikelihood.from_counts(known.counts, known.multiplicity, 1, *free)
     for done, m in enumerate(candidates):
-        likelihood = MixtureLikelihood.from_counts(known.counts, known.multiplicity, m, *free)
+        likelihood = rows.with_types(m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
-        optima[m] = maximise(likelihood, initial, pseudocount, rng)
+        optima[m] = maximise(likelihood, initial, pseudocount, rng, nearly=True)
         criteria.append(selection_criteria(optima[m], held_out, pseudocount))
         if progress is not None:
             progress(done + 1, len(candidates))
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
-    likelihood, parameters = optima[chosen].likelihood, sort_types(optima[chosen].parameters)
+    likelihood = optima[chosen].likelihood
+    refined = maximise(likelihood, optima[chosen].logits[None], pseudocount)
+    parameters = sort_types(refined.parameters)
     logits = likelihood.to_logits(parameters)
     curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
     covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T

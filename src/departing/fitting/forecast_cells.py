@@ -185,9 +185,7 @@ def _merge_bins(family: Family, steps: Floats) -> Family:
     if len(used) < 2:  # all at the same time
         used = used[:0]
     sums, slopes = (
-        np.stack([array[:, quarter == q].sum(axis=1) for q in used], axis=1)
-        if len(used)
-        else array[:, :0]
+        np.stack([array[:, quarter == q].sum(axis=1) for q in used], axis=1) if len(used) else array[:, :0]
         for array in (family.sums, family.slopes)
     )
     names = tuple(QUARTER_LABELS[family.name].format(i, len(used)) for i in range(1, len(used) + 1))

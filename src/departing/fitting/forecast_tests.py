@@ -141,7 +141,10 @@ def _trend_test(
     if variance <= 0:
         return None
     change = float(np.ptp(used) / (n @ weight**2)) * sqrt(max(total**2 - variance, 0.0))
-    p_value, relative = float(chdtrc(1.0, total**2 / variance)), _relative_error(response, change, n, expected, departures)
+    p_value, relative = (
+        float(chdtrc(1.0, total**2 / variance)),
+        _relative_error(response, change, n, expected, departures),
+    )
     own = tuple(cells[i] for i in used)
     return FamilyTest("trend", RESPONSES[response], own, own, p_value, TREND_MEAN * change, relative)
 

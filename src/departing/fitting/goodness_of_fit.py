@@ -116,9 +116,9 @@ class FamilyTest:
         Calibration error: root mean square of observed minus forecast rates, without sampling error. For a trend that
         of a linear change.
     relative_error : float
-        For clicks and shares `error` divided by p (1 - p), where p is the mean forecast: about the error of log-odds. For
-        departures the error of departures per step, relative to their rate. For a trend that of the change from the
-        first to the last group, because users to come are those of the end of the log.
+        For clicks and shares `error` divided by p (1 - p), where p is the mean forecast: about the error of log-odds.
+        For departures the error of departures per step, relative to their rate. For a trend that of the change from
+        the first to the last group, because users to come are those of the end of the log.
     """
 
     family: str

@@ -27,9 +27,7 @@ def compact(chunk: Episodes) -> Episodes:
     )
 
 
-def cross_fit(
-    halves: list[tuple[MixtureLikelihood, Integers]], logits: Floats, pseudocount: float
-) -> list[Floats]:
+def cross_fit(halves: list[tuple[MixtureLikelihood, Integers]], logits: Floats, pseudocount: float) -> list[Floats]:
     """Logits for the users of each half, fitted to those of the other.
 
     Both fits start at `logits[d]`, those of all users, so that their types correspond.
@@ -39,7 +37,7 @@ def cross_fit(
 
 
 def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[tuple[MixtureLikelihood, Integers]]:
-    """Likelihood of the users of each half with a known step, and the users `[N, TIME_BINS]` of its rows by arrival."""
+    """Likelihood of the users of each half with a known step, and the users `[N, TIME_BINS]` of rows by arrival."""
     n_categories = likelihood.n_categories
     empty = np.zeros((0, n_categories, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
     parts = [[empty], [empty]]

@@ -7,7 +7,6 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.model.instance import Floats
 
-
 BATCH_SCORES = 2**22  # entries of the matrix of scores at a time: 32 MiB
 
 

@@ -69,9 +69,9 @@ def add_forecasts(
 
     `responses[3, K, M]` are the probabilities of the responses, `log_outcomes[4 * K, M]` those of the outcomes.
     A cell is `(offset of the family + group) * n_groups + category group`, and the families are: step, previous
-    clicks and no-clicks, the same of the category shown, previous response, and the bins `time[i]` of the user's first
-    step and of the step. Added to are `sums[3, cells, 5]` (steps, successes, expected successes, their variance, steps
-    with derivatives), `slopes[3, cells, parameters]`, `bins[3, n_bins, 4]` by the forecast, and
+    clicks and no-clicks, the same of the category shown, previous response, and the bins `time[i]` of the user's
+    first step and of the step. Added to are `sums[3, cells, 5]` (steps, successes, expected successes, their
+    variance, steps with derivatives), `slopes[3, cells, parameters]`, `bins[3, n_bins, 4]` by the forecast, and
     `totals[steps, 5]`: steps, clicks, steps whose departure is known, departures, and expected departures.
     """
     n_categories, n_types = responses.shape[1:]
