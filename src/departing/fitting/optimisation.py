@@ -23,8 +23,8 @@ MAX_NEWTON_PARAMETERS = 30
 # With many parameters half of the initial points are continued after EM. A maximum of the sample is overfitted, with
 # probabilities near 0 and 1, from where EM iterations on all users return.
 CONTINUED, RETURN_ITERATIONS = 0.5, 5
-# A difference of δ nats between two maxima of the sample has a standard error of about the root of 2 δ. So 15 nats are
-# 2.7 standard errors, and the lower maximum is hardly ever the highest of all users.
+# A difference of δ nats between two maxima of the sample has a standard error of about the root of 2 δ. So 15 nats
+# are 2.7 standard errors, and the lower maximum is hardly ever the highest of all users.
 MAX_SAMPLE_DEFICIT = 15.0
 # Nats at which the quasi-Newton method stops on the sample, for candidate numbers of types and for held-out users:
 # below SAME_MAXIMUM and any difference between criteria. The chosen fit is then refined.

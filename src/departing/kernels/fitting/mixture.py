@@ -3,8 +3,8 @@
 A user of type x answers binary response f (click, depart after a no-click, depart after a click, by category)
 positively with a probability that depends on f and x. Row n stands for `users[n]` users with the same successes and
 trials. Only responses with trials are stored, by increasing response: entries `start[n]:start[n + 1]` of `response`,
-`successes` and `trials`. Parameters are logits `[F * M + M - 1]`: first `f * M + x` for response f of type x, then the
-M - 1 log-ratios of the prior to its last entry.
+`successes` and `trials`. Parameters are logits `[F * M + M - 1]`: first `f * M + x` for response f of type x, then
+the M - 1 log-ratios of the prior to its last entry.
 """
 
 import math
