@@ -51,6 +51,24 @@ def test_counts_by_half_and_arrival_agree_with_a_plain_loop(batch, monkeypatch):
         assert likelihood.n_parameters == fit.likelihood.n_parameters
 
 
+def test_long_histories_are_counted_without_overflow():
+    """One user has 200 clicks and 100 stays: each count fits in a byte, their sum does not."""
+    outcome = np.array([0] * 200 + [1] * 100 + [2])
+    part = SimpleNamespace(
+        user=np.zeros(301, int),
+        category=np.zeros(301, int),
+        outcome=outcome,
+        pending=np.zeros(301, bool),
+        time=np.linspace(0, 1, 301),
+    )
+    nobody = SimpleNamespace(**{name: values[:0] for name, values in vars(part).items()})
+    fit = dp.fit(dp.sample_log(SITE, users=300, seed=1, days=30).histories, types=1)
+    halves = arrivals(fit.likelihood, [nobody, part])
+    (own,) = (likelihood for likelihood, users in halves if len(users))
+    assert own.trials[0, 0] == 301
+    assert own.successes[0, 0] == 200
+
+
 def test_compact_steps_are_the_same_steps():
     log = dp.read_log(dp.sample_log(SITE, users=200, seed=1, days=30).to_frame(), inactive_after="5 days")
     (part,) = log.episodes()

@@ -163,7 +163,7 @@ def _group_categories(category: Integers, n_categories: int, n_groups: int) -> I
 
 def time_bins(time: Floats) -> Integers:
     """Number of the bin of times from 0 to 1."""
-    return np.clip((time * TIME_BINS).astype(np.int64), 0, TIME_BINS - 1)
+    return np.asarray(np.clip((time * TIME_BINS).astype(np.int64), 0, TIME_BINS - 1))
 
 
 def quarters(steps: Floats) -> Integers:

@@ -1,6 +1,7 @@
 """Cross-fitting: fits to each half of the users of a log, to forecast the other half."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ BATCH_COUNTS = 2**24  # entries of dense counts at a time: 128 MiB
 
 def compact(chunk: Episodes) -> Episodes:
     """The same steps in small numbers, without propensities: 12 bytes for each step."""
-    return Episodes(
+    small: list[Any] = [
         chunk.user.astype(np.int32),
         chunk.step[:0],
         chunk.category.astype(np.int16),  # at most 1,000
@@ -24,7 +25,8 @@ def compact(chunk: Episodes) -> Episodes:
         chunk.propensity[:0],
         chunk.pending,
         chunk.time.astype(np.float32),
-    )
+    ]
+    return Episodes(*small)
 
 
 def cross_fit(halves: list[tuple[MixtureLikelihood, Integers]], logits: Floats, pseudocount: float) -> list[Floats]:
@@ -39,10 +41,12 @@ def cross_fit(halves: list[tuple[MixtureLikelihood, Integers]], logits: Floats, 
 def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[tuple[MixtureLikelihood, Integers]]:
     """Likelihood of the users of each half with a known step, and the users `[N, TIME_BINS]` of rows by arrival."""
     n_categories = likelihood.n_categories
-    empty = np.zeros((0, n_categories, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
+    empty: tuple[Any, Integers] = np.zeros((0, n_categories, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
     parts = [[empty], [empty]]
     batch = max(BATCH_COUNTS // (4 * n_categories), 1)
     for chunk in chunks:
+        if not len(chunk.user):
+            continue
         known = ~chunk.pending
         first = np.flatnonzero(np.append(True, np.diff(chunk.user) != 0))
         row = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chunk.user))))[known]
@@ -50,7 +54,7 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[
         half, arrival = half_of(chunk.user[first]), time_bins(chunk.time[first])
         for start in range(0, len(first), batch):
             size = min(batch, len(first) - start)
-            within = slice(*np.searchsorted(row, (start, start + size)))
+            within = slice(*np.searchsorted(row, (start, start + size)).tolist())
             place = (row[within] - start) * (4 * n_categories) + cell[within]
             flat = np.bincount(place, minlength=size * 4 * n_categories).reshape(size, n_categories, 4)
             counts = flat.astype(np.min_scalar_type(int(flat.max(initial=0))))
@@ -61,6 +65,7 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[
     free = likelihood.depart_categories, likelihood.depart_on_click_categories
     halves = []
     for part in parts:
-        counts, users = merge(*(np.concatenate(each) for each in zip(*part, strict=True)))
+        small, users = merge(*(np.concatenate(each) for each in zip(*part, strict=True)))
+        counts = small.astype(np.int64)  # small integers would overflow in sums of outcomes
         halves.append((MixtureLikelihood.from_counts(counts, users.sum(axis=1), likelihood.n_types, *free), users))
     return halves

@@ -27,7 +27,7 @@ def share_trend(
 
     halves = list(halves)
     m, d = instance.n_types, len(covariance)
-    quarter = quarters(sum(users.sum(axis=0) for _, users, _ in halves))
+    quarter = quarters(np.sum([users.sum(axis=0) for _, users, _ in halves], axis=0))
     used = np.unique(quarter[quarter >= 0])
     if m == 1 or len(used) < 2:
         return None
