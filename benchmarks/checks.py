@@ -13,7 +13,9 @@ from departing.model.examples import magazine
 
 LOGS = 100  # of each true model and size
 CONTROL_LOGS = 20  # of each control
-SIZES = (2_000, 20_000)
+SIZES = (2_000, 5_000, 20_000)
+DRIFTS = (5, 10, 20)  # points of click probability over the length of the log
+DRIFT_USERS = 5_000  # of the logs with drifts from 5 to 20 points
 SITE = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.6], [0.7, 0.4]], 0.02, categories=["news", "film"])
 SHOP = dp.Instance([0.5, 0.3, 0.2], [[0.5, 0.2, 0.1], [0.3, 0.4, 0.2], [0.2, 0.1, 0.5], [0.35, 0.3, 0.3]], 0.25)
 MODELS = {"two types": SITE, "magazine": magazine(), "shop": SHOP}
@@ -33,6 +35,7 @@ class Control:
     click: Probability
     depart: Probability
     shuffle: bool = False  # clicks among all events
+    share_drift: float = 0.0  # fall of the share of the first type over the length of the log
 
 
 def _click(user, category, step):
@@ -57,13 +60,13 @@ def _falling(user, category, step):
     return _click(user, category, step) * np.where(step < 3, 1.0, 0.7)
 
 
-def _drifting(user, category, step):
-    """Click probabilities fall by 20 points over the length of the log."""
-    return np.clip(_click(user, category, step) + 0.1 - 0.2 * user["arrival"], 0, 1)
+def _drifting(points):
+    """Click probabilities fall by `points` over the length of the log."""
 
+    def click(user, category, step):
+        return np.clip(_click(user, category, step) + points / 100 * (0.5 - user["arrival"]), 0, 1)
 
-def _slightly_drifting(user, category, step):
-    return np.clip(_click(user, category, step) + 0.025 - 0.05 * user["arrival"], 0, 1)
+    return click
 
 
 def _continuous(user, category, step):
@@ -92,8 +95,8 @@ CONTROLS = {
     "departure by lifetime": Control(_click, _by_lifetime),
     "clicks fall after step 3": Control(_falling, _depart),
     "clicks fall with clicks": Control(_bored, _depart),
-    "cohort drift of 20 points": Control(_drifting, _depart),
-    "cohort drift of 5 points": Control(_slightly_drifting, _depart),
+    **{f"cohort drift of {points} points": Control(_drifting(points), _depart) for points in DRIFTS},
+    "share drift of 25 points": Control(_click, _depart, share_drift=0.25),
     "continuous heterogeneity": Control(_continuous, _coin_depart),
     "shuffled clicks": Control(_click, _depart_anyway, shuffle=True),
     "coin flips": Control(_coin, _coin_depart),
@@ -109,7 +112,7 @@ def control_log(control: Control, users: int, seed: int) -> dp.Log:
     rng = np.random.default_rng([seed, 17])
     arrival, n_categories = rng.random(users), SITE.n_categories
     traits = {
-        "type": rng.choice(2, users, p=SITE.prior),
+        "type": (rng.random(users) >= SITE.prior[0] + control.share_drift * (0.5 - arrival)).astype(int),
         "arrival": arrival,
         "luck": rng.gamma(9, 1 / 9, users),
         "taste": rng.beta(1.5, 1.5, (users, n_categories)),
@@ -172,6 +175,10 @@ def rows(logs: int = LOGS, control_logs: int = CONTROL_LOGS, sizes: tuple[int, .
             else:
                 limit = 0 if name in SMALL else 95
                 table.append(Row(f"alarms, {name}, {users:,} users", alarms, "of 100", limit, note=note))
+    points = np.linspace(5, 20, control_logs)
+    drifts = (control_log(Control(_drifting(drift), _depart), DRIFT_USERS, i) for i, drift in enumerate(points))
+    found = 100 * np.mean([not verdict(log)[1].fits for log in drifts])
+    table.append(Row(f"alarms, cohort drift of 5 to 20 points, {DRIFT_USERS:,} users", found, "of 100", 90))
     return table
 
 

@@ -384,13 +384,13 @@ def test_episodes_can_be_read_repeatedly_and_in_parts(folder, log):
 
 
 @pytest.mark.parametrize("unit", [1, 0.5])
-def test_episodes_know_when_their_users_arrived(unit):
+def test_episodes_know_the_times_of_their_steps(unit):
     rows = {"user": ["b", "a", "a", "b", "c"], "time": [10, 14, 12, 30, 20], "category": list("xyxyx")}
     rows["time"] = [unit * time for time in rows["time"]]
     frame = polars.DataFrame(rows | {"clicked": [1, 0, 1, 0, 0], "departed": [0, 1, 0, 1, 1]})
     (part,) = dp.read_log(frame).episodes()
     assert part.user.tolist() == [0, 0, 1, 1, 2]
-    assert part.arrival.tolist() == [0.1, 0.1, 0.0, 0.0, 0.5]
+    assert part.time.tolist() == [0.1, 0.2, 0.0, 1.0, 0.5]
 
 
 def test_json_values_of_every_type_are_read(tmp_path):

@@ -60,7 +60,7 @@ def test_rows_with_stray_times_are_rejected_as_if_they_were_not_there(values, ki
         assert counts(log) == counts(rest)
         steps, others = next(log.episodes()), next(rest.episodes())
         assert (steps.outcome == others.outcome).all()
-        assert (steps.arrival == others.arrival).all()
+        assert (steps.time == others.time).all()
         reasons = pd.read_csv(tmp_path / "rejects.csv").rejection_reason.value_counts().to_dict()
         assert reasons == kinds
         assert sum("all others" in note for note in log.report.notes) == len(kinds)

@@ -12,23 +12,7 @@ import departing as dp
 from departing.fitting.forecast_cells import COUNT_LABELS, STEP_GROUPS, ForecastSums
 from departing.fitting.forecast_tests import check_forecasts, weighted_chi_squared_test
 from departing.fitting.goodness_of_fit import Cell
-
-SITE = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.6], [0.7, 0.4]], 0.02, categories=["news", "film"])
-
-
-def episodes_of(log, pending=None):
-    order = np.lexsort((log.time, log.user))
-    user = log.user[order]
-    first = np.concatenate([[0], np.flatnonzero(np.diff(user)) + 1])
-    steps = np.diff(np.append(first, len(user)))
-    time = log.time[order].astype(np.int64)
-    return SimpleNamespace(
-        user=user,
-        category=log.category[order],
-        outcome=log.outcome[order],
-        pending=np.zeros(len(user), bool) if pending is None else pending[order],
-        arrival=np.repeat((time[first] - time.min()) / (time.max() - time.min()), steps),
-    )
+from helpers.episodes import SITE, episodes_of
 
 
 def by_hand(instance, part):
@@ -66,16 +50,17 @@ def by_hand(instance, part):
 def test_cells_agree_with_a_plain_loop(seed, late):
     log = dp.sample_log(SITE, users=60, seed=seed, days=30)
     part = episodes_of(log, np.random.default_rng(seed).random(len(log.user)) < 0.2 if late else None)
-    sums, expected = ForecastSums(SITE, 60, True), by_hand(SITE, part)
+    sums, expected = ForecastSums([SITE], 60, True), by_hand(SITE, part)
     sums.add(part)
-    *families, cohorts = sums.families()
+    *families, cohorts, periods = sums.families()
     for family in families:
         rows = family.sums.reshape(-1, 4)
         mine = sorted((int(n), int(yes), round(prob, 9)) for n, yes, prob, _ in rows[rows[:, 0] > 0].tolist())
         theirs = sorted((n, yes, round(prob, 9)) for n, yes, prob in expected[family.name].values())
         assert mine == theirs
-    np.testing.assert_allclose(cohorts.sums.sum(axis=1), families[0].sums.sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(cohorts.slopes.sum(axis=1), families[0].slopes.sum(axis=1), rtol=1e-9, atol=1e-9)
+    for family in (cohorts, periods):
+        np.testing.assert_allclose(family.sums.sum(axis=1), families[0].sums.sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(family.slopes.sum(axis=1), families[0].slopes.sum(axis=1), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(sums.bins[..., :3].sum(axis=1), rows_of(families[0]), rtol=1e-12)
 
 
@@ -88,11 +73,11 @@ def test_slopes_are_the_derivatives_of_the_expected_responses():
     fit, part, step = dp.fit(log.histories, types=2), episodes_of(log), 1e-5
 
     def expected(logits):
-        sums = ForecastSums(dp.Instance(**vars(fit.likelihood.from_logits(logits))), 200, False)
+        sums = ForecastSums([dp.Instance(**vars(fit.likelihood.from_logits(logits)))], 200, False)
         sums.add(part)
         return sums.sums[..., 2]
 
-    sums = ForecastSums(fit.instance, 200, True)
+    sums = ForecastSums([fit.instance], 200, True)
     sums.add(part)
     for i, number in enumerate(fit.likelihood.parameter_numbers):
         shift = step * (np.arange(len(fit.logits)) == i)
@@ -182,7 +167,7 @@ def test_survival_is_the_kaplan_meier_estimate():
 
 
 def test_an_empty_log_gives_no_evidence_of_misfit():
-    empty = SimpleNamespace(**{name: np.zeros(0, np.int64) for name in ("user", "category", "outcome", "arrival")})
+    empty = SimpleNamespace(**{name: np.zeros(0, np.int64) for name in ("user", "category", "outcome", "time")})
     empty.pending = np.zeros(0, bool)
     result = check_forecasts(SITE, [empty])
     assert result.p_value == 1.0
@@ -196,7 +181,7 @@ def test_a_misfit_that_is_significant_but_small_is_named_and_does_not_matter():
     """Clicks fall by two points in the second half of a large log."""
     log = dp.sample_log(SITE, users=150_000, seed=1, days=400)
     part = episodes_of(log)
-    late = (part.arrival > 0.5) & (part.outcome == 0) & (np.random.default_rng(1).random(len(part.user)) < 0.03)
+    late = (part.time > 0.5) & (part.outcome == 0) & (np.random.default_rng(1).random(len(part.user)) < 0.03)
     part.outcome = np.where(late, 1, part.outcome)
     result = check_forecasts(SITE, [part])
     assert result.fits
@@ -208,7 +193,7 @@ def test_a_misfit_that_is_significant_but_small_is_named_and_does_not_matter():
 
 def test_users_who_arrive_together_are_one_cohort():
     part = episodes_of(dp.sample_log(SITE, users=500, seed=1))
-    part.arrival = np.zeros(len(part.user))
+    part.time = np.zeros(len(part.user))
     result = check_forecasts(SITE, [part])
     assert {test.family for test in result.tests} == {"step", "counts", "repetition", "previous"}
     assert result.cells("cohort") == ()

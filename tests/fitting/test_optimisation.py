@@ -1,11 +1,15 @@
-"""EM and Newton's method."""
+"""EM, Newton's method and the quasi-Newton method."""
+
+from collections import deque
 
 import numpy as np
 import pytest
 
 import departing as dp
+from departing.fitting import optimisation
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.fitting.optimisation import newton_maximise
+from departing.fitting.quasi_newton import _two_loops, quasi_newton_maximise
 from helpers.mixtures import likelihood_of, parameters_of, random_mixture
 
 
@@ -54,3 +58,73 @@ def test_a_million_users_determine_the_instance():
     assert fitted.click[:, order] == pytest.approx(instance.click[:, true], abs=0.03)
     assert fitted.depart[:, order] == pytest.approx(instance.depart[:, true], abs=0.03)
     assert fitted.prior[order] == pytest.approx(instance.prior[true], abs=0.03)
+
+
+def many_parameters(seed, users=3000):
+    """Likelihood of users of a random instance with four types and five categories, 43 parameters."""
+    rng = np.random.default_rng(seed)
+    instance = dp.Instance(
+        rng.dirichlet(np.full(4, 5.0)), rng.uniform(0.1, 0.9, (5, 4)), rng.uniform(0.1, 0.4, (5, 4))
+    )
+    histories = dp.sample_log(instance, users=users, seed=seed, days=60).histories.confirmed
+    return instance, histories, MixtureLikelihood.from_counts(histories.counts, histories.multiplicity, 4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_quasi_newton_and_newton_end_at_the_same_maximum(seed):
+    instance, _, likelihood = many_parameters(seed)
+    start = likelihood.to_logits(parameters_of(instance))
+    newton = newton_maximise(likelihood, start[None], 1.0)
+    logits, value = quasi_newton_maximise(likelihood, start, 1.0, 1e-8)
+    assert value == pytest.approx(newton.values[0], abs=1e-5)
+    assert value == pytest.approx(likelihood.log_posterior(logits[None], 1.0)[0], abs=1e-9)
+    distance = logits - newton.logits[0]
+    assert distance @ newton.information[0] @ distance < 1e-3  # squared standard errors
+
+
+@pytest.mark.parametrize("shift", [0.0, 30.0, -30.0, 700.0])
+def test_quasi_newton_never_decreases_the_value(shift):
+    _, _, likelihood = many_parameters(1, users=300)
+    start = np.random.default_rng(1).normal(shift, 1.0, likelihood.n_parameters)
+    logits, value = quasi_newton_maximise(likelihood, start, 1.0, 1e-6)
+    assert np.isfinite(logits).all()
+    assert value >= likelihood.log_posterior(start[None], 1.0)[0]
+
+
+def test_the_gradient_is_that_of_the_derivatives():
+    instance, _, likelihood = many_parameters(1)
+    logits = likelihood.to_logits(parameters_of(instance))
+    values, gradients, _ = likelihood.derivatives(logits[None], 1.0)
+    value, gradient = likelihood.gradient(logits, 1.0)
+    assert value == values[0]
+    assert (gradient == gradients[0]).all()
+
+
+def test_corrections_are_those_of_bfgs():
+    """The step is the gradient times the inverse of the curvature after the updates of dense BFGS."""
+    rng, d = np.random.default_rng(1), 6
+    factor = rng.normal(size=(d, d))
+    matrix = factor @ factor.T + np.eye(d)
+    curvature, directions = np.linalg.eigh(matrix)
+    inverse, pairs = np.linalg.inv(matrix), deque()
+    other = matrix + 0.3 * np.diag(rng.random(d))
+    for _ in range(4):
+        moved = rng.normal(size=d)
+        change = other @ moved
+        pairs.append((moved, change, moved @ change))
+        project = np.eye(d) - np.outer(moved, change) / (moved @ change)
+        inverse = project @ inverse @ project.T + np.outer(moved, moved) / (moved @ change)
+    gradient = rng.normal(size=d)
+    assert _two_loops(gradient, pairs, curvature, directions) == pytest.approx(inverse @ gradient, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fits_do_not_depend_on_the_method(seed, monkeypatch):
+    _, histories, _ = many_parameters(seed)
+    monkeypatch.setattr(optimisation, "SAMPLE_USERS", 1000)
+    quasi_newton = dp.fit(histories, types=4)
+    monkeypatch.setattr(optimisation, "MAX_NEWTON_PARAMETERS", 1000)
+    newton = dp.fit(histories, types=4)
+    values = [each.likelihood.log_posterior(each.logits[None], 1.0)[0] for each in (quasi_newton, newton)]
+    assert values[0] > values[1] - 1e-3
+    assert quasi_newton.criteria[0].held_out == pytest.approx(newton.criteria[0].held_out, abs=1e-3)

@@ -11,14 +11,17 @@ CAUSES = {  # the beginning of a reason that must be among those given
     "departure by lifetime": "Departures after a no-click depend on the step",
     "clicks fall after step 3": "Clicks depend on the step",
     "clicks fall with clicks": "Clicks depend on ",
-    "cohort drift of 20 points": "Clicks differ between users who arrived early and late",
+    "cohort drift of 20 points": ("Clicks differ between users who arrived early", "Clicks change over the time"),
+    "cohort drift of 10 points": ("Clicks differ between users who arrived early", "Clicks change over the time"),
+    "share drift of 25 points": ("Shares of types change over the time", "Clicks differ between users who arrived"),
 }
 
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_users_who_do_not_follow_the_model_are_detected_with_the_right_reason(name):
-    _, check = verdict(control_log(CONTROLS[name], 2000, seed=0))
+    _, check = verdict(control_log(CONTROLS[name], 5000 if "drift" in name else 2000, seed=0))
     assert not check.fits
+    assert check.held_out
     assert check.describe().startswith("The model does not fit (p ")
     assert any(reason.startswith(CAUSES[name]) for reason in check.reasons)
     assert check.reasons[0].endswith("%.")

@@ -51,8 +51,8 @@ class Episodes:
         Probability with which the category was recommended; NaN where it is unknown.
     pending : bool array [S]
         True if it is unknown whether the user stayed after this step.
-    arrival : float array [S]
-        Time of the user's first event, from 0 at the first event of the log to 1 at the last.
+    time : float array [S]
+        Time of the step, from 0 at the first event of the log to 1 at the last.
     """
 
     user: Integers
@@ -61,7 +61,7 @@ class Episodes:
     outcome: Integers
     propensity: Floats
     pending: Booleans
-    arrival: Floats
+    time: Floats
 
     def __len__(self) -> int:
         return len(self.user)
@@ -131,7 +131,7 @@ class Log(Histories):
                     outcome,
                     part["propensity"],
                     part["pending"],
-                    part["arrival"],
+                    part["time"],
                 )
 
     @contextmanager

@@ -1,6 +1,6 @@
 """Ensemble: a fitted instance with bootstrap draws of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -10,8 +10,8 @@ from departing.decision.log_value import LogValue
 from departing.decision.policy_graph import PolicyGraph
 from departing.decision.stack import Rule, Stack
 from departing.fitting.fit import Fit
-from departing.fitting.likelihood import MixtureLikelihood
 from departing.fitting.optimisation import newton_maximise
+from departing.fitting.quasi_newton import quasi_newton_maximise
 from departing.model import random_streams
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
@@ -24,7 +24,7 @@ GRAPH_NODES = 20_000  # counts of one policy, with up to ten categories; 0.05 s
 # Refits are limited to about ten seconds for 100 draws: 60 parameters, and rows times parameters. Larger logs
 # determine the logits so well that one step is enough.
 MAX_PARAMETERS, MAX_REFIT_SIZE = 60, 1_500_000
-EM_ITERATIONS = 20  # most of the distance to the maximum
+CONVERGED = 1e-2  # nats: a tenth of a standard error of a draw
 MAX_STEP = 1.0  # logits: parameters that are less certain need refits, whose pseudocounts limit them
 
 
@@ -50,7 +50,7 @@ class Ensemble:
     def bootstrap(cls, fit: Fit, draws: int, seed: int, progress: Progress | None = None) -> Self:
         """Refit `draws` samples of the users with replacement, starting at the fit.
 
-        Where refits by Newton's method would take too long, EM iterations replace each for a large model,
+        Where refits by Newton's method would take too long, the quasi-Newton method replaces it for a large model,
         and one step with the curvature of the fit for a large log.
         """
         rng = np.random.default_rng([seed, random_streams.DECISION])
@@ -59,18 +59,18 @@ class Ensemble:
         rows, d = len(users), likelihood.n_parameters
         one_step = rows * d > MAX_REFIT_SIZE
         refit = d <= MAX_PARAMETERS and not one_step
-        scores = _scores(likelihood, fit.logits) @ fit.covariance if one_step else None
+        scores = likelihood.scores(fit.logits) @ fit.covariance if one_step else None
         logits, values = [fit.logits], [log.value(users)]
         for done in range(draws):
             resampled = rng.multinomial(total, users / total).astype(np.float64)
             if refit:
-                result = newton_maximise(_reweighted(likelihood, resampled), fit.logits[None], fit.pseudocount)
+                result = newton_maximise(likelihood.reweighted(resampled), fit.logits[None], fit.pseudocount)
                 logits.append(result.logits[0])
             elif scores is not None:
                 logits.append(fit.logits + np.clip((resampled - users) @ scores, -MAX_STEP, MAX_STEP))
             else:
-                sample = _reweighted(likelihood, resampled)
-                logits.append(sample.run_em(fit.logits[None], fit.pseudocount, EM_ITERATIONS)[0])
+                sample = likelihood.reweighted(resampled)
+                logits.append(quasi_newton_maximise(sample, fit.logits, fit.pseudocount, CONVERGED)[0])
             values.append(log.value(resampled))
             if progress is not None:
                 progress(done + 1, draws)
@@ -86,23 +86,6 @@ class Ensemble:
     def rule(self, policy: Policy) -> Rule:
         """A policy in a form that can be evaluated under many instances, followed as the fitted users do."""
         return policy if isinstance(policy, Schedule) else follow(policy, self.instances[0])
-
-
-def _reweighted(likelihood: MixtureLikelihood, users: Floats) -> MixtureLikelihood:
-    """The likelihood with another number of users of each row."""
-    kept = users > 0
-    successes, trials = likelihood.successes[kept], likelihood.trials[kept]
-    return replace(likelihood, users=users[kept], successes=successes, trials=trials)
-
-
-def _scores(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
-    """Gradient of the log-likelihood of a user of each row, `[N, d]`."""
-    shares = likelihood.responsibilities(logits)
-    errors = likelihood.successes[:, :, None] - likelihood.trials[:, :, None] * likelihood.response_probabilities(
-        logits
-    )
-    of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
-    return np.concatenate([of_responses, (shares - likelihood.from_logits(logits).prior)[:, :-1]], axis=1)
 
 
 def follow(policy: Policy, instance: Instance) -> PolicyGraph:

@@ -1,12 +1,12 @@
 """Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
-from departing.fitting.optimisation import Optimum, maximise
+from departing.fitting.optimisation import MAX_NEWTON_PARAMETERS, Optimum, maximise
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -15,6 +15,9 @@ from departing.model.validation import MAX_TYPES, check_int
 
 HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
 LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
+# Random initial points are divided by this number for a model with many parameters if there is a solution with one
+# type fewer: its types split in two lead to the same or a higher maximum as a rule.
+FEWER_INITIAL = 4
 MIN_PENALTY = 2.0  # per parameter, that of AIC; the formula of the adjusted BIC gives less below 176 users
 
 
@@ -104,7 +107,8 @@ def initial_points(
     """Random logits, and the optimum with one type fewer with each of its types split, `[n, d]`."""
     k, m = likelihood.n_categories, likelihood.n_types
     points = []
-    for _ in range(1 if m == 1 else n_init):
+    few = fewer is not None and likelihood.n_parameters > MAX_NEWTON_PARAMETERS
+    for _ in range(1 if m == 1 else -(-n_init // FEWER_INITIAL) if few else n_init):
         # Spread over (0, 1) but rarely at its ends, where EM is slow; departures after a click are rarer than others.
         click, depart, depart_on_click = rng.beta(2, 2, (3, k, m))
         points.append(Parameters(rng.dirichlet(np.full(m, 4.0)), click, depart, 0.2 * depart_on_click))
@@ -146,8 +150,8 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
     held_out_mean = np.nan
     if training.any() and test.any():
-        trained = maximise(replace(likelihood, users=training), logits[None], pseudocount).logits
-        held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
+        trained = maximise(likelihood.with_users(training), logits[None], pseudocount, nearly=True).logits
+        held_out_mean = likelihood.with_users(test).log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     users = float(likelihood.users.sum())
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))

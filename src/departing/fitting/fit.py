@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.data.log import Log
+from departing.data.log import Episodes, Log
 from departing.data.read_source import read_source
 from departing.fitting.estimation import (
     HELD_OUT_FRACTION,
@@ -24,11 +24,13 @@ from departing.fitting.estimation import (
 )
 from departing.fitting.forecast_tests import check_forecasts
 from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.held_out import arrivals, compact, cross_fit
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import Optimum, maximise
 from departing.fitting.resampling import SamplingDesign, resample_users
-from departing.fitting.standard_errors import transform_estimates
+from departing.fitting.share_trend import share_trend
+from departing.fitting.standard_errors import robust_covariance, transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
 from departing.fitting.type_matching import match_types, sort_types
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
 CRITERIA = ("sabic", "bic", "held-out")
 BOOTSTRAP_METHODS = ("parametric", "nonparametric")
 CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
+# Users per parameter from which halves are fitted separately: at 60, p-values of users of the model were as uniform
+# as those of one fit to all.
+HELD_OUT_USERS = 60
 MIN_CURVATURE = 1e-3  # of the log-posterior; caps standard errors of unidentified logits at about 30
 
 
@@ -95,12 +100,17 @@ class Fit:
         return self.likelihood.log_likelihood(self.logits)
 
     @cached_property
+    def robust_covariance(self) -> Floats:
+        """Covariance matrix of the logits by the sandwich estimator, `[d, d]`: valid if users differ within types."""
+        return robust_covariance(self.likelihood, self.logits, self.covariance, self.pseudocount)
+
+    @cached_property
     def stderr(self) -> Parameters:
-        """Standard errors from the observed information; 0 for probabilities that were not estimated."""
+        """Robust standard errors (sandwich estimator); 0 for probabilities that were not estimated."""
         return self._transformed(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
 
     def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
-        """Lower and upper ends of confidence intervals, normal in the logits and so within 0 and 1.
+        """Lower and upper ends of robust confidence intervals, normal in the logits and so within 0 and 1.
 
         Parameters
         ----------
@@ -120,7 +130,8 @@ class Fit:
         return lower, upper
 
     def _transformed(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
-        return transform_estimates(self.likelihood, self.logits, self.covariance, function, depart, depart_on_click)
+        covariance = self.robust_covariance
+        return transform_estimates(self.likelihood, self.logits, covariance, function, depart, depart_on_click)
 
     def bootstrap(
         self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
@@ -161,7 +172,7 @@ class Fit:
                 progress(done + 1, resamples)
         return instances
 
-    def check(self, users: int = 200_000) -> FitCheck:
+    def check(self, users: int = 200_000, held_out: bool | None = None) -> FitCheck:
         """Test the goodness of fit on the steps of the log, which is read again.
 
         If the model does not fit in a way that more types may explain, one type more is tried.
@@ -169,7 +180,10 @@ class Fit:
         Parameters
         ----------
         users : int
-            Number of users to check, rounded up to whole chunks of 50,000.
+            Number of users to check, rounded up to whole chunks of 50,000. Their steps are held in memory.
+        held_out : bool, optional
+            Forecast each half of the users by a fit to the other half. By default, if there are enough users for the
+            number of parameters.
 
         Returns
         -------
@@ -181,27 +195,37 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        check = self._check(users)
-        more = self.instance.n_types + 1
-        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
-            larger = fit(self.histories, more, pseudocount=self.pseudocount)
-            if larger._check(users).fits:
-                return replace(check, more_types=more)
-        return check
-
-    def _check(self, users: int) -> FitCheck:
-        """Check with the present number of types."""
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
         chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
-        check = check_forecasts(
-            self.instance,
-            chunks,
+        episodes, tied = [compact(chunk) for chunk in chunks], self.histories.report.tied
+        check = replace(self._check(episodes, held_out), tied=tied)
+        more = self.instance.n_types + 1
+        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
+            larger = fit(self.histories, more, pseudocount=self.pseudocount)
+            if larger._check(episodes, held_out).fits:
+                return replace(check, more_types=more)
+        return check
+
+    def _check(self, episodes: list[Episodes], held_out: bool | None) -> FitCheck:
+        """Check with the present number of types."""
+        users = sum(1 + int(np.count_nonzero(np.diff(chunk.user))) for chunk in episodes if len(chunk))
+        if held_out is None:
+            held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
+        halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
+        if held_out and all(len(users) for _, users in halves):
+            logits = cross_fit(halves, self.logits, self.pseudocount)
+            names = self.instance.categories
+            instances = [Instance(**vars(self.likelihood.from_logits(own)), categories=names) for own in logits]
+        groups = ((*half, own) for half, own in zip(halves, logits, strict=True))
+        return check_forecasts(
+            instances,
+            episodes,
             covariance=self.covariance,
             parameters=self.likelihood.parameter_numbers,
-            users=min(users, self.histories.users),
+            users=users,
+            share_trend=share_trend(self.instance, groups, self.covariance),
         )
-        return replace(check, tied=self.histories.report.tied)
 
     def describe(self) -> str:
         """Describe the fit in one sentence."""
@@ -385,16 +409,19 @@ def fit(
     held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
     criteria = []
+    rows = MixtureLikelihood.from_counts(known.counts, known.multiplicity, 1, *free)
     for done, m in enumerate(candidates):
-        likelihood = MixtureLikelihood.from_counts(known.counts, known.multiplicity, m, *free)
+        likelihood = rows.with_types(m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
-        optima[m] = maximise(likelihood, initial, pseudocount, rng)
+        optima[m] = maximise(likelihood, initial, pseudocount, rng, nearly=True)
         criteria.append(selection_criteria(optima[m], held_out, pseudocount))
         if progress is not None:
             progress(done + 1, len(candidates))
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
-    likelihood, parameters = optima[chosen].likelihood, sort_types(optima[chosen].parameters)
+    likelihood = optima[chosen].likelihood
+    refined = maximise(likelihood, optima[chosen].logits[None], pseudocount)
+    parameters = sort_types(refined.parameters)
     logits = likelihood.to_logits(parameters)
     curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
     covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T

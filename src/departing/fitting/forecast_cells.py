@@ -1,10 +1,11 @@
 """Forecasts of the steps of a log, summed in families of cells.
 
 A family assigns every step to one group: by step, by the user's previous responses, by previous responses to the same
-category, by the previous response, or by the arrival of the user. A cell is a group and a category.
+category, by the previous response, by the arrival of the user, or by the time of the step. A cell is a group and a
+category. The sums over cells are all that the tests need; sums of different users add up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,15 +21,17 @@ RESPONSES = ("click", "depart", "depart_on_click")
 STEP_GROUPS = np.array([1, 2, 3, 4, 5, 6, 8, 11, 16, 31])  # first step of each group
 COUNT_LABELS = ("0 {}s", "1 {}", "2 {}s", "3 or more {}s")  # groups of previous clicks and no-clicks
 PREVIOUS_LABELS = ("at the first step", "after a click", "after a no-click")
-ARRIVAL_BINS = 64  # of the length of the log; merged to cohorts when all users are known
-COHORTS = 4  # quarters of the steps: halves would miss a change that reverts, more have less power
+TIME_BINS = 32  # of the length of the log; merged to quarters when all steps are known
+QUARTERS = 4  # of the steps: halves would miss a change that reverts, more have less power
 FORECAST_BINS = 20  # of calibration plots: 5 points wide
 MAX_CATEGORIES = 12  # cells for each of the 11 most frequent categories and for all others; bounds time and memory
 # Derivatives are averages over steps. A sample of the users suffices, evenly spaced: the error of its averages is far
 # below that of a z-score, and derivatives take most of the time.
 GRADIENT_USERS = 20_000
 
-FAMILIES = ("step", "counts", "repetition", "previous", "cohort")
+FAMILIES = ("step", "counts", "repetition", "previous", "cohort", "calendar")
+QUARTER_LABELS = {"cohort": "in cohort {} of {} by arrival", "calendar": "in period {} of {} of the log"}
+GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)  # of 2^64; its multiples spread evenly, whatever pattern numbers have
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +54,25 @@ class ForecastSums:
 
     Parameters
     ----------
-    instance : Instance
-        Model that forecasts.
+    instances : sequence of Instance
+        Model that forecasts all users; or two, for the users of each of the halves by `half_of`.
     users : int
         Number of users to come, which determines the share of them with derivatives.
     with_slopes : bool
         Compute derivatives.
     """
 
-    def __init__(self, instance: Instance, users: int, with_slopes: bool) -> None:
-        self.instance, self.with_slopes = instance, with_slopes
+    def __init__(self, instances: Sequence[Instance], users: int, with_slopes: bool) -> None:
+        self.instances, self.with_slopes = instances, with_slopes
+        instance = instances[0]
         self.stride = max(-(-users // GRADIENT_USERS), 1)
         self.labels = {
             "step": [f"at step {a}" if b == a + 1 else f"at steps {a} to {b - 1}" for a, b in _step_ranges()],
             "counts": [f"after {counts}" for counts in _count_labels()],
             "repetition": [f"after {counts} of the same category" for counts in _count_labels()],
             "previous": list(PREVIOUS_LABELS),
-            "cohort": [""] * ARRIVAL_BINS,
+            "cohort": [""] * TIME_BINS,
+            "calendar": [""] * TIME_BINS,
         }
         self.labels["step"][-1] = f"at step {STEP_GROUPS[-1]} and later"
         self.sizes = [len(self.labels[name]) for name in FAMILIES]
@@ -79,7 +84,7 @@ class ForecastSums:
         self.slopes = np.zeros((3, cells, parameters if with_slopes else 0))
         self.bins = np.zeros((3, FORECAST_BINS, 4))
         self.totals = np.zeros((0, 5))
-        self.arrivals = np.zeros(ARRIVAL_BINS)  # steps by arrival
+        self.times = {name: np.zeros(TIME_BINS) for name in QUARTER_LABELS}  # steps by bin of time
 
     def add(self, chunk: Episodes) -> None:
         """Add the steps of whole users."""
@@ -87,37 +92,42 @@ class ForecastSums:
 
         if not len(chunk.user):
             return
-        instance = self.instance
         first = np.flatnonzero(np.append(True, np.diff(chunk.user) != 0))
         end = np.append(first[1:], len(chunk.user))
         if self.group_of is None:
-            self.group_of = _group_categories(chunk.category, instance.n_categories, self.n_groups)
+            self.group_of = _group_categories(chunk.category, self.instances[0].n_categories, self.n_groups)
         longest = int((end - first).max())
         if longest > len(self.totals):
             self.totals = np.vstack([self.totals, np.zeros((longest - len(self.totals), 5))])
-        arrival = np.clip((chunk.arrival[first] * ARRIVAL_BINS).astype(np.int64), 0, ARRIVAL_BINS - 1)
-        self.arrivals += np.bincount(arrival, end - first, ARRIVAL_BINS)
+        category, outcome = chunk.category.astype(np.int64), chunk.outcome.astype(np.int64)
+        time = time_bins(chunk.time)
+        self.times["cohort"] += np.bincount(time[first], end - first, TIME_BINS)
+        self.times["calendar"] += np.bincount(time, minlength=TIME_BINS)
         step_group = np.searchsorted(STEP_GROUPS, np.arange(1, STEP_GROUPS[-1] + 1), side="right") - 1
         offsets = np.cumsum([0, *self.sizes[:-1]])
         with_gradient = (chunk.user[first] % self.stride == 0) & self.with_slopes
-        log_prior, log_outcomes = instance.finite_log_probabilities
-        add_forecasts(
-            first, end, chunk.category, chunk.outcome, ~chunk.pending, arrival, instance.normalised_prior, log_prior,
-            log_outcomes, np.stack([instance.click, instance.depart, instance.depart_on_click]), IMPOSSIBLE,
-            step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups, with_gradient, FORECAST_BINS,
-            self.sums, self.slopes, self.bins, self.totals,
-        )  # fmt: skip
+        half = half_of(chunk.user[first]) if len(self.instances) > 1 else np.zeros(len(first), np.int64)
+        for i, instance in enumerate(self.instances):
+            own = half == i
+            log_prior, log_outcomes = instance.finite_log_probabilities
+            add_forecasts(
+                first[own], end[own], category, outcome, ~chunk.pending, time, instance.normalised_prior,
+                log_prior, log_outcomes, np.stack([instance.click, instance.depart, instance.depart_on_click]),
+                IMPOSSIBLE, step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups,
+                with_gradient[own], FORECAST_BINS, self.sums, self.slopes, self.bins, self.totals,
+            )  # fmt: skip
 
     @property
     def category_names(self) -> list[str]:
         """Names of the groups of categories."""
-        if self.group_of is None or self.instance.n_categories <= MAX_CATEGORIES:
-            return [repr(name) for name in self.instance.categories[: self.n_groups]]
-        singles = [self.instance.categories[int(np.flatnonzero(self.group_of == g)[0])] for g in range(self.n_groups)]
+        categories = self.instances[0].categories
+        if self.group_of is None or len(categories) <= MAX_CATEGORIES:
+            return [repr(name) for name in categories[: self.n_groups]]
+        singles = [categories[int(np.flatnonzero(self.group_of == g)[0])] for g in range(self.n_groups)]
         return [*map(repr, singles[:-1]), "other categories"]
 
     def families(self) -> Iterator[Family]:
-        """All families; slopes are those of all steps, and the bins of arrivals are merged to cohorts."""
+        """All families; slopes are those of all steps, and bins of time are merged to quarters of the steps."""
         steps, sampled = self.sums[..., :1], self.sums[..., 4:]
         slopes, start = self.slopes * steps / np.maximum(sampled, 1.0), 0
         for name, size in zip(FAMILIES, self.sizes, strict=True):
@@ -129,7 +139,7 @@ class ForecastSums:
                 self.sums[:, cells, :4].reshape(*shape, 4),
                 slopes[:, cells].reshape(*shape, slopes.shape[2]),
             )
-            yield _merge_cohorts(family, self.arrivals) if name == "cohort" else family
+            yield _merge_bins(family, self.times[name]) if name in self.times else family
             start += size
 
 
@@ -151,18 +161,32 @@ def _group_categories(category: Integers, n_categories: int, n_groups: int) -> I
     return groups
 
 
-def _merge_cohorts(family: Family, steps: Floats) -> Family:
-    """The family of arrivals with its bins merged to cohorts of about equal numbers of steps."""
+def time_bins(time: Floats) -> Integers:
+    """Number of the bin of times from 0 to 1."""
+    return np.asarray(np.clip((time * TIME_BINS).astype(np.int64), 0, TIME_BINS - 1))
+
+
+def quarters(steps: Floats) -> Integers:
+    """Quarter of every bin of time, with about equal numbers of `steps`; -1 for empty bins."""
     share = (steps.cumsum() - steps / 2) / max(steps.sum(), 1.0)  # at the middle of each bin
-    cohort = np.minimum((share * COHORTS).astype(np.int64), COHORTS - 1)
-    used = np.unique(cohort[steps > 0])
-    if len(used) < 2:  # all users arrive at the same time
+    quarter = np.minimum((share * QUARTERS).astype(np.int64), QUARTERS - 1)
+    return np.where(steps > 0, quarter, -1)
+
+
+def half_of(user: Integers) -> Integers:
+    """Half of the users, 0 or 1, to which each number of a user belongs."""
+    return ((user.astype(np.uint64) * GOLDEN_RATIO) >> np.uint64(63)).astype(np.int64)
+
+
+def _merge_bins(family: Family, steps: Floats) -> Family:
+    """The family with its bins of time merged to quarters of about equal numbers of `steps`."""
+    quarter = quarters(steps)
+    used = np.unique(quarter[quarter >= 0])
+    if len(used) < 2:  # all at the same time
         used = used[:0]
     sums, slopes = (
-        np.stack([array[:, (cohort == c) & (steps > 0)].sum(axis=1) for c in used], axis=1)
-        if len(used)
-        else array[:, :0]
+        np.stack([array[:, quarter == q].sum(axis=1) for q in used], axis=1) if len(used) else array[:, :0]
         for array in (family.sums, family.slopes)
     )
-    names = tuple(f"in cohort {i} of {len(used)} by arrival" for i in range(1, len(used) + 1))
+    names = tuple(QUARTER_LABELS[family.name].format(i, len(used)) for i in range(1, len(used) + 1))
     return Family(family.name, names, sums, slopes)

@@ -1,55 +1,58 @@
 """Tests of the forecasts of an instance: sums over cells, their variance under a fitted model, and p-values."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 
 import numpy as np
 
 from departing.data.log import Episodes
 from departing.fitting.forecast_cells import RESPONSES, Family, ForecastSums
-from departing.fitting.goodness_of_fit import MIN_EXPECTED, Cell, FamilyTest, FitCheck
+from departing.fitting.goodness_of_fit import MIN_EXPECTED, TREND_MEAN, Cell, FamilyTest, FitCheck
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
 
 def check_forecasts(
-    instance: Instance,
+    instances: Instance | Sequence[Instance],
     episodes: Iterable[Episodes],
     *,
     covariance: Floats | None = None,
     parameters: Integers | None = None,
     users: int = 1,
+    share_trend: FamilyTest | None = None,
 ) -> FitCheck:
-    """Compare the steps of a log with their forecasts by `instance`.
+    """Compare the steps of a log with their forecasts.
 
     Parameters
     ----------
-    instance : Instance
-        Model that forecasts.
+    instances : Instance or sequence of Instance
+        Model that forecasts; or two, each fitted to one half of the users, to forecast the other (cross-fitting). To
+        first order the sums then vary as those of one fit to all users, because the errors of the two fits cancel.
     episodes : iterable of Episodes
         Steps of the log.
     covariance : array [d, d], optional
-        Covariance matrix of the estimated logits if `instance` was fitted to these steps.
+        Covariance matrix of the estimated logits if the instance was fitted to these steps.
     parameters : int array [d], optional
         Number of each estimated logit: `(response * K + category) * M + type`, then the log-ratios of the prior.
     users : int
         Number of users of the log, at least roughly.
+    share_trend : FamilyTest, optional
+        Test of the shares of types, to be included.
     """
-    sums = ForecastSums(instance, users, covariance is not None)
+    instances = (instances,) if isinstance(instances, Instance) else tuple(instances)
+    sums = ForecastSums(instances, users, covariance is not None)
     for chunk in episodes:
         sums.add(chunk)
     departures = float(sums.totals[:, 3].sum())
-    tests = tuple(
-        test
-        for family in sums.families()
-        for response in range(len(RESPONSES))
-        if (test := _test(family, response, sums.category_names, departures, covariance, parameters)) is not None
-    )
-    p_value = min((min(1.0, len(tests) * test.p_value) for test in tests), default=1.0)
+    families, responses = list(sums.families()), range(len(RESPONSES))
+    fitted = covariance, parameters
+    tests = [_test(family, r, sums.category_names, departures, *fitted) for family in families for r in responses]
+    tests += [_trend_test(families[-1], r, departures, *fitted) for r in responses]
     shown, clicks, *_ = sums.totals.T
     survival, expected = np.cumprod(1 - sums.totals[:, 3:] / np.maximum(sums.totals[:, 2:3], 1.0), axis=0).T
     curves = np.append(1.0, survival), np.append(1.0, expected), clicks / np.maximum(shown, 1.0)
-    return FitCheck(tests, p_value, tuple(_calibration(sums.bins)), *curves)
+    found = tuple(test for test in (*tests, share_trend) if test is not None)
+    return FitCheck(found, tuple(_calibration(sums.bins)), *curves, held_out=len(instances) > 1)
 
 
 def _calibration(bins: Floats) -> Iterator[Cell]:
@@ -99,8 +102,7 @@ def _test(
     p_value = weighted_chi_squared_test(float((residual**2 / variance).sum()), correlation)
     if p_value is None:
         return None
-    rate = float(expected.sum() / n.sum())
-    relative = error / (rate * (1 - rate)) if response == 0 else error * float(n.sum()) / max(departures, 1.0)
+    relative = _relative_error(response, error, n, expected, departures)
     totals = family.sums[response].sum(axis=1)
     groups = (_cell(response, group, row) for group, row in zip(family.groups, totals, strict=True))
     return FamilyTest(
@@ -112,6 +114,45 @@ def _test(
         error,
         relative,
     )
+
+
+def _trend_test(
+    family: Family, response: int, departures: float, covariance: Floats | None, parameters: Integers | None
+) -> FamilyTest | None:
+    """Test one response for a linear trend over the groups of a family, all categories together.
+
+    A steady change is found by this one degree of freedom where the sum of squares over all cells needs several times
+    the users. The relative error is that of the change from the first to the last group,
+    without sampling error.
+    """
+    from scipy.special import chdtrc  # 0.1 s to import
+
+    sums, slopes = family.sums[response].sum(axis=1), family.slopes[response].sum(axis=1)
+    cells = tuple(_cell(response, group, row) for group, row in zip(family.groups, sums, strict=True))
+    used = np.flatnonzero([cell.testable for cell in cells])
+    if len(used) < 2:
+        return None
+    n, observed, expected, variances = sums[used].T
+    weight = used - n @ used / n.sum()
+    total, variance = float(weight @ (observed - expected)), float(weight**2 @ variances)
+    if covariance is not None:
+        lever = weight @ slopes[used][:, parameters]
+        variance -= float(lever @ covariance @ lever)
+    if variance <= 0:
+        return None
+    change = float(np.ptp(used) / (n @ weight**2)) * sqrt(max(total**2 - variance, 0.0))
+    p_value, relative = (
+        float(chdtrc(1.0, total**2 / variance)),
+        _relative_error(response, change, n, expected, departures),
+    )
+    own = tuple(cells[i] for i in used)
+    return FamilyTest("trend", RESPONSES[response], own, own, p_value, TREND_MEAN * change, relative)
+
+
+def _relative_error(response: int, error: float, n: Floats, expected: Floats, departures: float) -> float:
+    """`FamilyTest.relative_error` of an `error` over cells of n steps, in a log with this number of `departures`."""
+    rate = float(expected.sum() / n.sum())
+    return error / (rate * (1 - rate)) if response == 0 else error * float(n.sum()) / max(departures, 1.0)
 
 
 def _cell(response: int, group: str, sums: Floats) -> Cell:

@@ -8,6 +8,7 @@ follows the data; the variance is reduced accordingly.
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +34,20 @@ MAX_FINAL_SURVIVAL = 0.05
 # Families overlap: previous responses determine the step. The first one in this order that has nearly the largest
 # error names the reason.
 NEARLY = 0.9
+TREND_MEAN = 0.37  # root mean square of a linear change over four groups, relative to the change from first to last
 WITHIN_USERS = {"previous", "repetition", "counts"}
 
-NOUNS = {"click": "Clicks", "depart": "Departures after a no-click", "depart_on_click": "Departures after a click"}
+NOUNS = {
+    "click": "Clicks",
+    "depart": "Departures after a no-click",
+    "depart_on_click": "Departures after a click",
+    "share": "Shares of types",
+}
 CAUSES = {
     "step": "depend on the step",
     "cohort": "differ between users who arrived early and late",
+    "trend": "change over the time of the log",
+    "calendar": "differ between periods of the log",
     "previous": "depend on the previous response",
     "repetition": "depend on earlier responses to the same category more than the types explain",
     "counts": "depend on earlier responses more than the types explain",
@@ -51,14 +60,14 @@ class Cell:
 
     Attributes
     ----------
-    response : {"click", "depart", "depart_on_click"}
-        Response that is counted.
+    response : {"click", "depart", "depart_on_click", "share"}
+        Response that is counted, or users of a type.
     group : str
         Description of the steps.
     n : int
-        Number of steps.
+        Number of steps, or of users.
     observed : int
-        Number of positive responses.
+        Number of positive responses, or posterior number of users of the type.
     expected : float
         Number of positive responses that the instance forecasts.
     variance : float
@@ -93,21 +102,23 @@ class FamilyTest:
 
     Attributes
     ----------
-    family : {"step", "counts", "repetition", "previous", "cohort"}
+    family : {"step", "counts", "repetition", "previous", "cohort", "calendar", "trend"}
         Grouping of the steps.
-    response : {"click", "depart", "depart_on_click"}
-        Response that is counted.
+    response : {"click", "depart", "depart_on_click", "share"}
+        Response that is counted, or users of a type.
     cells : tuple of Cell
         Cells by group and category that are large enough.
     groups : tuple of Cell
         Cells by group, all categories together.
     p_value : float
-        Test of the sum of squared z-scores.
+        Test of the sum of squared z-scores; of the trend for a trend.
     error : float
-        Calibration error: root mean square of observed minus forecast rates, without sampling error.
+        Calibration error: root mean square of observed minus forecast rates, without sampling error. For a trend that
+        of a linear change.
     relative_error : float
-        For clicks `error` divided by p (1 - p), where p is the mean forecast: about the error of the log-odds. For
-        departures the error of departures per step, relative to their rate.
+        For clicks and shares `error` divided by p (1 - p), where p is the mean forecast: about the error of log-odds.
+        For departures the error of departures per step, relative to their rate. For a trend that of the change from
+        the first to the last group, because users to come are those of the end of the log.
     """
 
     family: str
@@ -135,9 +146,10 @@ class FitCheck:
     ----------
     tests : tuple of FamilyTest
         One test for each response and family of cells: by step, by the user's previous clicks and no-clicks, by those
-        of the same category, by the previous response, and by the arrival of the user.
-    p_value : float
-        Smallest p-value of these tests, Bonferroni-corrected.
+        of the same category, by the previous response, by the arrival of the user, and by the time of the step; and
+        tests of linear trends of each response over time and of the shares of types over arrivals.
+    held_out : bool
+        True if every user was forecast by a fit to other users.
     calibration : tuple of Cell
         Observed and forecast responses by the forecast probability.
     more_types : int or None
@@ -151,18 +163,28 @@ class FitCheck:
     """
 
     tests: tuple[FamilyTest, ...]
-    p_value: float
     calibration: tuple[Cell, ...] = field(repr=False)
     survival: Floats = field(repr=False)
     expected_survival: Floats = field(repr=False)
     click_rate: Floats = field(repr=False)
     more_types: int | None = None
     tied: float = 0.0
+    held_out: bool = False
+
+    @cached_property
+    def p_value(self) -> float:
+        """Smallest p-value of the tests, Bonferroni-corrected: half of the level for trends, half for the others."""
+        return min(map(self._corrected, self.tests), default=1.0)
+
+    def _corrected(self, test: FamilyTest) -> float:
+        """p-value of a test times the number of tests that share its half of the level."""
+        number = sum((other.family == "trend") == (test.family == "trend") for other in self.tests)
+        return min(1.0, 2 * number * test.p_value)
 
     @property
     def significant(self) -> tuple[FamilyTest, ...]:
         """Tests with evidence of misfit, in order of decreasing relative error."""
-        failed = [test for test in self.tests if len(self.tests) * test.p_value <= SIGNIFICANCE]
+        failed = [test for test in self.tests if self._corrected(test) <= SIGNIFICANCE]
         return tuple(sorted(failed, key=lambda test: -test.relative_error))
 
     @property
@@ -188,10 +210,11 @@ class FitCheck:
             return ()
         for response in dict.fromkeys(test.response for test in self.misfits):
             failed = {test.family: test for test in self.misfits if test.response == response}
-            largest = max(test.relative_error for test in failed.values())
-            named = next(
-                name for name in CAUSES if name in failed and failed[name].relative_error >= NEARLY * largest
-            )
+            errors = {
+                name: test.relative_error * (TREND_MEAN if name == "trend" else 1.0) for name, test in failed.items()
+            }
+            largest = max(errors.values())
+            named = next(name for name in CAUSES if name in failed and errors[name] >= NEARLY * largest)
             reasons.append(failed[named].reason)
         if self.tied > TIED_NOTE:
             reasons.append(
@@ -225,11 +248,11 @@ class FitCheck:
 
         Parameters
         ----------
-        family : {"step", "counts", "repetition", "previous", "cohort"}
-        response : {"click", "depart", "depart_on_click"}
+        family : {"step", "counts", "repetition", "previous", "cohort", "calendar", "trend"}
+        response : {"click", "depart", "depart_on_click", "share"}
         """
-        check_choice("family", family, FAMILIES)
-        check_choice("response", response, RESPONSES)
+        check_choice("family", family, (*FAMILIES, "trend"))
+        check_choice("response", response, (*RESPONSES, "share"))
         found = (test.cells for test in self.tests if (test.family, test.response) == (family, response))
         return next(found, ())
 

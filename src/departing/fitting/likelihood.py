@@ -1,13 +1,13 @@
 """Likelihood of the latent class model: users' counts given prior, click and departure probabilities."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from departing.kernels.fitting.mixture import em, log_posterior
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 
 # Probabilities nearer to 0 or 1, and shares of types nearer to 0, are clipped, so that logits are finite.
@@ -104,6 +104,13 @@ class MixtureLikelihood:
         no_clicks[self.depart_categories] = 0
         return np.asarray(no_clicks, np.int64)
 
+    @cached_property
+    def _entries(self) -> tuple[Floats, Integers, Integers, Floats, Floats]:
+        """Users of the rows, and the responses with trials: first entry of each row, response, successes, trials."""
+        row, response = np.nonzero(self.trials)
+        start = np.searchsorted(row, np.arange(len(self.users) + 1))
+        return self.users, start, response, self.successes[row, response], self.trials[row, response]
+
     def responses(self, parameters: Parameters) -> Floats:
         """Entries of `parameters` that are estimated, `[F, M]`."""
         depart, click_depart = parameters.depart[self.depart_categories], parameters.depart_on_click
@@ -142,16 +149,21 @@ class MixtureLikelihood:
     def log_posterior(self, logits: Floats, pseudocount: float) -> Floats:
         """Log-likelihood `[B]` at `logits[B, d]` with `pseudocount` added successes and failures per response."""
         values = np.empty(len(logits))
-        log_posterior(
-            logits, self.users, self.successes, self.trials, self.n_types, pseudocount, values, *NO_DERIVATIVES
-        )
+        log_posterior(logits, *self._entries, self.n_responses, self.n_types, pseudocount, values, *NO_DERIVATIVES)
         return values
+
+    def gradient(self, logits: Floats, pseudocount: float) -> tuple[float, Floats]:
+        """Log-posterior at `logits[d]` and its gradient `[d]`."""
+        value, gradient = np.empty(1), np.empty((1, len(logits)))
+        arrays = value, gradient, NO_DERIVATIVES[1]
+        log_posterior(logits[None], *self._entries, self.n_responses, self.n_types, pseudocount, *arrays)
+        return float(value[0]), gradient[0]
 
     def derivatives(self, logits: Floats, pseudocount: float) -> tuple[Floats, Floats, Floats]:
         """Log-posterior `[B]`, its gradient `[B, d]` and the observed information `[B, d, d]`."""
         b, d = logits.shape
         arrays = np.empty(b), np.empty((b, d)), np.empty((b, d, d))
-        log_posterior(logits, self.users, self.successes, self.trials, self.n_types, pseudocount, *arrays)
+        log_posterior(logits, *self._entries, self.n_responses, self.n_types, pseudocount, *arrays)
         return arrays
 
     def responsibilities(self, logits: Floats) -> Floats:
@@ -165,8 +177,37 @@ class MixtureLikelihood:
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
+    def rows(self, chosen: slice | Integers | Booleans) -> Self:
+        """Likelihood of some of the rows."""
+        users, successes, trials = (part[chosen] for part in (self.users, self.successes, self.trials))
+        return replace(self, users=users, successes=successes, trials=trials)
+
+    def reweighted(self, users: Floats) -> Self:
+        """Likelihood with other numbers of users of the rows, without the rows that have none."""
+        return replace(self, users=users).rows(users > 0)
+
+    def with_types(self, n_types: int) -> Self:
+        """Likelihood of the same rows with another number of types."""
+        return self._sharing(replace(self, n_types=n_types))
+
+    def with_users(self, users: Floats) -> Self:
+        """Likelihood with other numbers of users of the same rows, some perhaps 0."""
+        return self._sharing(replace(self, users=users))
+
+    def _sharing(self, other: Self) -> Self:
+        """`other`, which has the same rows, with their entries."""
+        vars(other)["_entries"] = (other.users, *self._entries[1:])
+        return other
+
+    def scores(self, logits: Floats) -> Floats:
+        """Gradient of the log-likelihood of one user of each row, `[n, d]`."""
+        shares = self.responsibilities(logits)
+        errors = self.successes[:, :, None] - self.trials[:, :, None] * self.response_probabilities(logits)
+        of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
+        return np.concatenate([of_responses, (shares - self.from_logits(logits).prior)[:, :-1]], axis=1)
+
     def run_em(self, logits: Floats, pseudocount: float, iterations: int) -> Floats:
         """`logits[B, d]` after EM iterations: fast at first, slow near a maximum."""
         logits = np.array(logits)
-        em(logits, self.users, self.successes, self.trials, self.n_types, pseudocount, iterations)
+        em(logits, *self._entries, self.n_responses, self.n_types, pseudocount, iterations)
         return logits

@@ -1,4 +1,4 @@
-"""Standard errors of estimated probabilities, by the delta method."""
+"""Standard errors of estimated probabilities: the sandwich estimator, and the delta method."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,30 @@ import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.model.instance import Floats
+
+BATCH_SCORES = 2**22  # entries of the matrix of scores at a time: 32 MiB
+
+
+def robust_covariance(
+    likelihood: MixtureLikelihood, logits: Floats, covariance: Floats, pseudocount: float
+) -> Floats:
+    """Sandwich estimate of the covariance matrix of the estimated `logits[d]` (Huber 1967, White 1982).
+
+    With `covariance[d, d]` the inverse of the observed information and B the sum over users of the squared scores, it
+    is `covariance @ B @ covariance`. It holds if users differ within types, in which case the inverse of the
+    information is too small. Pseudocounts count as observations, so that parameters without data keep their variance.
+    """
+    squares = likelihood.rows(slice(0, 0)).derivatives(logits[None], pseudocount)[2][0]  # of the pseudocounts
+    mean = np.zeros(len(logits))
+    batch, total = max(BATCH_SCORES // len(logits), 1), float(likelihood.users.sum())
+    for start in range(0, len(likelihood.users), batch):
+        part = likelihood.rows(slice(start, start + batch))
+        scores = part.scores(logits)
+        weighted = scores * part.users[:, None]
+        squares += scores.T @ weighted
+        mean += weighted.sum(axis=0) / total
+    squares -= total * np.outer(mean, mean)
+    return np.asarray(covariance @ squares @ covariance)
 
 
 def transform_estimates(

@@ -62,16 +62,16 @@ def _add_response(response, category, success, belief, prob, cells, residual, to
 
 @kernel
 def add_forecasts(
-    first, end, category, outcome, known, arrival, prior, log_prior, log_outcomes, responses, impossible,
+    first, end, category, outcome, known, time, prior, log_prior, log_outcomes, responses, impossible,
     step_group, max_count, category_group, offsets, n_groups, with_gradient, n_bins, sums, slopes, bins, totals,
 ):  # fmt: skip
     """Add the steps `first[n]:end[n]` of users whose departure is known to the cells of all families.
 
     `responses[3, K, M]` are the probabilities of the responses, `log_outcomes[4 * K, M]` those of the outcomes.
     A cell is `(offset of the family + group) * n_groups + category group`, and the families are: step, previous
-    clicks and no-clicks, the same of the category shown, previous response, and `arrival[n]`. Added to are
-    `sums[3, cells, 5]` (steps, successes, expected successes,
-    their variance, steps with derivatives), `slopes[3, cells, parameters]`, `bins[3, n_bins, 4]` by the forecast, and
+    clicks and no-clicks, the same of the category shown, previous response, and the bins `time[i]` of the user's
+    first step and of the step. Added to are `sums[3, cells, 5]` (steps, successes, expected successes, their
+    variance, steps with derivatives), `slopes[3, cells, parameters]`, `bins[3, n_bins, 4]` by the forecast, and
     `totals[steps, 5]`: steps, clicks, steps whose departure is known, departures, and expected departures.
     """
     n_categories, n_types = responses.shape[1:]
@@ -80,7 +80,7 @@ def add_forecasts(
     seen = np.zeros((n_categories, 2), np.int64)
     touched = np.empty(3 * n_categories, np.int64)
     is_touched = np.zeros(3 * n_categories, np.bool_)
-    cells = np.empty(5, np.int64)
+    cells = np.empty(6, np.int64)
     for n in range(len(first)):
         weight[:] = log_prior
         n_touched, clicks, no_clicks, previous = 0, 0, 0, 0
@@ -93,9 +93,10 @@ def add_forecasts(
                 min(clicks, max_count) * (max_count + 1) + min(no_clicks, max_count),
                 min(seen[a, 0], max_count) * (max_count + 1) + min(seen[a, 1], max_count),
                 previous,
-                arrival[n],
+                time[first[n]],
+                time[i],
             )
-            for family in range(5):
+            for family in range(6):
                 cells[family] = (offsets[family] + groups[family]) * n_groups + category_group[a]
             totals[step, 0] += 1
             totals[step, 1] += clicked

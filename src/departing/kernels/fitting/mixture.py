@@ -1,9 +1,10 @@
 """Compiled log-posterior of a latent class model, with gradient, observed information and EM.
 
 A user of type x answers binary response f (click, depart after a no-click, depart after a click, by category)
-positively with a probability that depends on f and x. Row n stands for `users[n]` users with the same
-`successes[n, F]` out of `trials[n, F]`. Parameters are logits `[F * M + M - 1]`: first `f * M + x` for response f of
-type x, then the M - 1 log-ratios of the prior to its last entry.
+positively with a probability that depends on f and x. Row n stands for `users[n]` users with the same successes and
+trials. Only responses with trials are stored, by increasing response: entries `start[n]:start[n + 1]` of `response`,
+`successes` and `trials`. Parameters are logits `[F * M + M - 1]`: first `f * M + x` for response f of type x, then
+the M - 1 log-ratios of the prior to its last entry.
 """
 
 import math
@@ -38,16 +39,15 @@ def _log_probabilities(logits, n_types, log_success, log_failure, log_prior):
 
 
 @kernel
-def _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp):
+def _responsibilities(n, start, response, successes, trials, log_success, log_failure, log_prior, resp):
     """Return the log-likelihood of a user of row n; fill `resp[M]` with the posterior over types."""
-    n_responses, n_types = log_success.shape
+    n_types = log_success.shape[1]
     for x in range(n_types):
         resp[x] = log_prior[x]
-    for f in range(n_responses):
-        if trials[n, f] > 0:
-            failures = trials[n, f] - successes[n, f]
-            for x in range(n_types):
-                resp[x] += successes[n, f] * log_success[f, x] + failures * log_failure[f, x]
+    for i in range(start[n], start[n + 1]):
+        f, failures = response[i], trials[i] - successes[i]
+        for x in range(n_types):
+            resp[x] += successes[i] * log_success[f, x] + failures * log_failure[f, x]
     largest = resp[0]
     for x in range(1, n_types):
         largest = max(largest, resp[x])
@@ -61,19 +61,31 @@ def _responsibilities(n, successes, trials, log_success, log_failure, log_prior,
 
 
 @kernel
-def log_posterior(logits, users, successes, trials, n_types, pseudocount, values, gradients, information):
+def log_posterior(
+    logits,
+    users,
+    start,
+    response,
+    successes,
+    trials,
+    n_responses,
+    n_types,
+    pseudocount,
+    values,
+    gradients,
+    information,
+):
     """Fill `values[B]` with the log-posterior at `logits[B, d]`.
 
     Every response of every type has `pseudocount` additional successes and failures, every type `pseudocount`
     additional users. Unless these arrays are empty, also fill `gradients[B, d]` and the observed information
     `information[B, d, d]`, by Louis's formula: complete-data information less missing information.
     """
-    n_rows, n_responses = successes.shape
-    d = logits.shape[1]
+    n_rows, d = len(users), logits.shape[1]
     first = n_responses * n_types
     want_gradient, want_information = gradients.shape[0] > 0, information.shape[0] > 0
     log_success, log_failure = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
-    log_prior, resp = np.empty(n_types), np.empty(n_types)
+    log_prior, resp, weight = np.empty(n_types), np.empty(n_types), np.empty(n_types)
     prob, prior = np.empty((n_responses, n_types)), np.empty(n_types)
     success_sum, trial_sum = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
     type_sum = np.empty(n_types)
@@ -92,23 +104,29 @@ def log_posterior(logits, users, successes, trials, n_types, pseudocount, values
         if want_information:
             information[b] = 0.0
         for n in range(n_rows):
-            total += users[n] * _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp)
+            total += users[n] * _responsibilities(
+                n, start, response, successes, trials, log_success, log_failure, log_prior, resp
+            )
             if not want_gradient:
                 continue
             n_users += users[n]
-            n_active = 0
             for x in range(n_types):
-                type_sum[x] += users[n] * resp[x]
-            for f in range(n_responses):
-                if trials[n, f] > 0:
-                    for x in range(n_types):
-                        success_sum[f, x] += users[n] * resp[x] * successes[n, f]
-                        trial_sum[f, x] += users[n] * resp[x] * trials[n, f]
-                        score[n_active, x] = successes[n, f] - trials[n, f] * prob[f, x]
-                    active[n_active] = f
-                    n_active += 1
+                weight[x] = users[n] * resp[x]
+                type_sum[x] += weight[x]
+            for i in range(start[n], start[n + 1]):
+                f = response[i]
+                for x in range(n_types):
+                    success_sum[f, x] += weight[x] * successes[i]
+                    trial_sum[f, x] += weight[x] * trials[i]
             if not want_information:
                 continue
+            n_active = 0
+            for i in range(start[n], start[n + 1]):
+                f = response[i]
+                for x in range(n_types):
+                    score[n_active, x] = successes[i] - trials[i] * prob[f, x]
+                active[n_active] = f
+                n_active += 1
             for x in range(n_types):
                 score[n_active, x] = 1.0
             active[n_active] = n_responses
@@ -130,8 +148,8 @@ def log_posterior(logits, users, successes, trials, n_types, pseudocount, values
             continue
         for x in range(n_types):
             for f in range(n_responses):
-                weight = trial_sum[f, x] + 2 * pseudocount
-                gradients[b, f * n_types + x] = success_sum[f, x] + pseudocount - weight * prob[f, x]
+                trials_of_type = trial_sum[f, x] + 2 * pseudocount
+                gradients[b, f * n_types + x] = success_sum[f, x] + pseudocount - trials_of_type * prob[f, x]
             if x < n_types - 1:
                 gradients[b, first + x] = type_sum[x] + pseudocount - (n_users + n_types * pseudocount) * prior[x]
         if not want_information:
@@ -143,8 +161,8 @@ def log_posterior(logits, users, successes, trials, n_types, pseudocount, values
         for x in range(n_types):
             for f in range(n_responses):
                 i = f * n_types + x
-                weight = trial_sum[f, x] + 2 * pseudocount
-                information[b, i, i] += weight * prob[f, x] * (1 - prob[f, x])
+                trials_of_type = trial_sum[f, x] + 2 * pseudocount
+                information[b, i, i] += trials_of_type * prob[f, x] * (1 - prob[f, x])
         for x in range(n_types - 1):
             for y in range(n_types - 1):
                 expected = prior[x] * ((1.0 if x == y else 0.0) - prior[y])
@@ -152,12 +170,12 @@ def log_posterior(logits, users, successes, trials, n_types, pseudocount, values
 
 
 @kernel
-def em(logits, users, successes, trials, n_types, pseudocount, iterations):
+def em(logits, users, start, response, successes, trials, n_responses, n_types, pseudocount, iterations):
     """Run EM iterations on each of `logits[B, d]`, in place."""
-    n_rows, n_responses = successes.shape
+    n_rows = len(users)
     first = n_responses * n_types
     log_success, log_failure = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
-    log_prior, resp = np.empty(n_types), np.empty(n_types)
+    log_prior, resp, weight = np.empty(n_types), np.empty(n_types), np.empty(n_types)
     success_sum, failure_sum = np.empty((n_responses, n_types)), np.empty((n_responses, n_types))
     type_sum = np.empty(n_types)
     for b in range(logits.shape[0]):
@@ -168,14 +186,15 @@ def em(logits, users, successes, trials, n_types, pseudocount, iterations):
                 for f in range(n_responses):
                     success_sum[f, x] = failure_sum[f, x] = pseudocount
             for n in range(n_rows):
-                _responsibilities(n, successes, trials, log_success, log_failure, log_prior, resp)
+                _responsibilities(n, start, response, successes, trials, log_success, log_failure, log_prior, resp)
                 for x in range(n_types):
-                    type_sum[x] += users[n] * resp[x]
-                for f in range(n_responses):
-                    if trials[n, f] > 0:
-                        for x in range(n_types):
-                            success_sum[f, x] += users[n] * resp[x] * successes[n, f]
-                            failure_sum[f, x] += users[n] * resp[x] * (trials[n, f] - successes[n, f])
+                    weight[x] = users[n] * resp[x]
+                    type_sum[x] += weight[x]
+                for i in range(start[n], start[n + 1]):
+                    f, failures = response[i], trials[i] - successes[i]
+                    for x in range(n_types):
+                        success_sum[f, x] += weight[x] * successes[i]
+                        failure_sum[f, x] += weight[x] * failures
             for x in range(n_types):
                 for f in range(n_responses):
                     logits[b, f * n_types + x] = math.log(success_sum[f, x] / failure_sum[f, x])
