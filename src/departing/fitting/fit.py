@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from math import ceil
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -162,14 +160,14 @@ class Fit:
         return instances
 
     def check(self, users: int = 200_000) -> FitCheck:
-        """Test the goodness of fit on the steps of the log, which is read again.
+        """Test the goodness of fit on the steps of a random sample of users, which `read_log` keeps.
 
         If the model does not fit in a way that more types may explain, one type more is tried.
 
         Parameters
         ----------
         users : int
-            Number of users to check, rounded up to whole chunks of 50,000.
+            Number of users to check, at most those of the sample: 200,000, with about 2 million events.
 
         Returns
         -------
@@ -193,13 +191,13 @@ class Fit:
         """Check with the present number of types."""
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
-        chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
+        chunks = self.histories.sample_episodes(users, CHECK_CHUNK)
         check = check_forecasts(
             self.instance,
             chunks,
             covariance=self.covariance,
             parameters=self.likelihood.parameter_numbers,
-            users=min(users, self.histories.users),
+            users=min(users, len(self.histories.sample)),
         )
         return replace(check, tied=self.histories.report.tied)
 
