@@ -413,8 +413,10 @@ def _users(settings: dict[str, Any], script: list[str], user_type: Any) -> tuple
     )
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
         for batch in task(batches):
-            yield batch.cast(types)
+            yield from pyarrow.Table.from_batches([batch]).cast(types).to_batches()
 
     return run, schema
 
