@@ -69,6 +69,9 @@ def test_parts_of_a_sample_are_merged_by_hash():
     assert merged.category.tolist() == [10, 11, 30, 31, 32, 50]
     assert merged.arrival.tolist() == [0.1, 0.3, 0.5]
     assert samples.SAMPLE_USERS == 200_000
+    empty = {name: values[:0] for name, values in rows((1, 2)).items()}
+    assert len(Sample.merge([empty])) == 0
+    assert list(Sample.merge([empty]).episodes(5, 5)) == []
 
 
 def test_an_analysis_reads_the_source_twice(path, monkeypatch):

@@ -288,3 +288,19 @@ def test_moments_of_equal_returns_have_no_variance():
     assert moments.mean == pytest.approx(1.1)
     assert moments.second == pytest.approx(0.0, abs=1e-15)
     assert moments.third == pytest.approx(0.0, abs=1e-15)
+
+
+def test_a_partition_without_users_adds_nothing():
+    """On Spark, a partition may hold no user whose first category is the policy's."""
+    users = [[(0, 0, 0.5, False), (0, 2, 0.25, False)], [(0, 2, 0.5, False)], [(1, 2, 0.5, False)]]
+    site = dp.Instance([1.0], [[0.5], [0.5]], 0.5)
+    observed = observation_probabilities(as_histories(users, 2))
+    nodes = PolicyNodes(continuation_values(site, dp.Fixed(0), 2, 1e-6, 10), 2)
+    none = {name: np.zeros(0) for name in ("step", "category", "outcome", "propensity")}
+    reduce = reducing(users)
+    whole = importance_returns(reduce, nodes, observed)
+    more = importance_returns(
+        lambda function, given: [*reduce(function, given), function(none, given)], nodes, observed
+    )
+    assert (more.n, more.missing) == (whole.n, whole.missing) == (3, 0)
+    assert more.dr_sums.tolist() == whole.dr_sums.tolist()

@@ -80,7 +80,7 @@ class Sample:
             order = np.argsort(columns["h"], kind="stable")
             columns = {name: values[order] for name, values in columns.items()}
         first = np.flatnonzero(columns["step"] == 0)
-        ends = np.append(first[1:], len(columns["step"]))[:most]
+        ends = np.append(first, len(columns["step"]))[1 : most + 1]
         stop = int(ends[-1]) if len(ends) else 0
         return cls(
             np.diff(ends, prepend=0),

@@ -35,9 +35,7 @@ from departing.model.errors import InputError
 from departing.model.tables import quoted
 
 PACKED, RESULT = "part int, rows binary", "bucket int, kind string, value binary"
-PARTS = (
-    4  # groups of users per shuffle partition: Spark hashes groups to partitions, so that these differ less in size
-)
+PARTS = 4  # groups of users per shuffle partition: Spark hashes groups to partitions, so more groups are more even
 MAX_PARTS = 2048  # above, groups are so small that the headers of their Arrow streams take more space than the rows
 PACKED_ROWS = 2**20  # rows that a worker sorts by group at a time: tens of MB
 TASK_BYTES = 2**24  # packed rows of a task: 800,000 events of 20 bytes, so that a task takes a second or more

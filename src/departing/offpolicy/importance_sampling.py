@@ -198,7 +198,7 @@ def follower() -> ChunkFunction:
             return [float((values**k).sum()) for k in (1, 2, 3)]
 
         first = np.flatnonzero(steps["step"] == 0)
-        ends = np.append(first[1:], len(steps["step"]))
+        ends = np.append(first, len(steps["step"]))[1:]
         lacking = np.logical_or.reduceat(np.isnan(steps["propensity"]), first) if len(first) else np.zeros(0, bool)
         n = len(first) - int(lacking.sum())
         category, child, value, observed = (given[name] for name in ("category", "child", "value", "observed"))
