@@ -22,6 +22,7 @@ from benchmarks import (
     report,
     requirements,
     serve,
+    spark,
     startup,
 )
 from benchmarks.common import table
@@ -44,6 +45,7 @@ ALL = {
     "report": report,
     "requirements": requirements,
     "serve": serve,
+    "spark": spark,
     "startup": startup,
 }
 

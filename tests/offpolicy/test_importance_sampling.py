@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 import departing as dp
 from departing.data.log import Episodes
 from departing.evaluation.continuation import clicks_within, continuation_values, first_steps
-from departing.offpolicy.importance_sampling import importance_returns, observation_probabilities
+from departing.offpolicy import policy_nodes
+from departing.offpolicy.importance_sampling import Moments, importance_returns, observation_probabilities
+from departing.offpolicy.policy_nodes import PolicyNodes
 from helpers.strategies import Opaque, instances, schedules
 
 TABLE = dp.Table([[[0] * 4] * 2], [1], dp.Fixed(0))
@@ -54,6 +56,21 @@ def as_episodes(users):
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     kinds = (int, int, int, int, float, bool, float)
     return Episodes(*(c.astype(kind) for c, kind in zip(columns, kinds, strict=True)))
+
+
+def reducing(*parts):
+    """The function `reduce` for the confirmed steps of lists of users."""
+    chunks = [
+        {name: values[~part.pending] for name, values in vars(part).items()} for part in map(as_episodes, parts)
+    ]
+    return lambda function, argument: [function(chunk, argument) for chunk in chunks]
+
+
+def moments_of(returns):
+    """Moments of returns that are all known."""
+    returns = np.array(returns)
+    away = returns - returns.mean()
+    return len(returns), returns.mean(), (away**2).mean(), (away**3).mean()
 
 
 def known(users):
@@ -134,13 +151,20 @@ def test_returns_agree_with_a_loop_over_users(data):
     observed = observation_probabilities(as_histories(known(users), instance.n_categories))
     steps = data.draw(st.integers(1, len(observed)))
     continuation = continuation_values(instance, policy, len(observed), 1e-11, 10**6)
-    parts = [as_episodes(users[:5]), as_episodes(users[5:])]
-    result = importance_returns(parts, continuation, observed, steps)
+    parts = [part for part in (users[:5], users[5:]) if part]
+    result = importance_returns(reducing(*parts), PolicyNodes(continuation, len(observed)), observed)
     pdis, dr = returns_by_user(known(users), instance, policy, steps)
-    near = 1e-12 if hasattr(policy, "then") else 1e-6  # continuation values of other policies are truncated
-    np.testing.assert_allclose(result.pdis, pdis, rtol=near, atol=near)
-    np.testing.assert_allclose(result.dr, dr, rtol=near, atol=near)
     assert result.missing == len(known(users)) - len(pdis)
+    assert result.n == len(pdis)
+    if not pdis:
+        return
+    near = 1e-11 if hasattr(policy, "then") else 1e-6  # continuation values of other policies are truncated
+    for moments, returns in ((result.pdis(steps), pdis), (result.dr(steps), dr)):
+        scale = 1 + np.abs(returns).max()
+        expected = moments_of(returns)
+        assert moments.n == expected[0]
+        for power, name in enumerate(("mean", "second", "third"), 1):
+            assert getattr(moments, name) == pytest.approx(expected[power], rel=near, abs=near * scale**power)
 
 
 @settings(max_examples=30)
@@ -204,8 +228,8 @@ def test_pdis_and_dr_are_unbiased_for_a_wrong_model_and_censored_users(stop, uns
     for _ in range(60):
         users = draw_users(site, 250, rng, stop=stop, unsure=unsure)
         observed = observation_probabilities(as_histories(known(users), 2))
-        returns = importance_returns([as_episodes(users)], continuation, observed, len(observed))
-        means.append((returns.pdis.mean(), returns.dr.mean()))
+        returns = importance_returns(reducing(users), PolicyNodes(continuation, len(observed)), observed)
+        means.append((returns.pdis(len(observed)).mean, returns.dr(len(observed)).mean))
     means = np.array(means)
     z = (means.mean(axis=0) - truth) / (means.std(axis=0, ddof=1) / np.sqrt(len(means)))
     assert np.abs(z).max() < 4
@@ -216,9 +240,67 @@ def test_the_horizon_ends_where_weights_become_too_large():
     users = [[(0, 0, 0.5, False), (0, 2, 0.25, False)], [(0, 2, 0.5, False)], [(1, 2, 0.5, False)]]
     site = dp.Instance([1.0], [[0.5], [0.5]], 0.5)
     continuation = continuation_values(site, dp.Fixed(0), 2, 1e-6, 10)
-    returns = importance_returns(
-        [as_episodes(users)], continuation, observation_probabilities(as_histories(users, 2)), 2
-    )
+    observed = observation_probabilities(as_histories(users, 2))
+    returns = importance_returns(reducing(users), PolicyNodes(continuation, 2), observed)
     assert returns.users.tolist() == [2, 1]
     assert returns.ess.tolist() == [2.0, 1.0]
     assert [returns.horizon(most) for most in (1.0, 2.0, 7.9, 8.0)] == [0, 1, 1, 2]
+
+
+def test_nodes_are_added_where_users_go(monkeypatch):
+    """A small table of counts gives the same returns as one that contains all counts."""
+    site = dp.Instance([0.5, 0.5], [[0.8, 0.6], [0.5, 0.7], [0.6, 0.6]], 0.3)
+    policy, rng = dp.Greedy(site), np.random.default_rng(1)
+    users = []
+    for _ in range(200):  # of the policy itself: they agree with it to the end
+        counts, steps, x = np.zeros((3, 4), np.int64), [], rng.choice(2)
+        while not steps or steps[-1][1] < 2:
+            a = int(policy.recommend(counts))
+            outcome = int(rng.choice(4, p=site.outcome_probabilities[a, :, x]))
+            counts[a, outcome] += 1
+            steps.append((a, outcome, 1.0, False))
+        users.append(steps)
+    observed = observation_probabilities(as_histories(users, 3))
+    continuation = continuation_values(site, policy, len(observed), 1e-4, 10**5)
+    whole = importance_returns(reducing(users), PolicyNodes(continuation, len(observed)), observed)
+    monkeypatch.setattr(policy_nodes, "FIRST_NODES", 4)
+    nodes = PolicyNodes(continuation, len(observed))
+    assert nodes.step < len(observed)
+    part = importance_returns(reducing(users[:70], users[70:]), nodes, observed)
+    assert (
+        part.users.tolist() == whole.users.tolist() == [sum(len(u) > t for u in users) for t in range(len(observed))]
+    )
+    np.testing.assert_allclose(part.dr_sums, whole.dr_sums, rtol=1e-9, atol=1e-9)
+    clicks = [sum(outcome in (0, 3) for _, outcome, *_ in steps) for steps in users]
+    assert whole.pdis(len(observed)).mean == pytest.approx(np.mean(clicks))
+
+
+def test_distinct_counts_are_found_in_spite_of_equal_hashes(monkeypatch):
+    counts = np.arange(24).reshape(3, 2, 4)[[0, 1, 0, 2]]
+    monkeypatch.setattr(policy_nodes, "hash_rows", lambda rows: np.zeros(len(rows), np.uint64))
+    first, inverse = policy_nodes._distinct(counts)
+    assert (counts[first][inverse] == counts).all()
+    assert len(first) == 3
+
+
+def test_moments_of_equal_returns_have_no_variance():
+    moments = Moments.of(3, [0.3, 0.03, 0.003], 1.0)
+    assert moments.mean == pytest.approx(1.1)
+    assert moments.second == pytest.approx(0.0, abs=1e-15)
+    assert moments.third == pytest.approx(0.0, abs=1e-15)
+
+
+def test_a_partition_without_users_adds_nothing():
+    """On Spark, a partition may hold no user whose first category is the policy's."""
+    users = [[(0, 0, 0.5, False), (0, 2, 0.25, False)], [(0, 2, 0.5, False)], [(1, 2, 0.5, False)]]
+    site = dp.Instance([1.0], [[0.5], [0.5]], 0.5)
+    observed = observation_probabilities(as_histories(users, 2))
+    nodes = PolicyNodes(continuation_values(site, dp.Fixed(0), 2, 1e-6, 10), 2)
+    none = {name: np.zeros(0) for name in ("step", "category", "outcome", "propensity")}
+    reduce = reducing(users)
+    whole = importance_returns(reduce, nodes, observed)
+    more = importance_returns(
+        lambda function, given: [*reduce(function, given), function(none, given)], nodes, observed
+    )
+    assert (more.n, more.missing) == (whole.n, whole.missing) == (3, 0)
+    assert more.dr_sums.tolist() == whole.dr_sums.tolist()

@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from departing.assignment.assignments import Assignments
+from departing.assignment.assignments import Assignments, table_file
 from departing.assignment.histories import RELATIVE_GAP, assign_histories
 from departing.data.log import Log
 from departing.data.read_source import read_source
+from departing.data.sources import is_distributed
 from departing.formatting import format_count
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.files import atomic_write, check_writable
+from departing.model.files import check_suffix, check_writable
 from departing.model.instance import Instance
 from departing.model.names import default_names, list_names
 from departing.model.tables import TABLE_SUFFIXES
@@ -47,7 +48,7 @@ def assign(
         policy. [default: the policy of the Decision or Plan; otherwise the optimal policy of the instance, within a
         thousandth of its value]
     output : path, optional
-        Write the table of users to this .parquet or .csv file.
+        Write the table of users to this .parquet or .csv file; Spark writes a folder of files.
     **read_options
         Arguments of `read_log` for a source that is not read yet, such as `user`, `time` and `inactive_after`.
 
@@ -84,7 +85,9 @@ def assign(
     ['expected_remaining_clicks', 'posterior_type 0', 'posterior_type 1']
     """
     instance = _instance(fit)
-    if output is not None:
+    if output is not None and is_distributed(log.source.source if isinstance(log, Log) else log):
+        check_suffix(output, TABLE_SUFFIXES)
+    elif output is not None:
         check_writable(output, TABLE_SUFFIXES)
     log = read_source(log, read_options, assign)
     if not isinstance(log, Log):
@@ -96,7 +99,7 @@ def assign(
         policy = plan(instance, RELATIVE_GAP * instance.best_fixed[1], PLANNING_SECONDS).policy
     chosen = to_policy(policy, instance.categories, instance)
     with ExitStack() as stack:
-        part = None if output is None else stack.enter_context(atomic_write(output))
+        part = None if output is None else stack.enter_context(table_file(log, output))
         users = stack.enter_context(log.user_histories())
         rows = assign_histories(instance, chosen, users, order)
         assignments = Assignments(log, instance, chosen, rows)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,12 @@ import numpy as np
 from departing.assignment.histories import HistoryAssignments, group_keys
 from departing.data.history_rows import UserHistories
 from departing.data.log import Log
+from departing.data.sources import GroupColumns
 from departing.formatting import format_count, format_percent, format_significant
 from departing.html_tables import html_repr
 from departing.model.files import atomic_write, check_suffix
-from departing.model.frames import to_frame
 from departing.model.instance import Instance
-from departing.model.tables import TABLE_SUFFIXES, copy_rows, literal, quoted, write_errors
+from departing.model.tables import TABLE_SUFFIXES, literal
 from departing.policy.library import describe
 from departing.policy.protocol import Policy
 
@@ -110,7 +111,9 @@ class Assignments:
         return float(self.histories.users @ self.histories.remaining_error) / max(len(self), 1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table of users, in the order of the user column, to a .parquet or .csv file.
+        """Write the table of users to a .parquet or .csv file, in the order of the user column.
+
+        The users of a Spark DataFrame are written by Spark to a folder of files, in no order.
 
         Raises
         ------
@@ -118,24 +121,22 @@ class Assignments:
             If the file cannot be written, or the source of the log changed since it was read.
         """
         check_suffix(path, TABLE_SUFFIXES)
-        with atomic_write(path) as part, self.log.user_histories() as users:  # the source is checked before renaming
+        with table_file(self.log, path) as part, self.log.user_histories() as users:  # checked before renaming
             self.write(users, path, part)
 
-    def write(self, users: UserHistories, path: str | os.PathLike[str], part: os.PathLike[str]) -> None:
+    def write(self, users: UserHistories, path: str | os.PathLike[str], part: str | os.PathLike[str]) -> None:
         """Write the table of users to `part`, the temporary path of the file `path`."""
-        with write_errors(path):
-            copy_rows(users.database, self._query(users), part)
+        users.table.write(self._columns(users), path, part)
 
     def to_frame(self) -> Any:
         """Return the table of users as a pandas DataFrame, or a polars one if pandas is not installed.
 
-        Columns are the user ID, `events`, `clicks`, `departed`, `censored`, `active_probability`, the most likely
-        `type` and its `type_probability`, the next `recommendation`, `expected_remaining_clicks`, and
-        `posterior_NAME` for every type.
+        For a log on Spark it is a Spark DataFrame, whose rows stay on the cluster. Columns are the user ID, `events`,
+        `clicks`, `departed`, `censored`, `active_probability`, the most likely `type` and its `type_probability`, the
+        next `recommendation`, `expected_remaining_clicks`, and `posterior_NAME` for every type.
         """
         with self.log.user_histories() as users:
-            arrays = users.database.execute(self._query(users)).fetchnumpy()
-        return to_frame({name: _filled(array) for name, array in zip(self.columns, arrays.values(), strict=True)})
+            return users.table.frame(self._columns(users))
 
     def describe(self) -> str:
         """Describe the assignments in one sentence."""
@@ -185,8 +186,8 @@ class Assignments:
             notes.append(f"{self.impossible:,} {have} impossible under every type, and have no type.")
         return notes
 
-    def _query(self, users: UserHistories) -> str:
-        """Query for the table of users; the assignments of histories become the relation `assigned`.
+    def _columns(self, users: UserHistories) -> GroupColumns:
+        """Columns of the table of users by group.
 
         Histories are found by their keys, because the engine may number them differently when it reads them again.
         """
@@ -202,12 +203,9 @@ class Assignments:
             "remaining": rows.remaining,
         }
         arrays |= {f"p{x}": np.ascontiguousarray(rows.posterior[:, x]) for x in range(len(types))}
-        users.database.register("assigned", arrays)
-        found = np.searchsorted(rows.key, group_keys(users))
-        users.database.register("numbers", {"history": users.history, "age": users.age, "row": found})
+        groups = {"key": users.key, "age": users.age, "row": np.searchsorted(rows.key, group_keys(users))}
         posterior = [f"p{x}" for x in range(len(types))]
         columns = (
-            "u",
             "events",
             "clicks",
             "departed",
@@ -219,8 +217,8 @@ class Assignments:
             _known("remaining"),
             *map(_known, posterior),
         )
-        chosen = ", ".join(f"{sql} AS {quoted(name)}" for sql, name in zip(columns, self.columns, strict=True))
-        return f"SELECT {chosen} FROM users JOIN numbers USING (history, age) JOIN assigned USING (row) ORDER BY u"
+        user, *names = self.columns
+        return GroupColumns(user, dict(zip(names, columns, strict=True)), groups, arrays)
 
     def __len__(self) -> int:
         return int(self.histories.users.sum())
@@ -246,10 +244,6 @@ def _known(sql: str) -> str:
     return f"CASE WHEN type >= 0 THEN {sql} END"
 
 
-def _filled(array: Any) -> Any:
-    """Column with None, or NaN for numbers, where values are missing."""
-    if not np.ma.isMaskedArray(array):
-        return array
-    values = np.ma.getdata(array) if array.dtype.kind == "f" else np.ma.getdata(array).astype(object)
-    values[np.ma.getmaskarray(array)] = np.nan if array.dtype.kind == "f" else None
-    return values
+def table_file(log: Log, path: str | os.PathLike[str]) -> AbstractContextManager[str | os.PathLike[str]]:
+    """The temporary path of a file that appears only when it is complete; `path` itself if Spark writes it."""
+    return nullcontext(path) if log.source.is_distributed else atomic_write(path)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from departing.data.history_rules import HistoryEnd
-from departing.data.sources import Arrays, Database
+from departing.data.sources import Arrays, UserTable
 from departing.model.counts import Integers
 from departing.model.histories import Histories, distinct_histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
@@ -31,8 +31,10 @@ class UserHistories:
     history, age, users : int array [G]
         Groups of users: index of the history, number of `ages` reached since a last step after which it is unknown
         whether the user stayed (else 0), and number of users.
-    database : duckdb.DuckDBPyConnection
-        Database with the table `users`: user ID `u`, `history` and `age`.
+    key : int array [G]
+        Hash that identifies, together with `age`, the users of a group in `table`.
+    table : UserTable
+        All users with the `key` and `age` of their groups.
     """
 
     counts: Integers
@@ -42,7 +44,8 @@ class UserHistories:
     history: Integers
     age: Integers
     users: Integers
-    database: Database
+    key: Integers
+    table: UserTable
 
 
 def log_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
@@ -81,12 +84,3 @@ def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
     counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
     counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
     return steps, counts
-
-
-def merge_histories(one: Histories | None, two: Histories) -> Histories:
-    """The distinct histories of both."""
-    if one is None:
-        return two
-    names = ("counts", "multiplicity", "pending")
-    counts, multiplicity, pending = (np.concatenate([getattr(one, name), getattr(two, name)]) for name in names)
-    return distinct_histories(counts, multiplicity, pending, two.categories)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,15 @@ from departing.data.history_rows import UserHistories
 from departing.data.history_rules import Profile
 from departing.data.inactivity import ReturnTimes
 from departing.data.quality import LogReport
-from departing.data.reader import LogReader
+from departing.data.reader import LogReader, Reduce
+from departing.data.sample import Episodes as Episodes
+from departing.data.sample import Sample
 from departing.data.sources import DuckDBEngine, LogSource
 from departing.data.spec import MAX_REJECTED, LogSpec, LogSummary, parse_bytes, parse_categories, parse_values
 from departing.data.times import check_format
-from departing.model.counts import Booleans, Integers
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
 from departing.model.histories import Histories
-from departing.model.instance import Floats
 from departing.model.names import suggest
 from departing.model.tables import TABLE_SUFFIXES, write_table
 from departing.model.validation import check_choice, check_float, check_int
@@ -31,40 +30,6 @@ FIELDS = tuple(USUAL_NAMES)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """Steps of whole users in order, one entry per step.
-
-    Attributes
-    ----------
-    user : int array [S]
-        Number of the user in the log, from 0, in the order of the user column.
-    step : int array [S]
-        Number of the step within the user's episode, from 0.
-    category : int array [S]
-        Index of the recommended category.
-    outcome : int array [S]
-        0 click, 1 stay, 2 depart, 3 click and depart.
-    propensity : float array [S]
-        Probability with which the category was recommended; NaN where it is unknown.
-    pending : bool array [S]
-        True if it is unknown whether the user stayed after this step.
-    time : float array [S]
-        Time of the step, from 0 at the first event of the log to 1 at the last.
-    """
-
-    user: Integers
-    step: Integers
-    category: Integers
-    outcome: Integers
-    propensity: Floats
-    pending: Booleans
-    time: Floats
-
-    def __len__(self) -> int:
-        return len(self.user)
 
 
 class Log(Histories):
@@ -86,6 +51,8 @@ class Log(Histories):
         Origin of the log, with a fingerprint of its files.
     spec, profile, digest : LogSpec, Profile, int
         Arguments, facts and checksum of the reading, with which `episodes` reads the source again.
+    sample : Sample
+        Steps of a random sample of users in order, kept for `Fit.check`.
     """
 
     report: LogReport
@@ -93,13 +60,46 @@ class Log(Histories):
     spec: LogSpec
     profile: Profile
     digest: int
+    sample: Sample
 
     def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
         rows = summary.histories
         super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=rows.categories)
         vars(self).update(  # the base class is frozen
-            report=summary.report, source=source, spec=spec, profile=profile, digest=summary.digest
+            report=summary.report,
+            source=source,
+            spec=spec,
+            profile=profile,
+            digest=summary.digest,
+            sample=summary.sample,
         )
+
+    def sample_episodes(self, users: int, chunk: int) -> Iterator[Episodes]:
+        """Yield the steps of a random sample of at most `users` users, `chunk` users at a time.
+
+        The sample is kept from the reading of the log: at most 200,000 users, with about 2 million events. Users are
+        sampled and ordered by a hash of their IDs, so that the sample is the same for every engine.
+        """
+        return self.sample.episodes(check_int("users", users), chunk)
+
+    @contextmanager
+    def walks(self, first: int | None) -> Iterator[Reduce]:
+        """Read the source again, to apply functions to the confirmed steps of users where the rows are.
+
+        Parameters
+        ----------
+        first : int or None
+            Category of the first step of the users; None for all users.
+
+        Yields
+        ------
+        callable
+            Given a function and an argument, applies the function to the steps of some users at a time, as arrays
+            `step`, `category`, `outcome` and `propensity` in order, and the argument; returns a list of its results.
+            Spark ships the function to its workers: it must not refer to anything but built-in types and NumPy.
+        """
+        with self.source.open() as engine:
+            yield LogReader(engine, self.spec).walks(self.profile, self.digest, first)
 
     def episodes(self, users: int = 100_000) -> Iterator[Episodes]:
         """Read the source again and yield all steps in order.
@@ -141,18 +141,15 @@ class Log(Histories):
         Yields
         ------
         UserHistories
-            Numbered histories, and a database with the number of every user's history, valid within the context.
+            Numbered histories, and the table of all users with their groups, valid within the context.
 
         Raises
         ------
         InputError
             If the source changed since the log was read, when the context is entered or left.
         """
-        with (
-            self.source.open() as engine,
-            LogReader(engine, self.spec).user_histories(self.profile, self.digest, self.report.used) as users,
-        ):
-            yield users
+        with self.source.open() as engine:
+            yield LogReader(engine, self.spec).user_histories(self.profile, self.digest, self.report.used)
 
     def summary(self) -> str:
         """Printed overview: one line about the histories, then the data quality report."""

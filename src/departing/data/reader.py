@@ -5,8 +5,8 @@ partitions; a single machine has one partition.
 """
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,13 @@ import numpy as np
 
 from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS
-from departing.data.history_rows import UserHistories, log_histories, merge_histories, numbered_histories
+from departing.data.history_rows import UserHistories, log_histories, numbered_histories
 from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_ages, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rules import REJECTION_REASONS, Rules
-from departing.data.sources import Arrays, DuckDBEngine
+from departing.data.sample import Sample
+from departing.data.sources import Arrays, ChunkFunction, DuckDBEngine
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.counts import Integers
@@ -38,6 +39,7 @@ DATE_ONLY_DUPLICATES = (
     "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
     "events, use duplicates='keep' (--duplicates keep)."
 )
+Reduce = Callable[[ChunkFunction, Arrays], list[Arrays]]
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 
 
@@ -54,36 +56,39 @@ class LogReader:
         self.irregularities: list[Irregularity] = []
         self.guessed, self.notes = engine.guessed + self.rules.guessed, list[str]()
         self.is_date_only = False
+        fields = list(dict.fromkeys(self.rules.fields.values()))
+        engine.by_user(self.rules.fields["user"], fields, whole_rows=not spec.keep_duplicates)
 
     def read(self, max_bytes: int) -> tuple[Profile, LogSummary]:
         """Read all rows into a table of counts of at most `max_bytes`."""
         profile, events = self._profile()
         profile = replace(profile, inactive=self._inactivity(profile, events))
-        self.engine.by_user(self.rules.fields["user"])
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
         max_rows = max_bytes // (32 * k)
-        histories, users, totals = None, np.zeros(len(HistoryEnd), np.int64), defaultdict[str, int](int)
-        for counts, rows, cells in self.engine.arrays(*self.rules.histories(profile, max_rows)):
-            for name, values in counts.items():
-                totals[name] += int(values[0])
-            if 0 < counts["rows"][0] <= max_rows:
-                histories = merge_histories(histories, log_histories(profile.categories, rows, cells))
-                users += np.bincount(rows["history_end"], rows["users"], len(HistoryEnd)).astype(np.int64)
-        if histories is None or len(histories) > max_rows:
+        notes = [
+            (reason, "rejected", name, self.rules.examples("corrected", rules.is_rejected_as(reason)))
+            for reason, name in ((rules.DUPLICATE, "duplicates"), (rules.LATE, "late"))
+        ]
+        notes.append((*rules.TIES, "ties", rules.TIES_EXAMPLES))
+        notes.append((*rules.SEEN_LATER, "seen_later", rules.SEEN_LATER_EXAMPLES))
+        queries = [self.rules.totals(), *(query for *_, query in notes)]
+        tables = self.engine.histories(
+            queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
+        )
+        totals = dict(zip(rules.TOTALS, map(sum, zip(*tables.results[0], strict=True)), strict=True))
+        if not 0 < len(tables.rows["users"]) <= max_rows:
             raise InputError(
                 f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
                 f"{totals['rows'] * k * 32 / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )
-        notes = [
-            (reason, "rejected", n, self.rules.examples("corrected", rules.is_rejected_as(reason)))
-            for reason, n in ((rules.DUPLICATE, totals["duplicates"]), (rules.LATE, totals["late"]))
-        ]
-        notes.append((*rules.TIES, totals["ties"], rules.TIES_EXAMPLES))
-        notes.append((*rules.SEEN_LATER, totals["seen_later"], rules.SEEN_LATER_EXAMPLES))
+        histories = log_histories(profile.categories, tables.rows, tables.cells)
+        users = np.bincount(tables.rows["history_end"], tables.rows["users"], len(HistoryEnd)).astype(np.int64)
+        self._add_irregularities(
+            ((kind, decision, totals[name]) for kind, decision, name, _ in notes), tables.results[1:], profile.time
+        )
         ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
-        self._note(notes, profile.time)
         checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
         if self.is_date_only and totals["duplicates"]:
             self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
@@ -104,32 +109,42 @@ class LogReader:
             guessed=self.guessed,
         )
         report = replace(report, notes=(*self.notes, *quality_notes(histories, report)))
-        return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS)
+        sample = Sample.merge(tables.sample)
+        return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS, sample)
 
     def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
         """Yield the steps of all users in order, `users` users at a time; raise at the end if the log has changed."""
-        self.engine.by_user(self.rules.fields["user"], in_order=True)
         self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
         self.engine.define(*self.rules.users(profile), self.rules.episodes(profile))
         self._check_digest((yield from self.engine.steps("episodes", users, rules.DIGEST)), digest)
 
-    @contextmanager
-    def user_histories(self, profile: Profile, digest: int, events: int) -> Iterator[UserHistories]:
-        """Open the histories of all users; raise if the log has changed. `events` is the number of rows used."""
-        self.engine.by_user(self.rules.fields["user"])
+    def walks(self, profile: Profile, digest: int, first: int | None) -> Reduce:
+        """A function that applies another one to confirmed steps of users; it raises if the log has changed.
+
+        The users are those whose first step shows the category `first`, or all.
+        """
+        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
+        self.engine.define(*self.rules.users(profile), *self.rules.walks(profile, first))
+
+        def reduce(function: ChunkFunction, argument: Arrays) -> list[Arrays]:
+            results, total = self.engine.reduce(function, argument, rules.DIGEST)
+            self._check_digest(total, digest)
+            return results
+
+        return reduce
+
+    def user_histories(self, profile: Profile, digest: int, events: int) -> UserHistories:
+        """The histories of all users; raise if the log has changed. `events` is the number of rows used."""
         self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
         ages, not_returned = self._return_ages(profile, events)
         self.engine.define(*self.rules.users(profile))
         queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
-        with self.engine.users(self.rules.user_histories(profile, ages.tolist()), *queries) as (parts, database):
-            self._check_digest(sum(int(totals["digest"][0]) for totals, _, _ in parts), digest)
-            numbered = [numbered_histories(len(profile.categories), rows, cells) for _, rows, cells in parts]
-            counts, unknown = numbered[0] if len(numbered) == 1 else map(np.concatenate, zip(*numbered, strict=True))
-            parts.clear()  # with many histories, the memory matters to what follows
-            numbered.clear()
-            groups = database.execute("SELECT history, age, count(*) FROM users GROUP BY ALL").fetchnumpy()
-            history, age, users = (np.ma.getdata(each).astype(np.int64) for each in groups.values())
-            yield UserHistories(counts, unknown, ages, not_returned, history, age, users, database)
+        users = self.rules.users_by_key(profile, ages.tolist())
+        groups = self.engine.users(users, self.rules.histories_by_age(), *queries, rules.DIGEST)
+        self._check_digest(groups.digest, digest)
+        counts, unknown = numbered_histories(len(profile.categories), groups.rows, groups.cells)
+        history, age, n, key = (groups.groups[each].astype(np.int64) for each in ("history", "age", "users", "key"))
+        return UserHistories(counts, unknown, ages, not_returned, history, age, n, key, groups.table)
 
     def _return_ages(self, profile: Profile, events: int) -> tuple[Integers, Floats]:
         """`ages` and `not_returned` of `UserHistories`, from the return times of the log's users."""
@@ -280,7 +295,6 @@ class LogReader:
         return f"{auto}, such as `inactive_after`={times.value!r}. {times.describe()}"
 
     def _return_times(self, profile: Profile, events: int) -> ReturnTimes:
-        self.engine.by_user(self.rules.fields["user"])
         (rows,) = self.engine.rows(gaps_query(events, profile.last))
         if events <= MAX_SAMPLE and sum(row[3] for row in rows) == 1:
             raise OneUserError(
@@ -353,13 +367,20 @@ class LogReader:
         """
         notes = [note for note in notes if note[2]]
         results = self.engine.rows(*(query for *_, query in notes))
-        for (kind, decision, count, _), rows in zip(notes, results, strict=True):
+        self._add_irregularities((note[:3] for note in notes), results, time)
+
+    def _add_irregularities(
+        self, notes: Iterable[tuple[str, str, int]], results: Sequence[Sequence[tuple[Any, ...]]], time: TimeColumn
+    ) -> None:
+        """Add irregularities that occur, each given as kind, decision and count, with the rows of its examples."""
+        for (kind, decision, count), rows in zip(notes, results, strict=True):
             examples = (
                 row[0] if len(row) == 1 else f"user {row[0]}, {row[2]} at {time.format(row[1])}"
                 for row in sorted(rows)
             )
-            shown = tuple(islice(examples, MAX_EXAMPLES))
-            self.irregularities.append(Irregularity(kind, decision, count, shown, decision == "rejected"))
+            if count:
+                shown = tuple(islice(examples, MAX_EXAMPLES))
+                self.irregularities.append(Irregularity(kind, decision, count, shown, decision == "rejected"))
 
 
 def _totals(rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from departing.data.history_rules import (
     user_keys,
 )
 from departing.data.quality import MAX_EXAMPLES, TIED
+from departing.data.sample import SAMPLE_EVENTS, SAMPLE_USERS
 from departing.data.sources import is_nested
 from departing.data.spec import MAX_CATEGORIES, LogSpec
 from departing.data.times import DAY, TimeColumn
@@ -77,9 +78,12 @@ PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
     *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights"),
 )
+TOTALS = ("duplicates", "late", "ties", "seen_later", "rows", "digest")
 DIGEST_MODULUS = 2**61 - 1
+HISTORY_HASH = "hash(counts_hash, n_events, history_end, last_step)"
+KEY = f"({HISTORY_HASH} >> 1)::BIGINT"  # of histories with equal counts and ends, in all partitions
 DIGEST = (
-    "SELECT coalesce(sum((hash(counts_hash, n_events, history_end, last_step) >> 32)::HUGEINT * users) "
+    f"SELECT coalesce(sum(({HISTORY_HASH} >> 32)::HUGEINT * users) "
     f"% {DIGEST_MODULUS}, 0)::BIGINT AS digest FROM histories"
 )
 
@@ -287,38 +291,46 @@ class Rules:
             f"FROM ({grouped(profile, 'irregular_used', 'NULL', is_placed=True)}))",
         ]
 
-    def histories(self, profile: Profile, max_rows: int) -> tuple[str, str, str]:
-        """Queries for totals, for the ends of distinct histories, and for their cells; empty if above `max_rows`."""
+    def totals(self) -> str:
+        """Query for the `TOTALS` of a partition."""
+        return (
+            f"SELECT count(*) FILTER ({is_rejected_as(DUPLICATE)}), count(*) FILTER ({is_rejected_as(LATE)}), "
+            "(SELECT coalesce(sum(n_events), 0)::BIGINT FROM ties), (SELECT count(*) FROM seen_later), "
+            f"(SELECT count(*) FROM histories), ({DIGEST}) FROM corrected"
+        )
+
+    def histories(self, profile: Profile, max_rows: int) -> tuple[str, str]:
+        """Queries for distinct histories in order, and for their cells; empty if there are more than `max_rows`."""
         if_small = f"(SELECT count(*) FROM histories) <= {max_rows}"
         return (
-            f"SELECT count(*) FILTER ({is_rejected_as(DUPLICATE)}) AS duplicates, "
-            f"count(*) FILTER ({is_rejected_as(LATE)}) AS late, "
-            "(SELECT coalesce(sum(n_events), 0)::BIGINT FROM ties) AS ties, "
-            "(SELECT count(*) FROM seen_later) AS seen_later, (SELECT count(*) FROM histories) AS rows, "
-            f"({DIGEST}) AS digest FROM corrected",
-            "SELECT history_end, coalesce(last_step, 0) AS last_step, users FROM histories "
-            f"WHERE {if_small} ORDER BY history",
+            f"SELECT {KEY} AS key, history_end, coalesce(last_step, 0) AS last_step, 0 AS age, users, history "
+            f"FROM histories WHERE {if_small} ORDER BY history",
             f"SELECT history, {step(profile)} AS code, count(*) AS n FROM ("
             "SELECT history, k, y, t FROM events JOIN histories ON u = sample_user WHERE NOT is_irregular UNION ALL "
             "SELECT history, k, y, t FROM irregular_used JOIN histories ON u = sample_user WHERE is_irregular) "
             f"WHERE {if_small} GROUP BY ALL",
         )
 
-    def user_histories(self, profile: Profile, ages: Sequence[int]) -> str:
-        """Query for every user `u`: the number of the `history`, as in the table `histories`, and `age`.
+    def users_by_key(self, profile: Profile, ages: Sequence[int]) -> str:
+        """Query for every user `u`: the `key` of the history, and `age`.
 
         `age` is the number of `ages` that the time since the last step of a user with a pending one has reached.
         """
         age = " + ".join([f"({profile.last} - t >= {each})::INTEGER" for each in ages] or ["0"])
-        age = f"CASE WHEN one.history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
-        key = ("is_irregular", "counts_hash", "n_events", "history_end", "last_step")
-        equal = " AND ".join(f"one.{name} IS NOT DISTINCT FROM histories.{name}" for name in key)
+        age = f"CASE WHEN history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
         return (
-            f"SELECT u, history, {age} AS age FROM ("
+            f"SELECT u, {KEY} AS key, {age} AS age FROM ("
             f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
-            "SELECT * REPLACE (true AS is_irregular) "
-            f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)})) AS one "
-            f"JOIN histories ON {equal}"
+            f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)}))"
+        )
+
+    def histories_by_age(self) -> str:
+        """Query for distinct histories and ages of the table `users`, with the number of users of each."""
+        return (
+            "SELECT key, history_end, coalesce(last_step, 0) AS last_step, age, n AS users, history "
+            "FROM (SELECT key, age, count(*) AS n FROM users GROUP BY ALL) "
+            f"JOIN (SELECT {KEY} AS key, min(history) AS history FROM histories GROUP BY 1) USING (key) "
+            "JOIN histories USING (history)"
         )
 
     def rejects(self) -> str:
@@ -333,25 +345,66 @@ class Rules:
             f"UNION ALL BY NAME SELECT line AS {name} FROM malformed"
         )
 
-    def episodes(self, profile: Profile) -> str:
-        """The table `episodes`: all used steps in order, users numbered from 0 in the order of the user column."""
+    def steps(self, profile: Profile, users: str = "true") -> str:
+        """Query for the used steps of the users `u` with the property `users`, in no order.
+
+        The columns are `u`, `step`, `category`, `outcome`, `propensity`, `time` and `pending`. All windows are
+        those of one user, so that users are never sorted among each other.
+        """
         outcome = f"CASE WHEN y THEN CASE WHEN departs THEN {CLICK_DEPART} ELSE {CLICK} END "
         outcome += f"WHEN departs THEN {DEPART} ELSE {STAY} END"
         return (
-            f"CREATE TABLE episodes AS SELECT user, step, k AS category, {outcome} AS outcome, "
-            f"coalesce(p, 'nan') AS propensity, "
+            f"SELECT u, step, k AS category, {outcome} AS outcome, coalesce(p, 'nan') AS propensity, "
             f"(t - ({profile.first}))::DOUBLE / {max(profile.last - profile.first, 1)} AS time, "
             f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {is_recent(profile)}) AS pending "
             f"FROM (SELECT *, user_end >= {HistoryEnd.DEPARTED_LOGGED} AND is_last AS departs FROM ("
-            "SELECT *, max(history_end) OVER (PARTITION BY user) AS user_end FROM ("
-            f"SELECT *, CASE WHEN is_last THEN {history_end(profile, 'd')} END AS history_end FROM ("
-            "SELECT k, y, d, p, t, until, dense_rank() OVER (ORDER BY u) - 1 AS user, "
-            "row_number() OVER steps - 1 AS step, lead(k) OVER steps IS NULL AS is_last FROM ("
-            "SELECT u, t, k, y, d, p, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
-            "UNION ALL BY NAME FROM irregular_used) "
-            "LEFT JOIN rejected_users USING (u) WINDOW steps AS (PARTITION BY u ORDER BY t, place))))) "
-            "ORDER BY user, step"
+            "SELECT u, k, y, p, t, row_number() OVER steps - 1 AS step, "
+            f"lead(k) OVER steps IS NULL AS is_last, last_value({history_end(profile, 'd')}) OVER whole AS user_end "
+            "FROM ("
+            f"SELECT u, t, k, y, d, p, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user WHERE {users} "
+            f"UNION ALL BY NAME FROM irregular_used WHERE {users}) LEFT JOIN rejected_users USING (u) "
+            "WINDOW steps AS (PARTITION BY u ORDER BY t, place), whole AS (PARTITION BY u ORDER BY t, place "
+            "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)))"
         )
+
+    def episodes(self, profile: Profile) -> str:
+        """The table `episodes`: all used steps in order, users numbered from 0 in the order of the user column."""
+        return (
+            "CREATE TABLE episodes AS SELECT dense_rank() OVER (ORDER BY u) - 1 AS user, * EXCLUDE u "
+            f"FROM ({self.steps(profile)})"
+        )
+
+    def sample(self, profile: Profile, events: int) -> str:
+        """Query for the steps of a random sample of users, in the order of the hashes `h` of the users.
+
+        Users are sampled before anything is sorted: those whose hash is below a share of all hashes. The share is for
+        `SAMPLE_EVENTS`, and for more users than `SAMPLE_USERS`, by nine standard deviations.
+        """
+        share = min(SAMPLE_EVENTS / max(events, 1), 1.0)
+        enough = SAMPLE_USERS + 9 * SAMPLE_USERS**0.5
+        least = f"(SELECT least({share!r}, {enough!r} / greatest(sum(users), 1)) FROM groups)"
+        return (
+            "SELECT hash(u) AS h, step::UINTEGER AS step, category::USMALLINT AS category, "
+            "outcome::UTINYINT AS outcome, propensity, time::FLOAT AS time, pending "
+            f"FROM ({self.steps(profile, f'hash(u)::DOUBLE <= {2.0**64!r} * {least}')}) ORDER BY h, u, step"
+        )
+
+    def walks(self, profile: Profile, first: int | None) -> list[str]:
+        """The table `walks`: confirmed steps of the users whose first step shows the category `first`, or of all."""
+        statements, users = [], "true"
+        if first is not None:
+            statements.append(
+                "CREATE TABLE first_users AS SELECT u FROM events ANTI JOIN groups ON u = irregular_user GROUP BY u "
+                f"HAVING arg_min(k, t) = {first} "
+                f"UNION ALL SELECT u FROM irregular_used GROUP BY u HAVING arg_min(k, place) = {first}"
+            )
+            users = "u IN (FROM first_users)"
+        return [
+            *statements,
+            "CREATE TABLE walks AS SELECT u, step::UINTEGER AS step, category::USMALLINT AS category, "
+            "outcome::UTINYINT AS outcome, propensity "
+            f"FROM ({self.steps(profile, users)}) WHERE NOT pending",
+        ]
 
 
 def category_type(categories: Sequence[str]) -> str:

@@ -4,13 +4,13 @@ import os
 import sqlite3
 import tempfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from glob import escape, glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 import numpy as np
@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from departing.data.encodings import as_utf8, check_line_ends, check_not_empty, read_bytes
 from departing.model.errors import InputError, interruptible_query
+from departing.model.frames import to_frame
 from departing.model.names import list_names, suggest
-from departing.model.tables import disable_progress_bar, literal, quoted
+from departing.model.tables import copy_rows, disable_progress_bar, literal, quoted, write_errors
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -38,8 +39,102 @@ TO_PARQUET = {
 }
 OULAD = Path(__file__).with_name("oulad.parquet")  # the bundled dataset
 THREAD_BYTES = 125_000_000  # memory that DuckDB's documentation recommends per thread for aggregations
+WALK_ROWS = 2**20  # steps in memory at once: 15 MB, and some times that while users are followed
+WALK_COLUMNS = "SELECT step, category, outcome, propensity"
 Arrays = dict[str, npt.NDArray[Any]]
+ChunkFunction = Callable[[Arrays, Arrays], Arrays]
 Database = duckdb.DuckDBPyConnection
+
+
+@dataclass(frozen=True)
+class HistoryTables:
+    """Results of one pass over all users: rows of some queries, and histories and sampled steps as arrays.
+
+    `rows` are distinct histories by `history_end`, `last_step` and `users`, in order; `cells` their counts by
+    `history`, `code` and `n`; `sample` the sampled steps of every partition.
+    """
+
+    results: list[list[tuple[Any, ...]]]
+    rows: Arrays
+    cells: Arrays
+    sample: list[Arrays]
+
+
+@dataclass(frozen=True)
+class GroupColumns:
+    """Columns of a table of users, equal for the users of a group.
+
+    `groups` has the `key` and `age` of every group, and the number of its `row` in `rows`; `columns` are the SQL of
+    the columns, given the columns of `rows`. The column of the users' IDs is `user`.
+    """
+
+    user: str
+    columns: Mapping[str, str]
+    groups: Arrays
+    rows: Arrays
+
+    def query(self, database: Database, keys: str, table: str = "") -> str:
+        """Query for `keys` and the columns of all groups, or of `table` joined to them."""
+        database.register("user_groups", self.groups)
+        database.register("group_rows", self.rows)
+        columns = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in self.columns.items())
+        joined = f"{table} JOIN user_groups USING (key, age)" if table else "user_groups"
+        return f"SELECT {keys}, {columns} FROM {joined} JOIN group_rows USING (row)"
+
+
+class UserTable(Protocol):
+    """All users of a log with the `key` and `age` of their groups, where the engine has them."""
+
+    def frame(self, columns: GroupColumns) -> Any:
+        """The table of users as a frame of the engine."""
+
+    def write(self, columns: GroupColumns, path: str | os.PathLike[str], part: str | os.PathLike[str]) -> None:
+        """Write the table of users to `part`, the temporary path of the .parquet or .csv file `path`."""
+
+
+@dataclass(frozen=True)
+class UserGroups:
+    """Groups of users with equal histories.
+
+    `rows` and `cells` are those of distinct histories, as in `HistoryTables`. Of every one of the `groups`, `key` and
+    `age` identify it in the `table` of users, `history` is the number of a row, and `users` the number of users.
+    """
+
+    rows: Arrays
+    cells: Arrays
+    groups: Arrays
+    digest: int
+    table: UserTable
+
+
+@dataclass(frozen=True)
+class DuckDBUsers:
+    """The table `users` of a database."""
+
+    database: Database
+
+    def frame(self, columns: GroupColumns) -> Any:
+        """The table of users in the order of their IDs, as a frame of pandas or Polars."""
+        arrays = self.database.execute(self._query(columns)).fetchnumpy()
+        names = (columns.user, *columns.columns)
+        return to_frame({name: _filled(array) for name, array in zip(names, arrays.values(), strict=True)})
+
+    def write(self, columns: GroupColumns, path: str | os.PathLike[str], part: str | os.PathLike[str]) -> None:
+        """Write the table of users, in the order of their IDs, to `part`, the temporary path of the file `path`."""
+        with write_errors(path):
+            copy_rows(self.database, self._query(columns), Path(part))
+
+    def _query(self, columns: GroupColumns) -> str:
+        return columns.query(self.database, f"u AS {quoted(columns.user)}", "users") + " ORDER BY u"
+
+
+def _filled(array: Any) -> Any:
+    """Column with None, or NaN for numbers, where values are missing."""
+    if not np.ma.isMaskedArray(array):
+        return array
+    values = np.ma.getdata(array) if array.dtype.kind == "f" else np.ma.getdata(array).astype(object)
+    values[np.ma.getmaskarray(array)] = np.nan if array.dtype.kind == "f" else None
+    return values
 
 
 @dataclass(frozen=True)
@@ -60,19 +155,25 @@ class LogSource:
     def open(self) -> "Iterator[DuckDBEngine | SparkEngine]":
         """Open the source for reading; raise before and after if a file is not as it was when it was first read."""
         self._check_unchanged()
-        package = type(self.source).__module__.split(".")[0]
         source = self.source
-        if package == "ibis" and (backend := source.get_backend()).name == "pyspark":
-            package, source = "pyspark", backend.raw_sql(backend.compile(source))
-        if package == "pyspark":
+        if self.is_distributed:
             from departing.data.spark import SparkEngine
 
+            if type(source).__module__.split(".")[0] == "ibis":
+                backend = source.get_backend()
+                source = backend.raw_sql(backend.compile(source))
             _check_no_table(self.table)
-            yield SparkEngine(source, self.memory)
+            with closing(SparkEngine(source, self.memory)) as spark:
+                yield spark
         else:
             with _open_duckdb(source, self.table, self.memory) as engine:
                 yield engine
         self._check_unchanged()
+
+    @property
+    def is_distributed(self) -> bool:
+        """True if the rows are on Spark."""
+        return is_distributed(self.source)
 
     def _check_unchanged(self) -> None:
         before, now = dict.fromkeys(self.files), dict.fromkeys(_fingerprint(self.source))
@@ -106,35 +207,59 @@ class DuckDBEngine:
         for statement in statements:
             self.database.execute(statement)
 
-    def by_user(self, column: str, in_order: bool = False) -> None:
+    def by_user(self, user: str, fields: Sequence[str], whole_rows: bool) -> None:
         """Partition by user; no-op, because there is one partition."""
 
     def rows(self, *queries: str) -> list[list[tuple[Any, ...]]]:
         """The rows of all partitions, for every query."""
         return [self.database.execute(query).fetchall() for query in queries]
 
-    def arrays(self, *queries: str) -> Iterator[list[Arrays]]:
-        """The columns of every query as arrays, partition by partition."""
-        yield [self._columns(query) for query in queries]
+    def histories(self, queries: Sequence[str], rows: str, cells: str, sample: str, max_rows: int) -> HistoryTables:
+        """The rows of `queries`, the distinct histories of all partitions with their cells, and the sampled steps.
 
-    @contextmanager
-    def users(self, query: str, *queries: str) -> Iterator[tuple[list[list[Arrays]], Database]]:
-        """The `arrays` of `queries`, and a database in which the rows of `query` are the table `users`.
+        There are no histories if they are more than `max_rows`.
+        """
+        return HistoryTables(self.rows(*queries), self.arrays(rows), self.arrays(cells), [self.arrays(sample)])
 
-        The columns of `query` are `u`, `history`, the number of a row of the second of `queries`, and `age`.
+    def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:
+        """Apply `function` to the rows of the table `walks`, some users at a time; and the sum of `digest`."""
+        ((n,),), ((checksum,),) = self.rows("SELECT count(*) FROM walks", digest)
+        chunks = -(-n // WALK_ROWS)
+        results = []
+        for i in range(chunks):
+            where = f" WHERE hash(u) % {chunks} = {i}" if chunks > 1 else ""
+            results.append(function(self.arrays(f"{WALK_COLUMNS} FROM walks{where} ORDER BY u, step"), argument))
+        return results, int(checksum)
+
+    def users(self, query: str, by_age: str, rows: str, cells: str, digest: str) -> UserGroups:
+        """Groups of users with equal histories, and the table of users, in whose database they are joined.
+
+        Parameters
+        ----------
+        query : str
+            Query for the table `users`: the user `u`, the `key` of the history, and `age`.
+        by_age : str
+            Query for the groups in that table.
+        rows, cells : str
+            Queries for all histories, as in `histories`.
+        digest : str
+            Query whose sum is returned.
         """
         self.define(f"CREATE TABLE users AS {query}")
-        yield list(self.arrays(*queries)), self.database
+        groups = self.arrays(by_age)
+        ((checksum,),) = self.rows(digest)[0]
+        return UserGroups(self.arrays(rows), self.arrays(cells), groups, int(checksum), DuckDBUsers(self.database))
 
     def steps(self, table: str, users: int, digest: str) -> Generator[Arrays, None, int]:
         """Yield the rows of `table` for `users` users at a time, and return the sum of the query `digest`."""
         (total,), (checksum,) = (rows[0] for rows in self.rows(f"SELECT max(user) + 1 FROM {table}", digest))
         for start in range(0, total or 0, users):
             where = f"user >= {start} AND user < {start + users}"
-            yield self._columns(f"FROM {table} WHERE {where} ORDER BY user, step")
+            yield self.arrays(f"FROM {table} WHERE {where} ORDER BY user, step")
         return int(checksum)
 
-    def _columns(self, query: str) -> Arrays:
+    def arrays(self, query: str) -> Arrays:
+        """The columns of a query as arrays."""
         return {name: np.ma.getdata(a) for name, a in self.database.execute(query).fetchnumpy().items()}
 
 
@@ -163,6 +288,12 @@ def open_database(memory: int) -> Iterator[tuple[Database, Path]]:
             database.execute("SET TimeZone = 'UTC'")
             disable_progress_bar(database)
             yield database, Path(folder)
+
+
+def is_distributed(source: Any) -> bool:
+    """Return True for a Spark DataFrame, or an Ibis table of Spark."""
+    package = type(source).__module__.split(".")[0]
+    return package == "pyspark" or (package == "ibis" and source.get_backend().name == "pyspark")
 
 
 def describe_source(source: Any) -> str:

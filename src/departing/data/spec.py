@@ -11,6 +11,7 @@ import numpy as np
 
 from departing.data.columns import OPTIONAL
 from departing.data.quality import LogReport
+from departing.data.sample import Sample
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.names import check_names
@@ -53,11 +54,12 @@ class LogSpec:
 
 @dataclass(frozen=True)
 class LogSummary:
-    """Result of reading all rows: distinct histories, a report, and a checksum of all users' counts and ends."""
+    """Result of reading all rows: distinct histories, a report, a checksum of all users, and steps of some users."""
 
     histories: Histories
     report: LogReport
     digest: int
+    sample: Sample
 
 
 def parse_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:

@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
-from math import ceil
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -173,14 +171,14 @@ class Fit:
         return instances
 
     def check(self, users: int = 200_000, held_out: bool | None = None) -> FitCheck:
-        """Test the goodness of fit on the steps of the log, which is read again.
+        """Test the goodness of fit on the steps of a random sample of users, which `read_log` keeps.
 
         If the model does not fit in a way that more types may explain, one type more is tried.
 
         Parameters
         ----------
         users : int
-            Number of users to check, rounded up to whole chunks of 50,000. Their steps are held in memory.
+            Number of users to check, at most those of the sample: 200,000, with about 2 million events.
         held_out : bool, optional
             Forecast each half of the users by a fit to the other half. By default, if there are enough users for the
             number of parameters.
@@ -197,7 +195,7 @@ class Fit:
         """
         if not isinstance(self.histories, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
-        chunks = islice(self.histories.episodes(CHECK_CHUNK), ceil(check_int("users", users) / CHECK_CHUNK))
+        chunks = self.histories.sample_episodes(users, CHECK_CHUNK)
         episodes, tied = [compact(chunk) for chunk in chunks], self.histories.report.tied
         check = replace(self._check(episodes, held_out), tied=tied)
         more = self.instance.n_types + 1

@@ -17,11 +17,11 @@ from departing.html_tables import html_repr
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
 from departing.model.histories import Histories
-from departing.model.instance import Floats, Instance
+from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_confidence, check_resamples, check_seed
 from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
-from departing.offpolicy.importance_sampling import ImportanceReturns, importance_returns, observation_probabilities
+from departing.offpolicy.importance_sampling import ImportanceReturns, Moments, log_returns, observation_probabilities
 from departing.offpolicy.limits import (
     MAX_TAIL_SHARE,
     Extrapolation,
@@ -303,18 +303,18 @@ def off_policy_value(
     observed = observation_probabilities(log.confirmed)
     tolerance = evaluation_tolerance(fit.instance)
     continuation = continuation_values(fit.instance, policy, len(observed), tolerance, MAX_NODES)
-    returns = importance_returns(log.episodes(), continuation, observed, len(observed))
+    returns = log_returns(log, continuation, observed)
     overlap = _overlap(returns, continuation)
-    horizon = returns.horizon(max(MAX_WEIGHT_SHARE * len(returns.pdis), 1.0))
+    horizon = returns.horizon(max(MAX_WEIGHT_SHARE * returns.n, 1.0))
     tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
     value = replace(value, horizon=horizon, tail_share=tail_share, overlap=overlap)
-    if horizon and len(returns.pdis) > 1:
-        if horizon < len(overlap):
-            returns = importance_returns(log.episodes(), continuation, observed, horizon)
+    if horizon and returns.n > 1:
         tail_matters = tail_share > NEGLIGIBLE_TAIL
         added, least = (ensemble.tail_variance(horizon), dm.stderr**2) if tail_matters else (0.0, 0.0)
         ess = overlap[horizon - 1].ess
-        pdis, dr = (_mean_estimate(each, added, least, z, ess) for each in (returns.pdis, returns.dr))
+        pdis, dr = (
+            _mean_estimate(each, added, least, z, ess) for each in (returns.pdis(horizon), returns.dr(horizon))
+        )
         value = replace(value, pdis=pdis, dr=dr)
     first = (log.categories or ())[_first_category(log, policy)]
     return replace(value, warnings=(*value.warnings, *overlap_warnings(log, first, returns, value)))
@@ -345,17 +345,16 @@ def _direct_method(ensemble: BootstrapEnsemble, users: int, z: float) -> Estimat
     return Estimate(value, float(replicates.std(ddof=1)), lower, upper, float(users))
 
 
-def _mean_estimate(returns: Floats, added: float, least: float, z: float, ess: float) -> Estimate:
-    """Mean of the returns `[n]`; `added` is added to its variance, which is at least `least`.
+def _mean_estimate(returns: Moments, added: float, least: float, z: float, ess: float) -> Estimate:
+    """Mean of the returns; `added` is added to its variance, which is at least `least`.
 
     Weighted returns are skewed: means that are too small come with standard errors that are too small. Johnson's
     correction shifts the interval accordingly.
     """
-    n, mean = len(returns), float(returns.mean())
-    deviations = returns - mean
-    variance = float(deviations @ deviations) / (n - 1) / n
+    n, mean = returns.n, returns.mean
+    variance = returns.second / (n - 1)
     stderr = max(variance + added, least) ** 0.5
-    skewness = float((deviations**3).mean()) / (n * variance) ** 1.5 / n**0.5 if variance > 0 else 0.0
+    skewness = returns.third / (n * variance) ** 1.5 / n**0.5 if variance > 0 else 0.0
     shift = float(np.clip(skewness * (1 + 2 * z**2) / 6, -z / 2, z / 2)) * variance**0.5
     return Estimate(mean, stderr, mean + shift - z * stderr, mean + shift + z * stderr, ess)
 

@@ -116,14 +116,14 @@ def _first_weight(returns: "ImportanceReturns") -> tuple[float, float]:
     If all users agree with the policy, the weights are all alike. So their variance is at least the one expected if
     the mean weight is 1: the mean square, estimated by that of the policy's own users, minus 1.
     """
-    n, total, squares = len(returns.pdis), float(returns.weight_sums[0]), float(returns.squared_weight_sums[0])
+    n, total, squares = returns.n, float(returns.weight_sums[0]), float(returns.squared_weight_sums[0])
     mean = total / n
     return mean, (max(squares / n - mean**2, squares / total - 1, 0.0) / n) ** 0.5
 
 
 def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: "OffPolicyValue") -> Iterator[str]:
     """Sentences about propensities, overlap and misfit; `first` is the category that the policy shows first."""
-    if not len(returns.pdis):
+    if not returns.n:
         yield (
             "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
             "on the same log. Log the probability of each recommendation and name its column as `propensity` "
