@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import departing as dp
-from departing.assignment import assignments as module
+from departing.data import sources as module
 from departing.model.examples import magazine
 from departing.policy.library import to_policy
 from helpers.commands import call, json_output, output

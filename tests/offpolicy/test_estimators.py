@@ -9,6 +9,7 @@ from scipy import stats
 
 import departing as dp
 from departing.offpolicy.estimators import _mean_estimate
+from departing.offpolicy.importance_sampling import Moments
 
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], depart=0.7, categories=["news", "sport"])
 
@@ -196,12 +197,13 @@ def test_a_policy_for_the_categories_in_another_order_is_reordered(log, fit):
 def test_the_interval_of_skewed_returns_is_shifted_towards_the_long_tail():
     rng = np.random.default_rng(1)
     returns = np.where(rng.random(400) < 0.05, 20.0, 0.0)
-    value = _mean_estimate(returns, 0.0, 0.0, 1.96, 1.0)
+    moments = Moments.of(400, [(returns**k).sum() for k in (1, 2, 3)], 0.0)
+    value = _mean_estimate(moments, 0.0, 0.0, 1.96, 1.0)
     skew = stats.skew(returns) / np.sqrt(400)
     middle = value.value + skew * (1 + 2 * 1.96**2) / 6 * value.stderr
     assert (value.lower + value.upper) / 2 == pytest.approx(middle, rel=1e-2)
     assert value.stderr == pytest.approx(stats.sem(returns), rel=1e-12)
-    assert _mean_estimate(np.ones(5), 0.04, 0.09, 2.0, 1.0).stderr == pytest.approx(0.3)
+    assert _mean_estimate(Moments(5, 1.0, 0.0, 0.0), 0.04, 0.09, 2.0, 1.0).stderr == pytest.approx(0.3)
 
 
 def test_the_plot_shows_every_estimate_and_the_overlap(log, fit, tmp_path):

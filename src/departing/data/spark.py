@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from departing.data.sources import (
+    DATABASE_SHARE,
     WALK_COLUMNS,
     Arrays,
     ChunkFunction,
@@ -58,7 +59,7 @@ class SparkEngine:
     def __init__(self, frame: Any, memory: int) -> None:
         self.name = describe_source(frame)
         self.settings = {
-            "memory_limit": f"{memory * 9 // 10_000} kB",
+            "memory_limit": f"{int(memory * DATABASE_SHARE) // 1000} kB",
             "threads": 1,
             "preserve_insertion_order": False,
         }
