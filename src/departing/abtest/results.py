@@ -104,7 +104,7 @@ class _Reading:
             f"SELECT (list_position([{codes}], a) - 1)::BIGINT AS arm, clicks::DOUBLE AS clicks, t, "
             f"coalesce(departed, false) AS departed FROM users WHERE NOT twice {order}"
         )
-        ((columns,),) = self.engine.arrays(query)
+        columns = self.engine.arrays(query)
         arm, departed = columns["arm"].astype(np.int64), columns["departed"].astype(bool)
         active = np.bincount(arm[~departed], minlength=len(arms)) if "departed" in self.fields else None
         time = columns["t"].astype(np.float64) if "time" in self.fields else None

@@ -222,7 +222,7 @@ class DuckDBEngine:
 
         There are no histories if they are more than `max_rows`.
         """
-        return HistoryTables(self.rows(*queries), self._columns(rows), self._columns(cells), [self._columns(sample)])
+        return HistoryTables(self.rows(*queries), self.arrays(rows), self.arrays(cells), [self.arrays(sample)])
 
     def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:
         """Apply `function` to the rows of the table `walks`, some users at a time; and the sum of `digest`."""
@@ -231,7 +231,7 @@ class DuckDBEngine:
         results = []
         for i in range(chunks):
             where = f" WHERE hash(u) % {chunks} = {i}" if chunks > 1 else ""
-            results.append(function(self._columns(f"{WALK_COLUMNS} FROM walks{where} ORDER BY u, step"), argument))
+            results.append(function(self.arrays(f"{WALK_COLUMNS} FROM walks{where} ORDER BY u, step"), argument))
         return results, int(checksum)
 
     def users(self, query: str, by_age: str, rows: str, cells: str, digest: str) -> UserGroups:
@@ -249,21 +249,20 @@ class DuckDBEngine:
             Query whose sum is returned.
         """
         self.define(f"CREATE TABLE users AS {query}")
-        groups = self._columns(by_age)
+        groups = self.arrays(by_age)
         ((checksum,),) = self.rows(digest)[0]
-        return UserGroups(
-            self._columns(rows), self._columns(cells), groups, int(checksum), DuckDBUsers(self.database)
-        )
+        return UserGroups(self.arrays(rows), self.arrays(cells), groups, int(checksum), DuckDBUsers(self.database))
 
     def steps(self, table: str, users: int, digest: str) -> Generator[Arrays, None, int]:
         """Yield the rows of `table` for `users` users at a time, and return the sum of the query `digest`."""
         (total,), (checksum,) = (rows[0] for rows in self.rows(f"SELECT max(user) + 1 FROM {table}", digest))
         for start in range(0, total or 0, users):
             where = f"user >= {start} AND user < {start + users}"
-            yield self._columns(f"FROM {table} WHERE {where} ORDER BY user, step")
+            yield self.arrays(f"FROM {table} WHERE {where} ORDER BY user, step")
         return int(checksum)
 
-    def _columns(self, query: str) -> Arrays:
+    def arrays(self, query: str) -> Arrays:
+        """The columns of a query as arrays."""
         return {name: np.ma.getdata(a) for name, a in self.database.execute(query).fetchnumpy().items()}
 
 
