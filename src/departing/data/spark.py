@@ -423,7 +423,8 @@ def _users(settings: dict[str, Any], script: list[str], user_type: Any) -> tuple
 def _merge(settings: dict[str, Any], max_rows: int) -> WorkerFunction:
     """The function that merges equal histories of the buckets of one partition, and passes on all other results.
 
-    Buckets are equally large up to random variation. If they are far above their share of `max_rows`, nothing is returned.
+    Buckets are equally large up to random variation. If they are far above their share of `max_rows`, nothing is
+    returned.
     """
     most = 2 * max_rows // BUCKETS + 1000
 
