@@ -13,6 +13,7 @@ from departing.learning.lower_bound.alternative import Alternative
 from departing.learning.lower_bound.count_lattice import CountLattice
 from departing.learning.lower_bound.separation import Claim, Separation, binary_divergence
 from departing.learning.registry import LEARNERS
+from departing.studies.sampler import InstanceSampler
 
 SURE = dp.Instance([0.4, 0.6], [[0.5, 0.28], [0.35, 0.42]])
 UNSURE = dp.Instance([0.4, 0.6], [[0.5, 0.2], [0.3, 0.45]], [[0.7, 0.5], [0.6, 0.9]])
@@ -311,3 +312,12 @@ def test_no_learner_beats_the_bound_over_200_runs(kind):
     assert (regret.mean(axis=1) + 3 * regret.std(axis=1) / np.sqrt(runs)).max() >= bound.value > 1
     assert (regret < share.value).mean(axis=1).min() < 0.9 + 3 * np.sqrt(0.09 / runs)
     assert share.value > 1
+
+
+@pytest.mark.slow
+def test_policies_are_reported_where_single_nodes_are_rare_but_their_child_is_not():
+    """With many users who stay, the nodes of a step may all be rare although a later node is not."""
+    ((_, instance),) = InstanceSampler(2, 2, 3.0, (0.1, 0.9), (0.3, 0.9), 1, 30000, 0.0, 0.0).sample()
+    bound = dp.regret_bound(instance, 10**7)
+    assert bound.policies
+    assert all(dp.evaluate(instance, each.policy).value <= dp.plan(instance).upper for each in bound.policies)

@@ -56,10 +56,12 @@ def paying_policies(master: Master, solution: MasterSolution) -> tuple[PayingPol
 
 def _policy(lattice: CountLattice, graph: PolicyGraph) -> Policy:
     """Policy of a graph: a schedule if the category depends on the step only, else a table."""
-    reached = graph.number * graph.weights.sum(axis=1) > RARE
-    nodes, category = graph.nodes[reached], graph.category[reached]
-    depth = lattice.depth[nodes]
-    first = [int(category[depth == step][0]) for step in range(int(depth.max()) + 1)]
+    depth, reached = lattice.depth[graph.nodes], graph.number * graph.weights.sum(axis=1) > RARE
+    # Nodes that are rare one by one may have a child that is not: steps end before the first with rare nodes only.
+    steps = np.flatnonzero(np.bincount(depth[reached], minlength=depth.max() + 2) == 0)[0]
+    reached &= depth < steps
+    nodes, category, depth = graph.nodes[reached], graph.category[reached], depth[reached]
+    first = [int(category[depth == step][0]) for step in range(steps)]
     if (np.array(first)[depth] == category).all():
         return simplest_schedule(first[:-1], first[-1])
     return Table(lattice.counts(nodes), category, Fixed(int(np.bincount(category).argmax())))
