@@ -74,7 +74,8 @@ def is_default(setting):
 
 GRIDS = {f"vw-{explore}-{reward}": vowpal_grid(explore, reward) for reward in BASES for explore in EXPLORE}
 VOWPALS = list(GRIDS)
-GRIDS |= {f"lin{policy}-{reward}": linear_grid(policy, reward) for reward in BASES for policy in ("ucb", "ts")}
+LINEAR = (("ucb", "click"), ("ucb", "return"), ("ts", "click"))
+GRIDS |= {f"lin{policy}-{reward}": linear_grid(policy, reward) for policy, reward in LINEAR}
 GRIDS |= {"ppo": ppo_grid()}
 PEERS = [*GRIDS, "thompson-mabwiser"]
 OWN = list(MAKERS)

@@ -25,9 +25,8 @@ LABELS = {
     "vw-rnd-return": "VW, RND, return",
     "thompson-mabwiser": "MABWiser, Thompson (no context)",
     "linucb-click": "MABWiser, LinUCB, click",
-    "lints-click": "MABWiser, LinTS, click",
     "linucb-return": "MABWiser, LinUCB, return",
-    "lints-return": "MABWiser, LinTS, return",
+    "lints-click": "MABWiser, LinTS, click",
     "ppo": "SB3, PPO",
     "thompson-fixed": "departing, Thompson (no context)",
     "lattice": "departing, LatticeUCB",
@@ -37,7 +36,7 @@ LABELS = {
 LINES = (
     ("vw-epsilon-click", PALETTE[1], "-"),
     ("vw-bag-click", PALETTE[1], "--"),
-    ("vw-rnd-click", PALETTE[1], ":"),
+    ("vw-rnd-return", PALETTE[1], ":"),
     ("linucb-click", PALETTE[2], "-"),
     ("lints-click", PALETTE[2], "--"),
     ("thompson-mabwiser", PALETTE[2], ":"),
@@ -175,7 +174,7 @@ def plot(path=IMAGE):
         fixed = instances.optimum(name)[0] - instances.instance(name).best_fixed[1]
         axes.plot(at, at * fixed, color=GREY, linewidth=1.2, linestyle="--", label="best fixed category")
         bound = dp.regret_bound(instances.instance(name), instances.USERS)
-        axes.plot(bound.curve_users, bound.curve, color=INK, linewidth=1.2, label="lower bound for every learner")
+        axes.plot(bound.curve_users, bound.curve, color=INK, linewidth=1.2, label="lower bound, see text")
         axes.set(xscale="log", yscale="log", xlim=(10, at[-1]), ylim=(0.3, None))
         axes.set_title(f"{name}: mean regret (clicks)", loc="left", fontsize=12)
     axes.set_xlabel("users", fontsize=11)

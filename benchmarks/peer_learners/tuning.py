@@ -16,6 +16,7 @@ STAGES = (
     (("k3m2-sure/tune", "k3m3-sure/tune", "k2m2-unsure/tune"), 10**5, (0,)),
     (tuple(instances.tuning_names()), instances.USERS, (0,)),
 )
+MAX_USERS = {"ppo": 10**5}  # a run with a million users takes up to a minute
 
 
 def score(peer, setting, names, users, seeds):
@@ -36,7 +37,7 @@ def tune(peer, first, vary, kept, report):
         def lost(setting):
             key = f"stage {stage + 1} {json.dumps(setting)}"
             if key not in kept:
-                report(key, score(peer, setting, names, users, seeds))
+                report(key, score(peer, setting, names, min(users, MAX_USERS.get(peer, users)), seeds))
             return kept[key]
 
         return sorted(settings, key=lost)
