@@ -172,6 +172,20 @@ def test_a_row_of_vowpal_wabbit_weighs_as_much_as_its_steps():
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("weights", "same"), [("equal", True), ("inverse", False)])
+def test_vowpal_wabbit_with_equal_weights_does_not_read_propensities(weights, same):
+    vowpal = pytest.importorskip("benchmarks.peer_learners.vowpal", exc_type=ImportError)
+    states, one, costs = States.of(hard()), np.ones(1, np.int64), []
+    for propensity in (0.9, 0.02):
+        peer = vowpal.Vowpal(states, 2, 1, explore="--softmax --lambda 1", features="joint", weights=weights)
+        for reward in (1.0, 0.0, 0.5):
+            peer.learn(0 * one, one, one, np.array([reward]), np.array([propensity]))
+        costs.append(peer.probabilities([0]))
+        peer.close()
+    assert np.allclose(*costs, atol=1e-6) == same
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_scaled_row_of_mabwiser_is_a_repeated_row():
     mab = pytest.importorskip("benchmarks.peer_learners.mab", exc_type=ImportError)
     states, results = States.of(hard()), []

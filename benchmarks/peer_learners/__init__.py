@@ -8,7 +8,7 @@ from benchmarks.common import Row
 
 USERS, SEEDS = 10**5, range(1000, 1005)
 # Peer, and the smallest ratio of its median regret to that of Bayes on the hard instance.
-PEERS = {"vw-epsilon-return": 1, "linucb-click": 1, "thompson-mabwiser": 10}
+PEERS = {"vw-rnd-return": 1, "linucb-click": 1, "thompson-mabwiser": 10}
 
 
 def rows():

@@ -1,8 +1,8 @@
 """Run the study of peers: `python -m benchmarks.peer_learners {tune,run,online,own,tables,page} [PEER…]`.
 
-`run` runs the peers, or those named, and resumes; `own` runs the learners of this package again, whose results change
-with the package; `online` runs peers with one update after every step; `tables` prints the kept
-results, and `page` writes them to the page of the docs, with the plot.
+`run` runs the peers, or those named, `own` the learners of this package, and `online` peers of Vowpal Wabbit with one
+update after every step. All of them resume: delete the file of a learner in `peer-results/` to repeat its runs.
+`tables` prints the kept results, and `page` writes them to the page of the docs, with the plot.
 """
 
 import sys
@@ -18,9 +18,9 @@ if __name__ == "__main__":
     elif command == "run":
         study.run_study(chosen or settings.PEERS)
     elif command == "own":
-        study.run_study(chosen or settings.OWN, refresh=True)
+        study.run_study(chosen or settings.OWN)
     elif command == "online":
-        study.run_study(chosen, seeds=study.ONLINE_SEEDS, names=study.ONLINE_INSTANCES, online=True)
+        study.run_study(chosen or settings.VOWPALS, online=True)
     elif command in ("tables", "page"):
         from benchmarks.peer_learners import tables
 

@@ -77,7 +77,7 @@ class Block:
     def value(self, table, visits=None):
         """Return the expected clicks of one user under `table[S, K]`."""
         visits = self.visits(table) if visits is None else visits
-        return float(np.einsum("sm,sa,am->", visits, table, self._click))
+        return float((table * (visits @ self._click.T)).sum())
 
     def simulate(self, table, users, rng, weight):
         """Simulate users; return rows of at most `weight` steps with equal state and category, `[n, 5]`.

@@ -1,72 +1,46 @@
 """Settings of the peers: the grids of the tuning, and the ones that it chose."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 
 from benchmarks.peer_learners.own import MAKERS, run_own
 from benchmarks.peer_learners.protocol import run_blocks, run_online
 
 EXPLORE = {
-    "epsilon": ("--epsilon 0.05", "--epsilon 0.02", "--epsilon 0.005", "--epsilon 0.001"),
-    "bag": ("--bag 5", "--bag 10", "--bag 10 --epsilon 0.001"),
-    "rnd": ("--rnd 3 --epsilon 0.02", "--rnd 3 --epsilon 0.005", "--rnd 10 --epsilon 0.001"),
+    "epsilon": ("--epsilon 0.05", "--epsilon 0.005", "--epsilon 0.001", "--epsilon 0.0002"),
+    "bag": ("--bag 5", "--bag 10", "--bag 10 --epsilon 0.001", "--bag 20"),
+    "rnd": (
+        "--rnd 3 --epsilon 0.02",
+        "--rnd 3 --epsilon 0.005",
+        "--rnd 3 --epsilon 0.0005",
+        "--rnd 3 --epsilon 0.0005 --rnd_alpha 1",
+        "--rnd 10 --epsilon 0.0005",
+    ),
 }
-RATES = ("-l 0.5", "-l 0.05", "-l 0.005")
+RATES = ("-l 0.5", "-l 0.05")
 BASES = {"click": (0.0, 1.0), "return": (0.0, 10.0)}
 ALPHAS = (0.1, 0.3, 1.0, 3.0)
 
-# Chosen by `python -m benchmarks.peer_learners tune`.
-SETTINGS = {
-    "vw-epsilon-click": {
-        "explore": "--epsilon 0.005",
-        "features": "joint",
-        "options": "-l 0.005",
-        "base": 1.0,
-        "reward": "click",
-    },
-    "vw-bag-click": {
-        "explore": "--bag 10",
-        "features": "linear",
-        "options": "-l 0.5",
-        "base": 1.0,
-        "reward": "click",
-    },
-    "vw-rnd-return": {
-        "explore": "--rnd 3 --epsilon 0.005",
-        "features": "onehot",
-        "options": "-l 0.05",
-        "base": 0.0,
-        "reward": "return",
-    },
-    "ppo": {"features": "log", "learning_rate": 0.003, "ent_coef": 0.0},
-    "vw-epsilon-return": {
-        "explore": "--epsilon 0.005",
-        "features": "linear",
-        "options": "-l 0.05",
-        "base": 0.0,
-        "reward": "return",
-    },
-    "vw-bag-return": {
-        "explore": "--bag 5",
-        "features": "linear",
-        "options": "-l 0.5",
-        "base": 10.0,
-        "reward": "return",
-    },
-    "linucb-click": {"policy": "ucb", "features": "linear", "alpha": 1.0, "reward": "click"},
-    "linucb-return": {"policy": "ucb", "features": "log", "alpha": 3.0, "reward": "return"},
-    "lints-return": {"policy": "ts", "features": "log", "alpha": 9.0, "reward": "return"},
-}
+CHOSEN = Path(__file__).with_name("settings.json")  # written by `python -m benchmarks.peer_learners tune`
+SETTINGS = json.loads(CHOSEN.read_text(encoding="utf-8"))
 
 
 def vowpal_grid(explore, reward):
-    """Features, learning rate, estimator and base of the cost; exploration is varied in the second stage."""
-    middle = EXPLORE[explore][1]
+    """Features, learning rate and base of the cost, and the defaults; exploration is varied in the second stage.
+
+    Equal weights halved the loss of epsilon-greedy exploration on the whole grid, so only the defaults have others.
+    """
     first = [
-        {"explore": middle, "features": features, "options": rate, "base": base, "reward": reward}
+        {"explore": EXPLORE[explore][1], "features": features, "options": rate, "base": base, "weights": weights}
+        | {"reward": reward}
         for features in ("linear", "onehot", "joint")
         for rate in RATES
         for base in BASES[reward]
+        for weights in ("inverse", "equal")
     ]
+    first = [each for each in first if each["weights"] == "equal" or is_default(each)]
     return first, lambda best: [best | {"explore": option} for option in EXPLORE[explore]]
 
 
@@ -93,15 +67,15 @@ def ppo_grid():
 
 def is_default(setting):
     """Return True for settings that use the defaults of the library, with linear or joint features."""
-    plain = (
-        setting.get("options", "-l 0.5") == "-l 0.5" and not setting.get("base") and setting.get("alpha", 1.0) == 1.0
-    )
+    defaults = {"options": "-l 0.5", "base": 0.0, "weights": "inverse", "alpha": 1.0}
+    plain = all(setting.get(key, value) == value for key, value in defaults.items())
     return plain and "ent_coef" not in setting and setting["features"] in ("linear", "joint")
 
 
-VOWPALS = (("epsilon", "click"), ("bag", "click"), ("epsilon", "return"), ("bag", "return"), ("rnd", "return"))
-GRIDS = {f"vw-{explore}-{reward}": vowpal_grid(explore, reward) for explore, reward in VOWPALS}
-GRIDS |= {f"lin{policy}-{reward}": linear_grid(policy, reward) for reward in BASES for policy in ("ucb", "ts")}
+GRIDS = {f"vw-{explore}-{reward}": vowpal_grid(explore, reward) for reward in BASES for explore in EXPLORE}
+VOWPALS = list(GRIDS)
+LINEAR = (("ucb", "click"), ("ucb", "return"), ("ts", "click"))
+GRIDS |= {f"lin{policy}-{reward}": linear_grid(policy, reward) for policy, reward in LINEAR}
 GRIDS |= {"ppo": ppo_grid()}
 PEERS = [*GRIDS, "thompson-mabwiser"]
 OWN = list(MAKERS)

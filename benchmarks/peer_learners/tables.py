@@ -1,6 +1,7 @@
 """Tables in Markdown and the plot, from the kept results."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import departing as dp
 from benchmarks.peer_learners import instances, study
 from benchmarks.peer_learners.block import Block
 from benchmarks.peer_learners.settings import SETTINGS
-from departing.plotting.figures import GREY, INK, PALETTE, panels, save
+from departing.plotting.figures import GREY, INK, PALETTE, save, tidy
 from departing.simulation.regret_curve import log_checkpoints
 
 PAGE = Path(__file__).parents[2] / "docs" / "limitations" / "peers.md"
@@ -22,29 +23,33 @@ LABELS = {
     "vw-epsilon-return": "VW, epsilon-greedy, return",
     "vw-bag-return": "VW, bagging, return",
     "vw-rnd-return": "VW, RND, return",
-    "thompson-mabwiser": "MABWiser, Thompson, no context",
+    "thompson-mabwiser": "MABWiser, Thompson (no context)",
     "linucb-click": "MABWiser, LinUCB, click",
-    "lints-click": "MABWiser, LinTS, click",
     "linucb-return": "MABWiser, LinUCB, return",
-    "lints-return": "MABWiser, LinTS, return",
+    "lints-click": "MABWiser, LinTS, click",
     "ppo": "SB3, PPO",
-    "thompson-fixed": "departing, Thompson over fixed categories",
+    "thompson-fixed": "departing, Thompson (no context)",
     "lattice": "departing, LatticeUCB",
     "bayes": "departing, Bayes",
 }
-# Lines of the plot: peer, colour, style, label.
+# Lines of the plot: peer, colour, style.
 LINES = (
-    ("vw-epsilon-return", PALETTE[1], "-", "VW, epsilon-greedy, return"),
-    ("vw-bag-return", PALETTE[1], "--", "VW, bagging, return"),
-    ("vw-rnd-return", PALETTE[1], ":", "VW, RND, return"),
-    ("linucb-click", PALETTE[2], "-", "MABWiser, LinUCB, click"),
-    ("lints-return", PALETTE[2], "--", "MABWiser, LinTS, return"),
-    ("thompson-mabwiser", PALETTE[2], ":", "MABWiser, Thompson, no context"),
-    ("ppo", PALETTE[3], "-", "SB3, PPO"),
-    ("lattice", PALETTE[0], "--", "departing, LatticeUCB"),
-    ("bayes", PALETTE[0], "-", "departing, Bayes"),
+    ("vw-epsilon-click", PALETTE[1], "-"),
+    ("vw-bag-click", PALETTE[1], "--"),
+    ("vw-rnd-return", PALETTE[1], ":"),
+    ("linucb-click", PALETTE[2], "-"),
+    ("lints-click", PALETTE[2], "--"),
+    ("thompson-mabwiser", PALETTE[2], ":"),
+    ("ppo", PALETTE[3], "-"),
+    ("lattice", PALETTE[0], "--"),
+    ("bayes", PALETTE[0], "-"),
 )
-COLUMNS = {"blog": ["blog"], "hard": ["hard"]} | {c: [f"{c}/0", f"{c}/1"] for c in instances.CLASSES}
+# In the first instance of each class a fixed category happens to be optimal.
+COLUMNS = {
+    "": ["blog", "hard", *(f"{c}/1" for c in instances.CLASSES)],
+    ", first instances": [f"{c}/0" for c in instances.CLASSES],
+}
+FEW = 10  # runs; a cell with fewer of them says how many
 
 
 def curves(peer, name):
@@ -53,40 +58,46 @@ def curves(peer, name):
     return np.array([run["regret"] for run in runs.values()])
 
 
-def _cells(peer, at, show):
-    """Return one cell for each column: `show` of the means over the instances of each seed, `[seeds]`."""
+def _cells(peer, names, at, show):
+    """Return one cell for each instance: `show` of the regrets of the runs, `[runs]`."""
     i = int(np.searchsorted(log_checkpoints(instances.USERS), at))
-    cells = []
-    for names in COLUMNS.values():
-        found = [curves(peer, name) for name in names]
-        ready = all(len(each) for each in found)
-        fewest = min(map(len, found))
-        cells.append(show(np.mean([each[:fewest, i] for each in found], axis=0)) if ready else "")
-    return cells
+    found = [curves(peer, name) for name in names]
+    return [show(each[:, i]) if len(each) else "" for each in found]
+
+
+def _few(regrets):
+    return f" ({len(regrets)})" if len(regrets) < FEW else ""
 
 
 def _mean(regrets):
-    return f"{regrets.mean():,.0f}"
+    return f"{regrets.mean():,.0f}{_few(regrets)}"
 
 
 def _mean_and_error(regrets):
-    error = regrets.std(ddof=1) / np.sqrt(len(regrets)) if len(regrets) > 1 else np.nan
-    return f"{regrets.mean():,.0f} ± {error:,.0f}"
+    if len(regrets) == 1:
+        return _mean(regrets)
+    return f"{regrets.mean():,.0f} ± {regrets.std(ddof=1) / np.sqrt(len(regrets)):,.0f}{_few(regrets)}"
 
 
-def _references(users):
-    """Return rows of the uniform and the best fixed policy."""
-    rows = {"uniformly random": [], "best fixed category": []}
-    for names in COLUMNS.values():
-        losses = []
-        for name in names:
-            instance, best = instances.instance(name), instances.optimum(name)[0]
-            block = Block(instance)
-            uniform = np.full((len(block.states), instance.n_categories), 1 / instance.n_categories)
-            losses.append((best - block.value(uniform), best - instance.best_fixed[1]))
-        for row, loss in zip(rows.values(), np.mean(losses, axis=0), strict=True):
-            row.append(f"{max(loss, 0) * users:,.0f}")
-    return rows
+def _largest(regrets):
+    return f"{regrets.max():,.0f}{_few(regrets)}"
+
+
+@cache
+def _losses(name):
+    """Return the loss per user of the uniform, the best fixed and the greedy policy, the instance being known."""
+    instance, best = instances.instance(name), instances.optimum(name)[0]
+    block = Block(instance)
+    uniform = block.value(np.full((len(block.states), instance.n_categories), 1 / instance.n_categories))
+    greedy = dp.evaluate(instance, "greedy").value
+    return [best - value for value in (uniform, instance.best_fixed[1], greedy)]
+
+
+def _references(names, users):
+    """Return rows of policies that do not learn."""
+    labels = ("uniformly random", "best fixed category", "greedy policy of the known instance")
+    losses = np.array([_losses(name) for name in names]).T
+    return [[label, *(f"{max(x, 0) * users:,.0f}" for x in row)] for label, row in zip(labels, losses, strict=True)]
 
 
 def _table(head, rows):
@@ -94,26 +105,17 @@ def _table(head, rows):
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def _peers():
-    return [peer for peer in LABELS if study.load(peer)["runs"]]
+def _peers(names):
+    """Return the peers and learners with runs on any of these instances."""
+    return [peer for peer in LABELS if any(study.load(peer)["runs"].get(name) for name in names)]
 
 
-def _largest():
-    """Return rows of the largest regret of any run of a column."""
-    rows = []
-    for peer in _peers():
-        found = [[curves(peer, name) for name in names] for names in COLUMNS.values()]
-        worst = [max((each[:, -1].max() for each in column if len(each)), default=np.nan) for column in found]
-        rows.append([LABELS[peer], *(f"{value:,.0f}" for value in worst)])
-    return rows
-
-
-def _times():
+def _times(names):
     """Return rows of mean CPU seconds per run."""
     rows = []
-    for peer in _peers():
+    for peer in _peers(names):
         runs = study.load(peer)["runs"]
-        cells = [[run["cpu"] for name in names for run in runs.get(name, {}).values()] for names in COLUMNS.values()]
+        cells = [[run["cpu"] for run in runs.get(name, {}).values()] for name in names]
         rows.append([LABELS[peer], *(f"{np.mean(cell):.1f}" if cell else "" for cell in cells)])
     return rows
 
@@ -135,18 +137,17 @@ def _online():
 
 def all_tables():
     """Return the tables of the page by name."""
-    tables, head = {}, list(COLUMNS)
-    for users, show in ((10**3, _mean), (10**4, _mean), (10**6, _mean_and_error)):
-        rows = [[name, *cells] for name, cells in _references(users).items()]
-        rows += [[LABELS[peer], *_cells(peer, users, show)] for peer in _peers()]
-        tables[f"regret, {users:,} users"] = _table(["", *head], rows)
-    tables["largest regret"] = _table(["", *head], _largest())
-    tables["CPU time"] = _table(["", *head], _times())
+    tables, all_names = {}, instances.names()
+    for group, names in COLUMNS.items():
+        for users, show in ((10**3, _mean), (10**4, _mean), (10**6, _mean_and_error)):
+            rows = [[LABELS[peer], *_cells(peer, names, users, show)] for peer in _peers(names)]
+            tables[f"regret, {users:,} users{group}"] = _table(["", *names], [*_references(names, users), *rows])
+        rows = [[LABELS[peer], *_cells(peer, names, instances.USERS, _largest)] for peer in _peers(names)]
+        tables[f"largest regret{group}"] = _table(["", *names], rows)
+    tables["CPU time"] = _table(["", *COLUMNS[""]], _times(COLUMNS[""]))
     columns = ["peer", "instance", "blocks", "every step", "runs, every step", "CPU seconds per run, every step"]
     tables["online"] = _table(columns, _online())
-    settings = [
-        [LABELS[peer], f"`{json.dumps(study.load(peer)['setting'])}`"] for peer in _peers() if peer in SETTINGS
-    ]
+    settings = [[LABELS[peer], f"`{json.dumps(SETTINGS[peer])}`"] for peer in _peers(all_names) if peer in SETTINGS]
     return tables | {"settings": _table(["peer", "setting"], settings)}
 
 
@@ -162,19 +163,20 @@ def write_page(path=PAGE):
 
 
 def plot(path=IMAGE):
-    """Draw the mean regret curves on the two examples, with the lower bound."""
-    figure, at = Figure(figsize=(11, 5.2), layout="constrained"), log_checkpoints(instances.USERS)
-    for axes, name in zip(panels(figure, 2), ("blog", "hard"), strict=True):
-        for peer, colour, style, label in LINES:
+    """Draw the mean regret curves on the two examples, with the lower bound; narrow, to be legible on a phone."""
+    figure, at = Figure(figsize=(6.4, 10), layout="constrained"), log_checkpoints(instances.USERS)
+    for axes, name in zip(figure.subplots(2, 1), ("blog", "hard"), strict=True):
+        tidy(axes)
+        for peer, colour, style in LINES:
             if len(runs := curves(peer, name)):
                 width = 2.6 if peer == "bayes" else 1.6
-                axes.plot(at, runs.mean(axis=0), color=colour, linestyle=style, linewidth=width, label=label)
-        bound = dp.regret_bound(instances.instance(name), instances.USERS)
-        axes.plot(bound.curve_users, bound.curve, color=INK, linewidth=1.2, label="lower bound of any learner")
+                axes.plot(at, runs.mean(axis=0), color=colour, linestyle=style, linewidth=width, label=LABELS[peer])
         fixed = instances.optimum(name)[0] - instances.instance(name).best_fixed[1]
         axes.plot(at, at * fixed, color=GREY, linewidth=1.2, linestyle="--", label="best fixed category")
-        axes.set(xscale="log", yscale="log", xlim=(10, at[-1]), title=name, xlabel="users", ylim=(0.3, None))
-    figure.axes[0].set_ylabel("regret (clicks), mean of the runs")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
+        bound = dp.regret_bound(instances.instance(name), instances.USERS)
+        axes.plot(bound.curve_users, bound.curve, color=INK, linewidth=1.2, label="lower bound, see text")
+        axes.set(xscale="log", yscale="log", xlim=(10, at[-1]), ylim=(0.3, None))
+        axes.set_title(f"{name}: mean regret (clicks)", loc="left", fontsize=12)
+    axes.set_xlabel("users", fontsize=11)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=2, frameon=False, fontsize=9.5)
     return save(figure, path)
