@@ -391,7 +391,8 @@ def _task(
                 buckets = found["bucket"].to_numpy()
                 starts = np.flatnonzero(np.diff(buckets, prepend=-1)).tolist()
                 found = found.drop(["bucket"])
-                for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
+                ends = [*starts[1:], len(buckets)] if starts else []  # a partition may have no histories
+                for start, end in zip(starts, ends, strict=True):
                     sink = pyarrow.BufferOutputStream()
                     with pyarrow.ipc.new_stream(sink, found.schema) as stream:
                         stream.write_table(found.slice(start, end - start))
