@@ -190,7 +190,7 @@ def test_a_scaled_row_of_mabwiser_is_a_repeated_row():
     mab = pytest.importorskip("benchmarks.peer_learners.mab", exc_type=ImportError)
     states, results = States.of(hard()), []
     for steps, rewards, n in (([4, 2], [0.25, 1.0], [4, 2]), ([1] * 6, [1.0, 0, 0, 0, 1, 1], [1] * 6)):
-        peer = mab.Linear(states, 2, 1, "ucb", 0.5, "log")
+        peer = mab.LinUCB(states, 2, 1, 0.5, "log")
         at = np.repeat([3, 7], [1, 1] if len(steps) == 2 else [4, 2])
         peer.learn(at, np.zeros(len(at), np.int64), np.array(n), np.array(rewards), np.ones(len(at)))
         results.append(peer._mab.predict_expectations(vectors(states, "log")[[0, 3, 5]])[1][0])

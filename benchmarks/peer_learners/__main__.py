@@ -20,7 +20,7 @@ if __name__ == "__main__":
     elif command == "own":
         study.run_study(chosen or settings.OWN)
     elif command == "online":
-        study.run_study(chosen or settings.VOWPALS, online=True)
+        study.run_study(chosen or [peer for peer in settings.PEERS if peer.startswith("vw-")], online=True)
     elif command in ("tables", "page"):
         from benchmarks.peer_learners import tables
 

@@ -1,34 +1,31 @@
-"""MABWiser: Thompson sampling without context, and LinUCB and linear Thompson sampling on counts."""
+"""MABWiser: Thompson sampling without context, and LinUCB on counts."""
 
 import numpy as np
 from mabwiser.mab import MAB, LearningPolicy
 
 from benchmarks.peer_learners.features import vectors
 
-DRAWS = 20  # of a Thompson sampler in every state: its probabilities in a block are frequencies of these
+DRAWS = 20  # of Thompson sampling: its probabilities in a block are frequencies of these
 
 
-class Linear:
-    """LinUCB or LinTS of MABWiser with the counts as context; a row of weight n is scaled by the square root of n.
+class LinUCB:
+    """LinUCB of MABWiser with the counts as context; a row of weight n is scaled by the square root of n.
 
     Ridge regression reads its data through sums of squares and products, so scaled rows of means equal repeated rows.
     """
 
     full_weight = None
 
-    def __init__(self, states, n_categories, seed, policy, alpha, features, l2=1.0, reward="click"):
-        rule = {"ucb": LearningPolicy.LinUCB, "ts": LearningPolicy.LinTS}[policy]
-        self._mab = MAB(list(range(n_categories)), rule(alpha=alpha, l2_lambda=l2), seed=seed)
+    def __init__(self, states, n_categories, seed, alpha, features, reward="click"):
+        self._mab = MAB(list(range(n_categories)), LearningPolicy.LinUCB(alpha=alpha), seed=seed)
         self.reward, self._vectors = reward, vectors(states, features)
-        self._draws, self._n, self._fitted = (DRAWS if policy == "ts" else 1), n_categories, False
+        self._n, self._fitted = n_categories, False
 
     def probabilities(self, states):
         """Return the probabilities of the categories in `states[n]`, `[n, K]`."""
         if not self._fitted:
             return np.full((len(states), self._n), 1 / self._n)
-        contexts = np.repeat(self._vectors[states], self._draws, axis=0)
-        chosen = np.atleast_1d(self._mab.predict(contexts)).reshape(len(states), self._draws)
-        return (chosen[:, :, None] == np.arange(self._n)).mean(axis=1)
+        return np.eye(self._n)[np.atleast_1d(self._mab.predict(self._vectors[states]))]
 
     def learn(self, states, categories, users, rewards, probabilities):
         """Learn from rows of mean rewards."""

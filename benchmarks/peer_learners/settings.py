@@ -44,10 +44,10 @@ def vowpal_grid(explore, reward):
     return first, lambda best: [best | {"explore": option} for option in EXPLORE[explore]]
 
 
-def linear_grid(policy, reward):
+def linear_grid(reward):
     """Features and the exploration parameter; this is varied in the second stage."""
     first = [
-        {"policy": policy, "features": features, "alpha": alpha, "reward": reward}
+        {"features": features, "alpha": alpha, "reward": reward}
         for features in ("linear", "log", "onehot")
         for alpha in ALPHAS
     ]
@@ -72,10 +72,9 @@ def is_default(setting):
     return plain and "ent_coef" not in setting and setting["features"] in ("linear", "joint")
 
 
-GRIDS = {f"vw-{explore}-{reward}": vowpal_grid(explore, reward) for reward in BASES for explore in EXPLORE}
-VOWPALS = list(GRIDS)
-LINEAR = (("ucb", "click"), ("ucb", "return"), ("ts", "click"))
-GRIDS |= {f"lin{policy}-{reward}": linear_grid(policy, reward) for policy, reward in LINEAR}
+VOWPALS = (("epsilon", "click"), ("bag", "click"), ("epsilon", "return"), ("bag", "return"), ("rnd", "return"))
+GRIDS = {f"vw-{explore}-{reward}": vowpal_grid(explore, reward) for explore, reward in VOWPALS}
+GRIDS |= {f"linucb-{reward}": linear_grid(reward) for reward in BASES}
 GRIDS |= {"ppo": ppo_grid()}
 PEERS = [*GRIDS, "thompson-mabwiser"]
 OWN = list(MAKERS)
@@ -112,6 +111,6 @@ def _library(name):
         from benchmarks.peer_learners.vowpal import Vowpal
 
         return Vowpal
-    from benchmarks.peer_learners.mab import Linear, Thompson
+    from benchmarks.peer_learners.mab import LinUCB, Thompson
 
-    return Linear if name.startswith("lin") else Thompson
+    return LinUCB if name.startswith("linucb") else Thompson
