@@ -36,7 +36,7 @@ def evaluate_controller(click, click_stay, stay, depart, successor, vectors, tol
 def add_visits(click_stay, stay, depart, successor, total, now, later, tolerance, max_sweeps):
     """Add the expected visits of users who are `now[n, M]` in each state to `total[n, M]`, in place.
 
-    Returns the number of sweeps. After `max_sweeps`, an even number, those who are still active are in `now`.
+    Returns the number of sweeps. After `max_sweeps`, an even number, users who are still active are in `now`.
     """
     n, n_types = click_stay.shape
     for sweep in range(max_sweeps):
