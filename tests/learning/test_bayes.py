@@ -1,12 +1,15 @@
 """Learners that infer an instance: inference, the value of information, and regret."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import count
+from math import log
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import betaln, logsumexp
 
 import departing as dp
 from departing.fitting.likelihood import MixtureLikelihood
@@ -26,8 +29,10 @@ from departing.learning.information_gain import InformationGain, observed_graph
 from departing.learning.library import learner_from_dict
 from departing.learning.posterior import PSEUDOCOUNT, Posterior
 from departing.learning.refitted_greedy import RefittedGreedy
+from departing.learning.type_numbers import TypeNumbers
 from departing.model.errors import InputError
 from departing.model.examples import blog, hard
+from departing.model.instance import CLICK, DEPART
 from helpers.evidence import evidence_of
 
 UNSURE = dp.Instance([0.35, 0.65], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.9], [0.8, 0.4]])
@@ -303,25 +308,53 @@ def uniform_histories(instance, users, seed=0):
     return log.counts, log.multiplicity
 
 
-@pytest.mark.parametrize(("instance", "expected"), [(FOUR_TYPES, 4), (UNSURE, 3)])
-def test_a_type_is_added_if_the_evidence_requires_it(instance, expected):
+def test_the_marginal_likelihood_of_one_type_is_the_product_of_beta_functions():
+    counts = np.zeros((2, 2, 4), np.int64)
+    counts[0, 0, [CLICK, DEPART]], counts[1, 1, [CLICK, DEPART]] = (30, 10), (12, 20)
+    evidence = MixtureLikelihood.from_counts(counts, np.array([3, 5]), 1)
+    exact = betaln(2 + 90, 2 + 30) + betaln(2 + 60, 2 + 100) - 2 * betaln(2, 2)
+    approximation = Posterior(2, 1, np.random.default_rng(0)).log_evidence(evidence, 2)
+    assert approximation == pytest.approx(exact, abs=0.02)
+
+
+def test_the_marginal_likelihood_of_two_types_is_that_of_quadrature_for_labelled_types():
+    counts = np.zeros((2, 1, 4), np.int64)
+    counts[0, 0, [CLICK, DEPART]], counts[1, 0, [CLICK, DEPART]] = (40, 1), (10, 31)
+    users = np.array([14, 26])
+    evidence = MixtureLikelihood.from_counts(counts, users, 2)
+    p = (np.arange(150) + 0.5) / 150
+    share, first, second = (p.reshape(shape) for shape in ((-1, 1, 1), (1, -1, 1), (1, 1, -1)))
+    log_likelihood = sum(
+        n * np.logaddexp(np.log(share) + c * np.log(first) + d * np.log1p(-first),
+                         np.log1p(-share) + c * np.log(second) + d * np.log1p(-second))
+        for n, (c, d) in zip(users, counts[:, 0, [CLICK, DEPART]], strict=True)
+    )  # fmt: skip
+    density = sum(np.log(6 * x * (1 - x)) for x in (share, first, second)) - 3 * np.log(len(p))
+    exact = logsumexp(log_likelihood + density) - log(2)  # the two orders of the types are one mode
+    approximation = Posterior(1, 2, np.random.default_rng(0)).log_evidence(evidence, 4)
+    assert approximation == pytest.approx(exact, abs=0.1)
+
+
+@pytest.mark.parametrize(("instance", "expected"), [(FOUR_TYPES, 4), (UNSURE, 2)])
+def test_the_number_of_types_is_inferred(instance, expected):
     counts, users = uniform_histories(instance, 20_000)
-    posterior = Posterior(instance.n_categories, 3, np.random.default_rng(0))
-    evidence = MixtureLikelihood.from_counts(counts, users, 3)
-    posterior.mode(evidence, 4)
-    assert posterior.add_type(evidence) is (expected == 4)
-    assert posterior.n_types == expected
-    assert all(len(parameters.prior) == expected for parameters in posterior.pool)
+    evidence = MixtureLikelihood.from_counts(counts, users, 2)
+    numbers = TypeNumbers(instance.n_categories, np.random.default_rng(0))
+    drawn = [numbers.draw(evidence, 10**n, 4).posterior.n_types for n in range(10)]
+    assert numbers.likeliest.posterior.n_types == expected
+    assert numbers.probabilities[expected - 2] > 0.9
+    assert Counter(drawn[4:]).most_common(1)[0][0] == expected
+    assert all(len(parameters.prior) == expected for parameters in numbers.likeliest.posterior.pool)
 
 
 @pytest.mark.slow
 def test_a_learner_with_an_automatic_number_of_types_resumes_with_the_types_it_has(tmp_path):
     learner = Bayes("auto", 4, seed=1, users=10**5)
     dp.simulate(FOUR_TYPES, learner, users=5000, seed=1)
-    assert learner.posterior.n_types == 4
+    assert learner.instance().n_types == 4
     learner.save(tmp_path / "learner.json")
     resumed = dp.load_learner(tmp_path / "learner.json")
-    assert resumed.posterior.n_types == 4
+    assert resumed.instance() == learner.instance()
     for each in (learner, resumed):
         dp.simulate(FOUR_TYPES, each, users=2000, seed=2)
     assert learner.instance() == resumed.instance()

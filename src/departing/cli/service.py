@@ -25,7 +25,7 @@ def serve(
     instance: Annotated[str | None, typer.Option(help="Serve the optimal policy of this instance.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Learn online from feedback.")] = False,
     categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.")] = None,
-    types: Annotated[int, typer.Option(help="Number of types to learn.")] = 3,
+    types: Annotated[str, typer.Option(help="Number of types to learn, or auto.")] = "auto",
     store: Annotated[
         str, typer.Option(help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE")
     ] = "departing.sqlite",
@@ -111,13 +111,13 @@ def serve(
             raise
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.spec import parse_duration
+    from departing.learning.bayes import parse_types
     from departing.model.names import check_names
-    from departing.model.validation import MAX_TYPES, check_int
     from departing.service.api.auth import ApiKeys, weak_keys
     from departing.service.departures import REPORTED, REQUIRED
     from departing.service.store.connection import is_postgres
 
-    types = check_int("types", types, 1, MAX_TYPES)
+    n_types = parse_types(types)
     if missing_feedback not in MISSING_FEEDBACK:
         accepted = ", ".join(MISSING_FEEDBACK)
         raise InputError(f"--missing-feedback is {missing_feedback!r}; expected one of {accepted}.")
@@ -177,7 +177,7 @@ def serve(
             raise InputError("The store has no policy to serve; use --instance FILE, or --learn.")
         if not total:
             _announce(f"Serving on {url}, where the dashboard is (Ctrl-C to stop).")
-        train = (types, seed or 0) if learn and number in ("", "0") else None
+        train = (n_types, seed or 0) if learn and number in ("", "0") else None
         run_loop(run(service, host, port, keys, train, learn, access_log, drain_delay))
 
 

@@ -12,7 +12,8 @@ from departing.learning.base import Option
 from departing.learning.candidates import Candidates
 from departing.learning.exploration import ExplorationBudget, allocate_block
 from departing.learning.model_learner import TYPES, ModelLearner, plan_for_learning
-from departing.learning.posterior import PosteriorSamples
+from departing.learning.posterior import Posterior, PosteriorSamples
+from departing.learning.type_numbers import TypeNumbers
 from departing.model.errors import InputError
 from departing.model.validation import MAX_TYPES, MAX_USERS, check_choice, check_int
 from departing.planning.plan import Plan
@@ -28,8 +29,7 @@ MIN_BLOCK = 4  # below this block size users get plans of posterior samples; set
 # Users that exploration is planned for at least, even if fewer will come. Set by hand: with fewer, unlucky first
 # users were never corrected; more costs regret in short runs.
 MIN_HORIZON = 100_000
-AUTO, MAX_AUTO_TYPES = "auto", 6  # more than six types are hardly ever identifiable
-TEST_GROWTH = 1.25  # the test for a further type is repeated when there are this many times as many users; saves time
+AUTO = "auto"
 
 
 def check_types(field: str, value: int | str) -> int | str:
@@ -43,6 +43,15 @@ def check_types(field: str, value: int | str) -> int | str:
     return check_int(field, value, 1, MAX_TYPES)
 
 
+def parse_types(text: str) -> int | str:
+    """Parse a number of types or "auto".
+
+    >>> parse_types("3"), parse_types("auto")
+    (3, 'auto')
+    """
+    return check_types("types", int(text) if text.lstrip("-").isdecimal() else text)
+
+
 class Bayes(ModelLearner):
     """Infer prior, click and departure probabilities, plan, and explore.
 
@@ -51,9 +60,9 @@ class Bayes(ModelLearner):
 
     Parameters
     ----------
-    types : int or "auto", default 3
-        Number of types of the inferred instance. One too many costs little, one too few a lot. `"auto"` begins with
-        three and adds a type, up to six, whenever a likelihood-ratio test rejects the present number.
+    types : int or "auto", default "auto"
+        Number of types of the inferred instance. With `"auto"` it is inferred, from two to six: every block draws it
+        from its posterior probabilities. Of given numbers one too many costs little, one too few a lot.
     categories : int or sequence of str
         Number of categories, or their names.
     seed : int, default 0
@@ -74,12 +83,12 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
-    saved = (*ModelLearner.saved, "_remembered", "_budget", "_tested_at")
+    saved = (*ModelLearner.saved, "_remembered", "_budget", "_numbers")
     options: ClassVar[dict[str, Option]] = {"types": check_types, "explore": EXPLORE}
 
     def __init__(
         self,
-        types: int | str = TYPES,
+        types: int | str = AUTO,
         categories: int | Sequence[str] = (),
         seed: int = 0,
         explore: str = "voi",
@@ -91,7 +100,7 @@ class Bayes(ModelLearner):
         check_types("types", types)
         super().__init__(TYPES if isinstance(types, str) else types, categories, seed, growth)
         self.types: int | str = types
-        self._tested_at = 0  # users at the last test for a further type
+        self._numbers = TypeNumbers(self.n_categories, self.rng) if types == AUTO else None
         self.explore = explore
         self.users = None if users is None else check_int("users", users, 1, MAX_USERS)
         self.allowed: tuple[int, ...] | None = None  # categories that may be recommended, None for all
@@ -109,7 +118,8 @@ class Bayes(ModelLearner):
         n, evidence = self._block_size(), self.evidence()
         if evidence is None:
             return [(plan_for_learning(self.posterior.sample_prior(), self.allowed).policy, n)]
-        samples = self.posterior.sample(self._with_types(evidence), SAMPLES, self._starts())
+        evidence = self._draw_types(evidence)
+        samples = self.posterior.sample(evidence, SAMPLES, self._starts())
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             users = self.rng.multinomial(n, samples.weights)
             return [(self._plan(samples, j).policy, int(users[j])) for j in np.flatnonzero(users)]
@@ -122,19 +132,22 @@ class Bayes(ModelLearner):
         ahead = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
         return allocate_block(candidates, n, self.arrived, ahead, self._budget)
 
-    def _with_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
-        """Add a type if the number of types is not given and the evidence requires one more."""
-        if self.types == AUTO and self.posterior.pool and self.arrived >= TEST_GROWTH * self._tested_at:
-            self._tested_at = self.arrived
-            while self.posterior.n_types < MAX_AUTO_TYPES and self.posterior.add_type(evidence):
-                evidence = replace(evidence, n_types=self.posterior.n_types)
-        return evidence
+    def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
+        """Draw the number of types of this block if it is not given."""
+        if self._numbers is not None:
+            number = self._numbers.draw(evidence, self.arrived, self._starts())
+            self.posterior, self._budget = number.posterior, number.budget
+        return replace(evidence, n_types=self.posterior.n_types)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""
         if self.types == AUTO and state["posterior"]:
             self.posterior.n_types = len(state["posterior"][0]["prior"])
-        super().restore({"tested_at": 0} | state)  # states of earlier releases have no test
+        numbers = None if self._numbers is None else self._numbers.state()
+        super().restore({"numbers": numbers} | state)  # states of earlier releases have none
+
+    def _likeliest(self) -> Posterior:
+        return self.posterior if self._numbers is None else self._numbers.likeliest.posterior
 
     def _plans(self, samples: PosteriorSamples) -> list[Plan]:
         """Plan for some of the samples: half of them drawn by weight, half uniformly."""

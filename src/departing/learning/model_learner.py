@@ -1,6 +1,7 @@
 """ModelLearner: the transition counts and the posterior shared by learners that infer an instance."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -77,10 +78,16 @@ class ModelLearner(TransitionLearner):
         """Return the number of random starts of inference."""
         return 3 if self.arrived < EARLY_USERS else 4
 
+    def _likeliest(self) -> Posterior:
+        """Return the posterior with the most probable number of types."""
+        return self.posterior
+
     def instance(self) -> Instance:
         """Return the maximum a posteriori instance so far, without changing the learner."""
         rng = np.random.default_rng([self.seed, random_streams.LEARNER_MODE, self.arrived])
-        posterior = Posterior(self.n_categories, self.posterior.n_types, rng)
-        posterior.pool = list(self.posterior.pool)
+        likeliest = self._likeliest()
+        posterior = Posterior(self.n_categories, likeliest.n_types, rng, list(likeliest.pool))
         evidence = self.evidence()
-        return posterior.sample_prior() if evidence is None else posterior.mode(evidence, self._starts())
+        if evidence is None:
+            return posterior.sample_prior()
+        return posterior.mode(replace(evidence, n_types=posterior.n_types), self._starts())

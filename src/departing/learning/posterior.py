@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
+from math import lgamma, log, pi
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import chi2
 
 from departing.fitting.likelihood import MIN_PROBABILITY, MixtureLikelihood, Parameters
 from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_maximise
@@ -47,9 +47,6 @@ STRAY_SHARE, MAX_STRAYS = 0.2, 4
 # Prior odds that departure is not sure, if no user ever stayed in any category; if one did, the odds are 1. Set by
 # hand: higher odds spend more exploration on users who might stay.
 UNSURE_ODDS = 0.02
-# Level of the test for a further type, which is repeated as users come. A type that does not exist is added rarely
-# and costs little; one that exists is added once it explains about 10 nats.
-ADD_TYPE_LEVEL = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,25 +176,22 @@ class Posterior:
         shown = np.zeros(self.n_categories)
         return InstanceBatch.bounded(prior, click, depart, np.zeros_like(click), shown).instance(0)
 
-    def add_type(self, likelihood: MixtureLikelihood) -> bool:
-        """Add a type if a likelihood-ratio test at level `ADD_TYPE_LEVEL` rejects the present number of types.
+    def log_evidence(self, likelihood: MixtureLikelihood, starts: int, fewer: "Posterior | None" = None) -> float:
+        """Return the log marginal likelihood, by a Laplace approximation at every mode.
 
-        The alternative starts from the best mode with each of its types split in two, and from random instances.
+        Modes are also searched for near the best one of a posterior with one type `fewer`, with each type split.
         """
-        best = newton_maximise(likelihood, likelihood.to_logits(self.pool[0])[None], PSEUDOCOUNT)
-        larger = replace(likelihood, n_types=self.n_types + 1)
-        grown = Posterior(self.n_categories, self.n_types + 1, self.rng)
-        starts = [self._split(likelihood.from_logits(best.logits[0]), x) for x in range(self.n_types)]
-        starts += [grown._sample_start() for _ in range(self.n_types)]
-        logits = np.clip([larger.to_logits(start) for start in starts], -MAX_START, MAX_START)
-        peaks = newton_maximise(larger, larger.run_em(logits, PSEUDOCOUNT, EM_ITERATIONS), PSEUDOCOUNT)
-        order = np.argsort(-peaks.values, kind="stable")
-        gained = larger.log_likelihood(peaks.logits[order[0]]) - likelihood.log_likelihood(best.logits[0])
-        if chi2.sf(2 * gained, larger.n_parameters - likelihood.n_parameters) > ADD_TYPE_LEVEL:
-            return False
-        self.n_types += 1
-        self.pool = [larger.from_logits(peaks.logits[i]) for i in order]
-        return True
+        if fewer is not None and fewer.pool:
+            split = [self._split(fewer.pool[0], x) for x in range(fewer.n_types)]
+            logits = np.clip([likelihood.to_logits(each) for each in split], -MAX_START, MAX_START)
+            near = likelihood.run_em(logits, PSEUDOCOUNT, EM_ITERATIONS)
+            self.pool += [likelihood.from_logits(each) for each in near]
+        mode = self._modes(likelihood, starts)[0]
+        log_mass = mode.log_density - 0.5 * np.log(mode.precisions / (2 * pi)).sum() - log(mode.share)
+        # Densities are not normalised: each probability has the factor p²(1-p)², Beta(2, 2), and the prior over types
+        # is Dirichlet(2, …, 2). The M! relabellings of a mode cancel in a prior proportional to 1/M! over numbers of
+        # types, Poisson(1).
+        return float(log_mass + self.n_types * likelihood.n_responses * log(6) + lgamma(2 * self.n_types))
 
     def _split(self, parameters: Parameters, x: int) -> Parameters:
         """Split a type into two of half its share, whose probabilities differ a little."""

@@ -66,14 +66,14 @@ async def serve(
     host: str,
     port: int,
     keys: ApiKeys,
-    train: tuple[int, int] | None = None,
+    train: tuple[int | str, int] | None = None,
     learning: bool = False,
     access_log: bool = False,
     drain_delay: float = 0.0,
 ) -> None:
     """Serve until a signal stops it.
 
-    `train` holds the number of types and a seed if this process starts the trainer; `learning` is true if
+    `train` holds the number of types, or "auto", and a seed if this process starts the trainer; `learning` is true if
     this process or another one learns. After the signal `/ready` fails, and `drain_delay` seconds later, or at a
     second signal, the server accepts no more connections and finishes open requests.
     """

@@ -50,7 +50,7 @@ async def parent_exited() -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-def keep_training(address: str, types: int, seed: int) -> Coroutine[Any, Any, None]:
+def keep_training(address: str, types: int | str, seed: int) -> Coroutine[Any, Any, None]:
     """Keep a trainer running; the address may contain a password and is therefore not an argument."""
     arguments = ["-m", "departing.service.workers.trainer", *map(str, (types, seed, os.getpid()))]
     return keep_running("trainer", arguments, {"DEPARTING_STORE": address})

@@ -13,7 +13,7 @@ import numpy as np
 
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.likelihood import MixtureLikelihood
-from departing.learning.bayes import Bayes
+from departing.learning.bayes import Bayes, parse_types
 from departing.learning.files import decode_state, encode_state
 from departing.learning.model_learner import plan_for_learning
 from departing.model.counts import Integers
@@ -188,7 +188,7 @@ def main(types: str, seed: str, parent: str) -> None:
     with json_lines("trainer"):
         tracing.start("trainer")
         try:
-            _train(int(types), int(seed), int(parent), os.environ["DEPARTING_STORE"])
+            _train(parse_types(types), int(seed), int(parent), os.environ["DEPARTING_STORE"])
         except Exception as error:
             expected = isinstance(error, InputError | OSError | RuntimeError)
             if not expected and type(error).__module__.partition(".")[0] not in ("psycopg", "sqlite3"):
@@ -197,7 +197,7 @@ def main(types: str, seed: str, parent: str) -> None:
             sys.exit(1)  # it is restarted
 
 
-def _train(types: int, seed: int, parent: int, address: str) -> None:
+def _train(types: int | str, seed: int, parent: int, address: str) -> None:
     with closing(connect(address)) as database:
         while os.getppid() == parent and not database.acquire_trainer_lock():
             time.sleep(LOCK_SECONDS)
