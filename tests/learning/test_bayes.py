@@ -337,26 +337,26 @@ def test_the_marginal_likelihood_of_two_types_is_that_of_quadrature_for_labelled
 
 @pytest.mark.parametrize(("instance", "expected"), [(FOUR_TYPES, 4), (UNSURE, 2)])
 def test_the_number_of_types_is_inferred(instance, expected):
-    counts, users = uniform_histories(instance, 20_000)
+    counts, users = uniform_histories(instance, 2000)
     evidence = MixtureLikelihood.from_counts(counts, users, 2)
     numbers = TypeNumbers(instance.n_categories, np.random.default_rng(0))
-    drawn = [numbers.draw(evidence, 10**n, 4).posterior.n_types for n in range(10)]
+    drawn = [numbers.draw(evidence, 10**n, 4).posterior.n_types for n in range(8)]
     assert numbers.likeliest.posterior.n_types == expected
     assert numbers.probabilities[expected - 2] > 0.9
-    assert Counter(drawn[4:]).most_common(1)[0][0] == expected
+    assert Counter(drawn[3:]).most_common(1)[0][0] == expected
     assert all(len(parameters.prior) == expected for parameters in numbers.likeliest.posterior.pool)
 
 
 @pytest.mark.slow
 def test_a_learner_with_an_automatic_number_of_types_resumes_with_the_types_it_has(tmp_path):
     learner = Bayes("auto", 4, seed=1, users=10**5)
-    dp.simulate(FOUR_TYPES, learner, users=5000, seed=1)
+    dp.simulate(FOUR_TYPES, learner, users=1500, seed=1)
     assert learner.instance().n_types == 4
     learner.save(tmp_path / "learner.json")
     resumed = dp.load_learner(tmp_path / "learner.json")
     assert resumed.instance() == learner.instance()
     for each in (learner, resumed):
-        dp.simulate(FOUR_TYPES, each, users=2000, seed=2)
+        dp.simulate(FOUR_TYPES, each, users=300, seed=2)
     assert learner.instance() == resumed.instance()
     assert learner.types == resumed.types == "auto"
 
