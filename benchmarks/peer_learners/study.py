@@ -11,8 +11,6 @@ from departing.model.files import atomic_write
 
 FOLDER = Path(__file__).parents[2] / "peer-results"
 SEEDS = range(1000, 1010)  # no setting was tuned on these
-# Number on random instances, the second ones of the classes only: a run takes up to a minute.
-FEWER_SEEDS = {"ppo": 3, "lattice": 3}
 ONLINE_USERS, ONLINE_SEEDS, ONLINE_INSTANCES = 10**5, range(1000, 1004), ("hard", "k3m2-sure/1")
 
 
@@ -33,13 +31,6 @@ def load(peer, folder=FOLDER):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"setting": None, "runs": {}}
 
 
-def seeds_of(peer, name):
-    """Return the seeds of a peer or learner on an instance."""
-    if peer not in FEWER_SEEDS or "/" not in name:
-        return SEEDS
-    return SEEDS[: FEWER_SEEDS[peer]] if name.endswith("/1") else ()
-
-
 def run_study(peers, online=False):
     """Run what is missing, seed by seed; results of another setting are dropped."""
     from benchmarks.peer_learners.settings import SETTINGS
@@ -51,9 +42,10 @@ def run_study(peers, online=False):
         kept = load(key)
         if kept["setting"] != setting:
             kept = {"setting": setting, "runs": {}}
-        for seed, name in product(SEEDS, ONLINE_INSTANCES if online else instances.names()):
+        seeds, names = (ONLINE_SEEDS, ONLINE_INSTANCES) if online else (SEEDS, instances.names())
+        for seed, name in product(seeds, names):
             runs = kept["runs"].setdefault(name, {})
-            if str(seed) in runs or seed not in (ONLINE_SEEDS if online else seeds_of(peer, name)):
+            if str(seed) in runs:
                 continue
             if not runs:
                 run_one(peer, name, 0, 1000, online)  # compile and import before the time is measured
