@@ -39,7 +39,8 @@ class InformationGain:
             paths = path_probabilities(*graph, mode.neighbours.prior, mode.neighbours.outcomes)
             d = len(paths) // 2
             slopes = (paths[1 : d + 1] - paths[d + 1 :]) / (2 * DIFFERENCE_STEP)
-            fisher.append((slopes / np.maximum(paths[0], MIN_PROBABILITY)) @ slopes.T)
+            # Without BLAS, whose sums depend on the number of its threads.
+            fisher.append(np.einsum("dp,ep->de", slopes / np.maximum(paths[0], MIN_PROBABILITY), slopes))
             at_modes.append(paths[0])
         probabilities = np.array(at_modes)
         logs = np.log(np.maximum(probabilities, MIN_PROBABILITY))
