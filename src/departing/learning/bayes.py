@@ -61,8 +61,8 @@ class Bayes(ModelLearner):
     Parameters
     ----------
     types : int or "auto", default "auto"
-        Number of types of the inferred instance. With `"auto"` it is inferred, from two to six: every block draws it
-        from its posterior probabilities. Of given numbers one too many costs little, one too few a lot.
+        Number of types of the inferred instance. With `"auto"` it is inferred, from two to six: every block draws one
+        of the numbers that are not improbable. Of given numbers one too many costs little, one too few a lot.
     categories : int or sequence of str
         Number of categories, or their names.
     seed : int, default 0

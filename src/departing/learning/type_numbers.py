@@ -12,6 +12,7 @@ from departing.model.instance import Floats
 
 # A learner with one type cannot use what a user did; more than six types are hardly ever identifiable.
 MIN_NUMBER, MAX_NUMBER = 2, 6
+MIN_ODDS = 0.01  # against the most probable number; less probable ones are excluded
 UPDATE_GROWTH = 1.25  # probabilities are computed again when there are this many times as many users; saves time
 
 
@@ -27,8 +28,8 @@ class TypeNumber:
 class TypeNumbers:
     """Numbers of types, from two to one more than the most probable.
 
-    `probabilities` are those given the evidence. A block draws its number from them, so that a type which the data
-    neither show nor exclude is explored as rarely as it is probable.
+    `probabilities` are those given the evidence. Numbers that are not excluded by it take turns at random, one for each
+    block. Drawn in proportion to their probabilities, larger numbers explored too rarely at the beginning.
     """
 
     def __init__(self, n_categories: int, rng: np.random.Generator) -> None:
@@ -56,11 +57,12 @@ class TypeNumbers:
         return self.numbers[int(self.probabilities.argmax())]
 
     def draw(self, evidence: MixtureLikelihood, users: int, starts: int) -> TypeNumber:
-        """Draw a number of types from their probabilities given the evidence of `users` users."""
+        """Draw one of the numbers of types that the evidence of `users` users does not exclude, all alike."""
         if users >= UPDATE_GROWTH * self._updated_at:
             self._updated_at = users
             self._update(evidence, starts)
-        return self.numbers[int(self.rng.choice(len(self.numbers), p=self.probabilities))]
+        possible = np.flatnonzero(self.probabilities > MIN_ODDS * self.probabilities.max())
+        return self.numbers[int(self.rng.choice(possible))]
 
     def _update(self, evidence: MixtureLikelihood, starts: int) -> None:
         """Compute the marginal likelihoods; add a further number if the largest is the most probable."""
