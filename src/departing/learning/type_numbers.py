@@ -28,7 +28,7 @@ class TypeNumber:
 class TypeNumbers:
     """Numbers of types, from two to one more than the most probable.
 
-    `probabilities` are those given the evidence. Numbers that are not excluded by it take turns at random, one for each
+    `probabilities` are those given the evidence. Numbers that it does not exclude take turns at random, one for each
     block. Drawn in proportion to their probabilities, larger numbers explored too rarely at the beginning.
     """
 
