@@ -21,13 +21,9 @@ MAX_BLOCK_SHARE = 0.25  # of a block that may explore; the rest plays the greedy
 # Numbers of exploring users that are compared, and ends of the periods of future users over which the gain is summed
 # up, grow by this factor. Both are smooth functions of the logarithm, so a finer grid costs time only.
 GRID_RATIO = sqrt(10.0)
-# Future users that a campaign counts, as a multiple of the users so far: campaigns are planned again long before
-# later ones come. A sequential test counts all.
+# Future users that count, as a multiple of the users so far: the decision is made again long before later ones come.
 MAX_PERIOD = 30.0
 MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come if their number is unknown
-# A sequential test starts if stake × information exceeds the cost this many times. With an exact posterior once would
-# be optimal (tested); but the stake is estimated from few samples, and it is the largest of several.
-TEST_MARGIN = 30.0
 MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled; each costs 2d valuations per mode
 MAX_TRIALS = 3  # different policies that explore in one block; each costs one more search over policies
 NORMAL_WEIGHT = 64.0  # samples that the normal model of an advantage counts as: those of one block
@@ -38,10 +34,8 @@ BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
 # Discount per block of the advantages seen earlier: 1 / (1 - 0.85) = 7 blocks count, in which the users double. A
 # block that explored changes the posterior, so what was seen before it counts less.
 DISCOUNT, EXPLORED_DISCOUNT = 0.85, 0.3
-COST_SLOPE = 3.0  # the gain of a campaign must exceed the cost times 1 + 3 sqrt(users so far / users to come)
+COST_SLOPE = 3.0  # the gain must exceed the cost times 1 + 3 sqrt(users so far / users to come)
 TINY, MIN_LOSS = 1e-300, 1e-12  # guard divisions by zero
-
-Periods = list[tuple[float, float]]  # of future users: first and last
 
 
 @dataclass
@@ -116,7 +110,6 @@ class GainModel:
         )
         earlier = [budget.advantages.get(candidates.policies[c], (0.0, 0.0)) for c in self.alternatives]
         self._calibrate(weight, advantages[self.alternatives], *np.array(earlier).T)
-        self.stake = self.share[:, None] * self.factor * positive_part(self.mean, self.spread)
 
     def _slopes(self, candidates: Candidates) -> Floats:
         """Return the gradients of the advantages with respect to the parameters at every mode, `[k, d, c]`."""
@@ -170,32 +163,6 @@ class GainModel:
         spread = resolved * np.maximum(self.spread, np.sqrt(self.variance))
         return np.asarray(np.einsum("k,gkc->gc", self.share, positive_part(mean, spread) * self.factor))
 
-    def evidence_rate(self, information: InformationGain) -> Floats:
-        """Return the expected evidence in nats of one user against an advantage of each alternative, `[c]`.
-
-        At the mode with the largest share it is `evidence_factor` times the share of the variance that one user
-        resolves. Another mode is refuted by its divergence, and within it the same applies if the advantage is
-        negative there. Modes count by their share in the expected gain.
-        """
-        direction = np.linalg.solve(self.precision, self.slope)
-        resolved = np.einsum("kdc,kde,kec->kc", direction, information.fisher, direction) / self.variance
-        top = int(self.share.argmax())
-        within = (self.mean < 0) | (np.arange(len(self.modes)) == top)[:, None]
-        deviations = np.maximum(-self.mean, 0.0) / np.maximum(self.spread, TINY)
-        rates = np.where(within, evidence_factor(deviations), 0.0) * resolved + information.divergence[top, :, None]
-        return np.asarray((self.stake * rates).sum(axis=0) / np.maximum(self.stake.sum(axis=0), TINY))
-
-
-def evidence_factor(deviations: Floats) -> Floats:
-    """Return the evidence in nats from as many users as the posterior already rests on.
-
-    The alternative is `deviations` posterior standard deviations worse than the greedy policy. If its advantage is
-    zero, the expected log likelihood ratio is deviations² / 2. With 1 added, exploring while stake × information
-    exceeds the cost is nearly the optimal rule of the one-armed bandit with normal rewards: the two stop within 0.2
-    standard deviations of one another if at least as many users are to come as the posterior rests on (tested).
-    """
-    return np.asarray(1 + np.minimum(deviations, 38.0) ** 2 / 2)
-
 
 def positive_part(mean: Floats, spread: Floats) -> Floats:
     """Return the expected positive part of normal variables (the expected improvement).
@@ -208,12 +175,7 @@ def positive_part(mean: Floats, spread: Floats) -> Floats:
 
 
 class BlockAllocation:
-    """Numbers of users of the next block who explore, by policy.
-
-    Two rules choose them. A *campaign* is a number of users whose information has a larger expected gain for future
-    users than it costs. A *sequential test* has no fixed number: it explores a little, again in every block, for as
-    long as the advantage may be real. It costs less than a campaign of the same power, because most tests end early.
-    """
+    """Numbers of users of the next block who explore, by policy."""
 
     def __init__(self, candidates: Candidates, n: int, arrived: int, ahead: float, budget: ExplorationBudget) -> None:
         self.model = GainModel(candidates, budget)
@@ -224,31 +186,25 @@ class BlockAllocation:
         self.fisher, self.divergence = np.zeros_like(self.own.fisher), np.zeros_like(self.own.divergence)
         self.allocated: list[tuple[Policy, int]] = []
         self.left, self.available = int(MAX_BLOCK_SHARE * n), budget.available
+        ends = np.minimum(np.append(0.0, geometric(arrived, MAX_PERIOD * arrived)), ahead).tolist()
+        self.periods = [(first, last) for first, last in pairwise(ends) if last > first]
 
     @property
     def cost(self) -> float:
         """Expected clicks that the allocated users cost."""
         return sum(users * self.losses[policy] for policy, users in self.allocated)
 
-    def _periods(self, horizon: float) -> Periods:
-        ends = np.minimum(np.append(0.0, geometric(self.arrived, max(horizon, self.arrived))), self.ahead).tolist()
-        return [(first, last) for first, last in pairwise(ends) if last > first]
-
-    def _benefit(self, users: Integers, information: InformationGain, periods: Periods) -> Floats:
-        """Return the expected clicks `[G, c]` that future users gain by each alternative if `users[G]` explore."""
+    def _benefit(self, users: Integers, information: InformationGain) -> Floats:
+        """Return the expected clicks `[G]` that future users gain by the best alternative if `users[G]` explore."""
         total = np.zeros((len(users), len(self.model.alternatives)))
-        for first, last in periods:
+        for first, last in self.periods:
             middle = (first + last) / 2
             exploring = np.minimum(users, self.left + MAX_BLOCK_SHARE * middle)[:, None, None, None]
             total += (last - first) * self.model.gain(
                 self.fisher + middle * self.own.fisher + exploring * information.fisher,
                 self.divergence + middle * self.own.divergence + exploring[..., 0] * information.divergence,
             )
-        return total
-
-    def _baseline(self, periods: Periods) -> float:
-        """Return the expected clicks that future users gain by the information of the greedy users alone."""
-        return float(self._benefit(np.zeros(1, np.int64), self.own, periods).max())
+        return np.asarray(total.max(axis=1))
 
     def _allocate(self, policy: Policy, users: float) -> bool:
         """Let up to `users` users explore by `policy`, within the limits of block and budget; return if any do."""
@@ -263,37 +219,17 @@ class BlockAllocation:
         self.available -= n * self.losses[policy]
         return True
 
-    def add_campaign(self) -> bool:
+    def add(self) -> bool:
         """Allocate the policy and number of users with the largest net benefit; return False if none is positive."""
         horizon = min(max(self.ahead, 1), MAX_HORIZON * self.arrived)
         multiplier = 1 + COST_SLOPE * sqrt(self.arrived / horizon)
         numbers = np.unique(geometric(1.0, self.arrived).astype(np.int64))
-        periods = self._periods(MAX_PERIOD * self.arrived)
-        baseline, best, chosen = self._baseline(periods), 0.0, None
+        baseline, best, chosen = self._benefit(np.zeros(1, np.int64), self.own)[0], 0.0, None
         for policy, loss in self.losses.items():
-            benefit = self._benefit(numbers, self.information[policy], periods).max(axis=1)
-            net = benefit - baseline - multiplier * numbers * loss
+            net = self._benefit(numbers, self.information[policy]) - baseline - multiplier * numbers * loss
             if net.max() > best:
                 best, chosen = float(net.max()), (policy, int(numbers[net.argmax()]))
         return chosen is not None and self._allocate(*chosen)
-
-    def add_test(self) -> None:
-        """Allocate the policy with the largest excess of stake × information over `TEST_MARGIN` × cost, if positive.
-
-        The *stake* is what future users would gain if enough users explored. Evidence against the advantage reduces
-        it exponentially, at `rate`, so that the test expects log(value / cost) / rate more users.
-        """
-        periods = self._periods(min(self.ahead, MAX_HORIZON * self.arrived))
-        baseline, best, chosen = self._baseline(periods), 0.0, None
-        for policy, loss in self.losses.items():
-            stake = self._benefit(np.array([self.arrived]), self.information[policy], periods)[0] - baseline
-            rates = self.model.evidence_rate(self.information[policy])
-            c = int((stake * rates).argmax())
-            value, cost = float(stake[c] * rates[c]), TEST_MARGIN * max(loss, MIN_LOSS)
-            if value - cost > best:
-                best, chosen = value - cost, (policy, max(log(value / cost) / float(rates[c]), 1.0))
-        if chosen is not None:
-            self._allocate(*chosen)
 
 
 def allocate_block(
@@ -302,18 +238,16 @@ def allocate_block(
     """Allocate policies to the next `n` users after `arrived` users, with at most `ahead` more to come.
 
     The cost of an exploring user is the loss in posterior mean value against the greedy policy. The benefit is the
-    value of information: future users get a better policy sooner than the greedy users alone would reveal it. Users
-    explore in campaigns; if none pays, in a sequential test. The next block decides again.
+    value of information: future users get a better policy sooner than the greedy users alone would reveal it. The
+    next block decides again.
     """
     greedy = candidates.greedy
     if len(candidates.policies) < 2:
         return [(greedy, n)]
     budget.set_greedy(greedy)
     block = BlockAllocation(candidates, n, arrived, ahead, budget)
-    while len(block.allocated) < MAX_TRIALS and block.add_campaign():
+    while len(block.allocated) < MAX_TRIALS and block.add():
         pass
-    if not block.allocated:
-        block.add_test()
     budget.record(candidates, block.cost)
     return [*block.allocated, (greedy, n - sum(users for _, users in block.allocated))]
 
