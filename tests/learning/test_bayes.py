@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import count
-from math import log
+from math import factorial, log
 
 import numpy as np
 import pytest
@@ -332,6 +332,22 @@ def test_the_marginal_likelihood_of_two_types_is_that_of_quadrature_for_labelled
     exact = logsumexp(log_likelihood + density) - log(2)  # the two orders of the types are one mode
     approximation = Posterior(1, 2, np.random.default_rng(0)).log_evidence(evidence, 4)
     assert approximation == pytest.approx(exact, abs=0.1)
+
+
+def test_probabilities_of_numbers_of_types_are_those_of_samples_from_the_prior():
+    counts = np.zeros((3, 1, 4), np.int64)
+    counts[:, 0, [CLICK, DEPART]] = [[1, 1], [3, 1], [6, 1]]
+    users, rng, exact = np.array([4, 3, 3]), np.random.default_rng(1), []
+    for m in (2, 3, 4):
+        prior, click = rng.dirichlet(np.full(m, 2.0), 200_000), rng.beta(2.0, 2.0, (200_000, m))
+        likelihood = (prior[..., None] * click[..., None] ** counts[:, 0, CLICK] * (1 - click[..., None])).sum(axis=1)
+        exact.append((likelihood**users).prod(axis=1).mean() / factorial(m))
+    log_evidence = [
+        Posterior(1, m, np.random.default_rng(0)).log_evidence(MixtureLikelihood.from_counts(counts, users, m), 4)
+        for m in (2, 3, 4)
+    ]
+    approximation = np.exp(np.array(log_evidence) - logsumexp(log_evidence))
+    np.testing.assert_allclose(approximation, np.array(exact) / np.sum(exact), atol=0.05)
 
 
 @pytest.mark.parametrize(("instance", "expected"), [(FOUR_TYPES, 4), (UNSURE, 2)])

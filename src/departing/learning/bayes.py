@@ -49,7 +49,7 @@ def parse_types(text: str) -> int | str:
     >>> parse_types("3"), parse_types("auto")
     (3, 'auto')
     """
-    return check_types("types", int(text) if text.lstrip("-").isdecimal() else text)
+    return check_types("types", int(text) if text.removeprefix("-").isdecimal() else text)
 
 
 class Bayes(ModelLearner):
@@ -135,8 +135,7 @@ class Bayes(ModelLearner):
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""
         if self._numbers is not None:
-            number = self._numbers.draw(evidence, self.arrived, self._starts())
-            self.posterior, self._budget = number.posterior, number.budget
+            self.posterior = self._numbers.draw(evidence, self.arrived, self._starts()).posterior
         return replace(evidence, n_types=self.posterior.n_types)
 
     def restore(self, state: dict[str, Any]) -> None:

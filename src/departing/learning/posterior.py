@@ -1,6 +1,6 @@
 """Posterior samples of an instance: modes of the posterior, and importance-weighted samples around them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -189,9 +189,11 @@ class Posterior:
         mode = self._modes(likelihood, starts)[0]
         log_mass = mode.log_density - 0.5 * np.log(mode.precisions / (2 * pi)).sum() - log(mode.share)
         # Densities are not normalised: each probability has the factor p²(1-p)², Beta(2, 2), and the prior over types
-        # is Dirichlet(2, …, 2). The M! relabellings of a mode cancel in a prior proportional to 1/M! over numbers of
-        # types, Poisson(1).
-        return float(log_mass + self.n_types * likelihood.n_responses * log(6) + lgamma(2 * self.n_types))
+        # is Dirichlet(2, …, 2). A mode has M! relabellings, which cancel in the prior 1/M! over numbers of types,
+        # Poisson(1); those that are the mode itself, because types coincide, are not further modes.
+        same = sum(_coincide(mode.logits, mode.logits, mode.precision, self.n_types))
+        log_prior = self.n_types * likelihood.n_responses * log(6) + lgamma(2 * self.n_types)
+        return float(log_mass + log_prior - log(same))
 
     def _split(self, parameters: Parameters, x: int) -> Parameters:
         """Split a type into two of half its share, whose probabilities differ a little."""
@@ -319,14 +321,15 @@ def _distinct(peaks: NewtonResult, n_types: int) -> list[int]:
 
 def _same_mode(logits: Floats, other: Floats, information: Floats, n_types: int) -> bool:
     """Return True if two maxima of equal height agree up to relabelling of types, measured by the information."""
-    if n_types > MAX_PERMUTED_TYPES:
-        return True
+    return n_types > MAX_PERMUTED_TYPES or any(_coincide(logits, other, information, n_types))
+
+
+def _coincide(logits: Floats, other: Floats, information: Floats, n_types: int) -> Iterator[bool]:
+    """Yield for every order of the types whether two maxima then agree, measured by the information."""
     precisions, directions = np.linalg.eigh(information)
     for order in permutations(range(n_types)):
         difference = directions.T @ (_relabel(logits, order) - other)
-        if float((np.maximum(precisions, 0.0) * difference**2).sum()) < SAME_MODE_DISTANCE:
-            return True
-    return False
+        yield float((np.maximum(precisions, 0.0) * difference**2).sum()) < SAME_MODE_DISTANCE
 
 
 def _relabel(logits: Floats, order: Sequence[int]) -> Floats:

@@ -1,12 +1,11 @@
-"""Posterior probabilities of the number of types, for learners that are not told it."""
+"""Posterior probabilities of the number of types, for learners that infer it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood
-from departing.learning.exploration import ExplorationBudget
 from departing.learning.posterior import Posterior
 from departing.model.instance import Floats
 
@@ -18,10 +17,9 @@ UPDATE_GROWTH = 1.25  # probabilities are computed again when there are this man
 
 @dataclass
 class TypeNumber:
-    """A number of types: the posterior of the instance, the exploration budget, and the log marginal likelihood."""
+    """The posterior of the instance with one number of types, and the log marginal likelihood."""
 
     posterior: Posterior
-    budget: ExplorationBudget = field(default_factory=ExplorationBudget)
     log_evidence: float = 0.0
 
 
@@ -79,14 +77,13 @@ class TypeNumbers:
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume, except the random generator."""
-        numbers = [(each.posterior.state(), each.budget.state(), each.log_evidence) for each in self.numbers]
+        numbers = [(each.posterior.state(), each.log_evidence) for each in self.numbers]
         return {"numbers": numbers, "updated_at": self._updated_at}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`."""
         self.numbers, self._updated_at = [], state["updated_at"]
-        for pool, budget, log_evidence in state["numbers"]:
+        for pool, log_evidence in state["numbers"]:
             number = self._add()
             number.posterior.restore(pool)
-            number.budget.restore(budget)
             number.log_evidence = log_evidence
