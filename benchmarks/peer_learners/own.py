@@ -4,8 +4,7 @@ import departing as dp
 from departing.learning.baselines import Thompson
 
 MAKERS = {
-    "bayes-auto": lambda instance, users, seed: dp.Bayes("auto", instance.n_categories, seed, users=users),
-    "bayes": lambda instance, users, seed: dp.Bayes(instance.n_types, instance.n_categories, seed, users=users),
+    "bayes": lambda instance, users, seed: dp.Bayes("auto", instance.n_categories, seed, users=users),
     "lattice": lambda instance, users, seed: dp.LatticeUCB(
         instance.n_categories, users, seed, epsilon=float(instance.departure_probabilities.min())
     ),

@@ -28,8 +28,7 @@ LABELS = {
     "ppo": "SB3, PPO",
     "thompson-fixed": "departing, Thompson (no context)",
     "lattice": "departing, LatticeUCB",
-    "bayes-auto": "departing, Bayes",
-    "bayes": "departing, Bayes, known number of types",
+    "bayes": "departing, Bayes",
 }
 # Lines of the plot: peer, colour, style.
 LINES = (
@@ -40,7 +39,7 @@ LINES = (
     ("thompson-mabwiser", PALETTE[2], ":"),
     ("ppo", PALETTE[3], "-"),
     ("lattice", PALETTE[0], "--"),
-    ("bayes-auto", PALETTE[0], "-"),
+    ("bayes", PALETTE[0], "-"),
 )
 # In the first instance of each class a fixed category happens to be optimal.
 COLUMNS = {
@@ -167,7 +166,7 @@ def plot(path=IMAGE):
         tidy(axes)
         for peer, colour, style in LINES:
             if len(runs := curves(peer, name)):
-                width = 2.6 if peer == "bayes-auto" else 1.6
+                width = 2.6 if peer == "bayes" else 1.6
                 axes.plot(at, runs.mean(axis=0), color=colour, linestyle=style, linewidth=width, label=LABELS[peer])
         fixed = instances.optimum(name)[0] - instances.instance(name).best_fixed[1]
         axes.plot(at, at * fixed, color=GREY, linewidth=1.2, linestyle="--", label="best fixed category")
