@@ -16,14 +16,15 @@ from departing.model.instance import Floats
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed, Schedule, simplest_schedule
 
-# Constants without another reason were compared with alternatives in docs/limitations/learner-benchmarks.md.
+# Constants without a derivation were set by comparison of runs; rules with fewer of them were not better
+# (docs/limitations/learner-benchmarks.md).
 MAX_BLOCK_SHARE = 0.25  # of a block that may explore; the rest plays the greedy policy
 # Numbers of exploring users that are compared, and ends of the periods of future users over which the gain is summed
 # up, grow by this factor. Both are smooth functions of the logarithm, so a finer grid costs time only.
 GRID_RATIO = sqrt(10.0)
 # Future users that count, as a multiple of the users so far: the decision is made again long before later ones come.
 MAX_PERIOD = 30.0
-MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come if their number is unknown
+MAX_HORIZON = 100.0  # multiple of the users so far that are assumed to come at most, or if their number is unknown
 MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled; each costs 2d valuations per mode
 MAX_TRIALS = 3  # different policies that explore in one block; each costs one more search over policies
 NORMAL_WEIGHT = 64.0  # samples that the normal model of an advantage counts as: those of one block
@@ -31,8 +32,8 @@ BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
 # Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
 # posterior: a real advantage is still there in the next block, sampling noise is not.
 BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
-# Discount per block of the advantages seen earlier: 1 / (1 - 0.85) = 7 blocks count, in which the users double. A
-# block that explored changes the posterior, so what was seen before it counts less.
+# Discount per block of the advantages seen earlier: 1 / (1 - 0.85) = 7 blocks count, in which the users double by
+# default. A block that explored changes the posterior, so what was seen before it counts less.
 DISCOUNT, EXPLORED_DISCOUNT = 0.85, 0.3
 COST_SLOPE = 3.0  # the gain must exceed the cost times 1 + 3 sqrt(users so far / users to come)
 TINY, MIN_LOSS = 1e-300, 1e-12  # guard divisions by zero

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.model.instance import Floats, Instance
-from departing.planning.controller import Controller
+from departing.planning.controller import MAX_SWEEPS, Controller
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
@@ -18,7 +18,7 @@ MAX_EXPONENT = 2**30  # steps of a phase beyond this change no value: nobody is 
 # 50 set by hand; click probabilities may come ten times closer to 0.
 BOUNDARY_COUNT = 50.0
 MIN_SHARE = 1e-9  # of a type, so that its value is defined
-VALUE_TOLERANCE, MAX_SWEEPS = 1e-11, 300  # of controllers: 300 sweeps suffice for all but stays of thousands of steps
+VALUE_TOLERANCE = 1e-11  # relative, of the values of controllers
 
 Controllers = dict[Policy, Controller]  # of the policies that are not schedules
 

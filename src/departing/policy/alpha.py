@@ -195,5 +195,6 @@ def _check_successors(successors: npt.ArrayLike, n: int) -> Integers:
         raise InputError(f"successors are {successors!r:.80}; {expected}.") from error
     if rows.shape != (n, 2) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= n:
         raise InputError(f"successors are {successors!r:.80}; {expected}.")
+    rows = rows.astype(np.int64)
     rows.setflags(write=False)
-    return rows.astype(np.int64)
+    return rows
