@@ -1,5 +1,6 @@
 """Faces of the belief simplex: tighter bounds for long stays, with the same proof."""
 
+from fractions import Fraction
 from unittest.mock import patch
 
 import numpy as np
@@ -18,8 +19,7 @@ STICKY = dp.random_instance("sticky", 5, 5, seed=1)
 
 def plan_with_faces(nodes):
     """Plan with faces, limited by nodes and therefore the same on every machine."""
-    with patch.object(solve_search, "FIRST_NODES", 300):
-        return _run(PlanningProblem(STICKY), "search", Limits(1e-6, Deadline(np.inf), nodes))
+    return _run(PlanningProblem(STICKY), "search", Limits(1e-6, Deadline(np.inf), nodes))
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +46,27 @@ def test_points_on_faces_are_not_below_the_value_of_a_policy(plan):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_bounds_from_faces_contain_the_brute_force_value(seed):
+def test_bounds_and_points_of_faces_agree_with_exact_fractions(seed):
     rng = np.random.default_rng(seed)
-    instance = dp.Instance(rng.dirichlet(np.ones(4)), rng.uniform(0.05, 0.75, (2, 4)), rng.uniform(0.5, 1, (2, 4)))
-    problem = PlanningProblem(instance)
-    with patch.multiple(solve_search, LONG_STAY=0.0, FIRST_NODES=3):
-        plan = dp.plan(instance, 1e-7, method="search")
-    lower, upper = exact.BruteForce(2, 24).bounds(instance)
-    assert plan.lower <= upper + 1e-12
-    assert lower <= plan.upper + 1e-12
+    last = rng.uniform(0, 0.3, (2, 4)) * (seed % 2)
+    favourite = np.array([[1, 1, 0, 0], [0, 0, 1, 1]], bool)
+    click = np.where(favourite, rng.uniform(0.5, 0.8, (2, 4)), rng.uniform(0.05, 0.45, (2, 4)))
+    instance = dp.Instance(rng.dirichlet(np.ones(4)), click, rng.uniform(0.2, 0.6, (2, 4)), last)
+    with patch.multiple(solve_search, LONG_STAY=0.0, FIRST_PART=0.02):
+        plan = _run(PlanningProblem(instance), "search", Limits(1e-13, Deadline(np.inf), 600))
+    lower, upper = (
+        bound / sum(map(Fraction, instance.prior)) for bound in exact.value_bounds(instance, instance.prior, 7)
+    )
+    assert plan.lower <= upper
+    assert lower <= plan.upper
+    assert plan.certificate.faces
     assert plan.verify(), plan.verify()
-    assert plan.upper <= problem.known_type_bound
+    tolerance = plan.verify().tolerance
+    for face in plan.certificate.faces:
+        points = face.kept_points(4)
+        for belief, value in list(zip(points.belief, points.value, strict=True))[:3]:
+            lower, _ = exact.value_bounds(instance, belief, 5)
+            assert lower <= value + 100 * tolerance  # beliefs that are unlikely at the prior have larger errors
 
 
 def test_the_number_of_threads_does_not_change_the_points():

@@ -343,7 +343,7 @@ def _merged(checks: Sequence[CertificateCheck]) -> CertificateCheck:
 
 @dataclass(frozen=True, eq=False)
 class FaceClaims:
-    """Claims of a search from the prior restricted to some types.
+    """Claims of a search from the prior restricted to some types, or of an earlier search of all types.
 
     Its points are the corners, then `known` points of edges and earlier faces, numbered from the first edge point on,
     then those of its nodes. The points `kept` are known to later faces and to the search of all types.

@@ -5,7 +5,6 @@ small linear programmes. The faces of three types use the edges, those of four t
 Where users stay long, beliefs move slowly, and bounds interpolated between the corners and edges are loose.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations
@@ -13,6 +12,7 @@ from math import comb
 
 import numpy as np
 
+from departing.kernels.cores import available_cores
 from departing.model.counts import Booleans, Integers
 from departing.model.instance import Floats
 from departing.planning.certificate import FaceClaims, PointClaims
@@ -20,7 +20,8 @@ from departing.planning.memory import MAX_BYTES, nbytes
 from departing.planning.problem import Deadline, PlanningProblem
 from departing.planning.search import Search
 
-FACE_TIME = 0.6  # fraction of the time, or of the nodes, for faces; about equal parts for each number of types
+FACE_TIME = 0.6  # fraction of the time, or of the nodes, for faces; equal parts for each number of types
+MAX_TYPES = 7  # types of a face: of larger faces, which take longer, too few can be searched in a minute
 FACE_NODES = 1000  # nodes expanded on a face at most: another face is then worth more
 MIN_FACE_NODES = 50  # least limit on the nodes of a face that tightens anything
 UNLIMITED = 2**60
@@ -33,32 +34,27 @@ BATCH = 8  # faces searched between two checks of the limits: a fixed number, wh
 class Faces:
     """Belief points of a search and of faces, and the claims that justify them.
 
-    `points` are those of the edges and of all faces so far, `claims` those faces, `stage` the deadline of the
-    last `solve`, which was `complete` if it searched all faces; `expanded` counts nodes.
+    `points` are those of the edges and of all faces so far, `claims` those faces; `expanded` counts nodes.
     """
 
     def __init__(self, search: Search, threads: int | None = None) -> None:
         self.problem, self.points, self.claims = search.problem, search.known, list[FaceClaims]()
-        self.stage: Deadline | None = None
-        self.expanded, self.complete = 0, False
-        self._bytes, self._threads = 0, threads or os.cpu_count()
+        self.expanded, self._bytes, self._threads = 0, 0, threads or available_cores()
 
     def solve(self, search: Search, deadline: Deadline, max_nodes: int | None = None) -> Search:
-        """Keep points of a search of all types, search faces within shares of the time or nodes, and restart it."""
-        self.stage = deadline
+        """Search faces within shares of the time or nodes, and restart a search of all types with their points."""
         with deadline.paused():  # compilation
             search.root_cover()
         self.expanded += search.n_expanded
         n_types, known = self.problem.instance.n_types, np.arange(len(self.points.value))
-        self._keep([_claims(search, np.arange(n_types), known, search.upper - search.lower)])
-        sizes, started = range(3, n_types), deadline.elapsed
-        self.complete = True
+        sizes, started = range(3, min(n_types, MAX_TYPES + 1)), deadline.elapsed
         with ThreadPoolExecutor(self._threads) as pool:
             for i, size in enumerate(sizes):
                 used = FACE_TIME * (i + 1) / len(sizes)
                 part = deadline.until(started + used * (deadline.seconds - started))
                 nodes = UNLIMITED if max_nodes is None else int(FACE_TIME * max_nodes / len(sizes))
                 self._solve_size(size, search.lower, part, nodes, pool)
+        self._keep([_claims(search, np.arange(n_types), known, search.upper - search.lower)])
         return search.restarted(self.points, max((face.depth for face in self.claims), default=0))
 
     def _solve_size(
@@ -71,7 +67,6 @@ class Faces:
         for first in range(0, len(faces), BATCH):
             most = min(FACE_NODES, max_nodes // BATCH)
             if deadline.expired or most < MIN_FACE_NODES or self._bytes > MAX_BYTES / 2:
-                self.complete = False
                 break
             given = (self.problem, known, support, gap, deadline, most)
             for claims, expanded in pool.map(partial(solve_face, *given), faces[first : first + BATCH]):

@@ -39,8 +39,8 @@ NEVER = 2**60  # more nodes than there are
 TRIALS, TRIAL_STEPS = 20, 200  # in a batch: enough to average over users
 USEFUL_TRIALS = 0.01  # fraction of the gap that a batch must close for another one
 TRIAL_GAIN = 1e-3  # fraction of the gap that a new vector must gain at its belief
-# Trials read only the vectors that are best at beliefs of earlier trials: as good, and far fewer. They are chosen
-# again when their number has grown by this factor and this many.
+# After a restart, trials read only the vectors that are best at beliefs of earlier trials: as good, and far fewer.
+# They are chosen again when their number has grown by this factor and this many.
 MAX_BELIEFS, POOL_GROWTH, POOL_ROOM = 2000, 2, 500
 COMPARED_BELIEFS = 250  # at a time, to keep their values at all vectors in the cache
 PRUNING_LOSSES = (0.1, 0.03, 0.01)  # fractions of the gap to give up for a smaller controller; the first that is met
@@ -231,8 +231,8 @@ class Search:
             self._beliefs = self._beliefs[::2]
 
     def _fill_columns(self, pool: AlphaVectors, candidates: Integers) -> int:
-        """Let scans of `pool` read the candidates that are best at beliefs of trials; return their number."""
-        if len(self._beliefs):
+        """Let scans of `pool` read the candidates, or after a restart the best of them; return their number."""
+        if self.counters[at.RESTARTED] and len(self._beliefs):
             columns = np.ascontiguousarray(self.vectors.value[candidates].T)
             rows = range(0, len(self._beliefs), COMPARED_BELIEFS)
             best = [(self._beliefs[i : i + COMPARED_BELIEFS] @ columns).argmax(axis=1) for i in rows]
@@ -365,7 +365,7 @@ class Search:
         other._beliefs, other.nodes.vector[0] = self._beliefs, self.nodes.vector[0]
         for each in (at.VECTORS, at.TRIALS):
             other.counters[each] = self.counters[each]
-        other.vectors.node[:] = -1
+        other.vectors.node[:], other.counters[at.RESTARTED] = -1, 1
         columns = self.vectors.column_vector[: self.counters[at.VECTOR_COLUMNS]]
         other.counters[at.VECTOR_COLUMNS] = other._fill_columns(other.vectors, columns)
         other._resize_lp()

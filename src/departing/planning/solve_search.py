@@ -17,16 +17,9 @@ AIM, TIGHTEN = 0.85, 0.7
 # If the gap is out of reach, pruning the controller may lose this fraction of the gap reached.
 UNREACHED_GAP = 0.05
 SEARCH_TIME = 0.95  # fraction of the time limit after which the search ends, for the controller
-# Faces are searched where users click this often if their types are known, and the first nodes do not close the gap.
-LONG_STAY, MIN_TYPES = 30.0, 4
-FIRST_NODES, FIRST_TIME, FIRST_SECONDS = (
-    1500,
-    0.1,
-    0.5,
-)  # nodes, and fraction of the time or seconds if these are more
-# Each restart with points of faces has this multiple of the time before it, so that a gap within reach of less time
-# is not held up by faces for the whole of a long time limit.
-STAGE = 5.0
+# Faces are searched where users click this often if their types are known, and where this fraction of the time or
+# nodes does not close the gap: a plan that takes less time is made as if there were no faces.
+LONG_STAY, MIN_TYPES, FIRST_PART = 30.0, 4, 0.1
 
 
 def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
@@ -43,7 +36,7 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
         if faces is None:
             search.run(aim, search_deadline, limits.max_nodes)
         else:
-            search = _search_in_stages(search, faces, aim, search_deadline, limits.max_nodes)
+            search = _search_with_faces(search, faces, aim, search_deadline, limits.max_nodes)
         done = search_deadline.expired or not search.can_continue(aim)
         reached, min_value = search.upper - search.lower, search.upper + 2 * search.tolerance - gap
         if done:
@@ -63,7 +56,8 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
     n = len(controller.vectors)
     expanded, kept = format_count(search.n_expanded, "node"), format_count(n, "alpha vector")
     claims = [] if faces is None else faces.claims
-    on_faces = f" and {format_count(len(claims), 'face')} of the belief simplex" if claims else ""
+    n_faces = sum(len(face.types) < problem.instance.n_types for face in claims)
+    on_faces = f" and searched {format_count(n_faces, 'face')} of the belief simplex" if claims else ""
     reason = f"Heuristic search expanded {expanded}{on_faces}; the policy has {kept}."
     rest = (lower, max(upper, lower), reason, search.certificate(controller, claims))
     if n == 1:
@@ -73,21 +67,16 @@ def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
     return Solution(policy, controller, *rest)
 
 
-def _search_in_stages(search: Search, faces: Faces, aim: float, deadline: Deadline, max_nodes: int | None) -> Search:
-    """Run a search of all types, then restart it with points of faces until the gap is reached; return the last."""
-    while True:
-        left = None if max_nodes is None else max_nodes - faces.expanded
-        if faces.stage is None:
-            first = deadline.until(max(FIRST_TIME * deadline.seconds, FIRST_SECONDS))
-            search.run(aim, first, FIRST_NODES if left is None else min(FIRST_NODES, left))
-        else:
-            search.run(aim, deadline if faces.complete else faces.stage, left)
-        stuck = faces.stage is not None and not search.can_continue(aim)
-        if search.upper - search.lower <= aim or stuck or deadline.expired:
+def _search_with_faces(search: Search, faces: Faces, aim: float, deadline: Deadline, max_nodes: int | None) -> Search:
+    """Run a search of all types, then restart it with points of faces unless the gap is reached; return the last."""
+    if not faces.expanded:
+        nodes = None if max_nodes is None else int(FIRST_PART * max_nodes)
+        search.run(aim, deadline.until(FIRST_PART * deadline.seconds), nodes)
+        if search.upper - search.lower <= aim or deadline.expired:
             return search
-        seconds = STAGE * deadline.elapsed
-        last = max_nodes is not None or STAGE * seconds >= deadline.seconds
-        search = faces.solve(search, deadline if last else deadline.until(seconds), left)
+        search = faces.solve(search, deadline, None if max_nodes is None else max_nodes - search.n_expanded)
+    search.run(aim, deadline, None if max_nodes is None else max_nodes - faces.expanded)
+    return search
 
 
 def _has_long_stays(problem: PlanningProblem) -> bool:

@@ -339,7 +339,8 @@ def _update_node(model, nodes, points, vectors, space, lp, counters, n, is_leaf,
     if nodes.expanded[n] >= 0:
         _backup(model, nodes, points, vectors, space, lp, counters, n, tolerance, root_gap)
     else:
-        _follow_replacements(nodes, vectors, n)
+        if counters[at.RESTARTED]:  # with a good policy to begin with; otherwise it slows a search down
+            _follow_replacements(nodes, vectors, n)
         nodes.upper[n] = max(min(nodes.upper[n], _cover_value(nodes, points, n)), nodes.lower[n])
 
 
