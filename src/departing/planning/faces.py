@@ -44,7 +44,7 @@ class Faces:
     def solve(self, search: Search, deadline: Deadline, max_nodes: int | None = None) -> Search:
         """Search faces within shares of the time or nodes, and restart a search of all types with their points."""
         with deadline.paused():  # compilation
-            search.root_cover()
+            Search(self.problem, deadline, known=self.points).root_cover()
         self.expanded += search.n_expanded
         n_types, known = self.problem.instance.n_types, np.arange(len(self.points.value))
         sizes, started = range(3, min(n_types, MAX_TYPES + 1)), deadline.elapsed

@@ -217,9 +217,10 @@ class Search:
             useful = True
         size = self._fill_columns(pool, pool.column_vector[: counters[at.VECTOR_COLUMNS]])
         new = pool.column_vector[:size][pool.column_vector[:size] >= first_new]
-        columns = slice(self.counters[at.VECTOR_COLUMNS], self.counters[at.VECTOR_COLUMNS] + len(new))
-        self.vectors.columns[:, columns], self.vectors.column_vector[columns] = self.vectors.value[new].T, new
-        self.counters[at.VECTOR_COLUMNS] = columns.stop
+        start = int(self.counters[at.VECTOR_COLUMNS])
+        added = slice(start, start + len(new))
+        self.vectors.columns[:, added], self.vectors.column_vector[added] = self.vectors.value[new].T, new
+        self.counters[at.VECTOR_COLUMNS] = added.stop
         for each in (at.VECTORS, at.TRIALS, at.FULL):
             self.counters[each] = counters[each]
         return useful
@@ -335,7 +336,7 @@ class Search:
         counters[at.FULL] = 0
 
     def root_cover(self) -> float:
-        """Upper bound of the root from the known points."""
+        """Upper bound of the root from the known points, before the search is run."""
         n = int(self.counters[at.POINTS])
         self.points.belief[n], self.points.value[n] = self.problem.prior, 0.0
         return float(self._cover_gains(np.array([n]), np.inf)[0])
