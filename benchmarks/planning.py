@@ -12,6 +12,7 @@ import departing as dp
 from benchmarks.common import Row, cpu_seconds
 from benchmarks.recorded import SARSOP, overlaps, recorded, sure
 from departing.planning import problem
+from departing.planning.faces import Faces
 from departing.planning.plan import plan_within
 from departing.planning.problem import Deadline, PlanningProblem
 from departing.planning.search import Search
@@ -33,8 +34,21 @@ MORE = [
     *((f"sure departure, M = {m}, K = {k}, seed {s}", ("sure", m, k, s), 1e-6, limit)
       for m, k, limit in ((100, 10, 0.01), (60, 60, 0.4), (10, 100, 0.1)) for s in range(3)),
 ]  # fmt: skip
-# The limits are the gaps that an earlier planner in C++ reached after 12 s on one core.
-STAYS = [((5, 5, 0), 0.03), ((5, 5, 1), 0.03), ((10, 20, 0), 6.15), ((10, 20, 1), 10.76)]
+# Long stays: types, categories and seed, CPU seconds, limit of the gap, and the gap before faces were searched.
+STAYS = [
+    ((10, 20, 0), 12, 1.6, 5.26),
+    ((10, 20, 1), 12, 5.5, 9.33),
+    ((10, 10, 0), 12, 0.21, 0.238),
+    ((5, 10, 0), 12, 0.045, 0.0996),
+    ((10, 20, 0), 60, 0.80, 4.82),
+    ((10, 20, 1), 60, 2.8, 7.86),
+    ((10, 10, 0), 60, 0.12, 0.160),
+    ((5, 10, 0), 60, 0.014, 0.0541),
+    ((15, 20, 0), 60, 1.36, 4.09),
+    ((20, 20, 0), 60, 5.6, 16.83),
+    ((20, 20, 1), 60, 5.8, 17.33),
+]
+FACE_NODES = 20_000  # expanded on faces to compare numbers of threads
 
 
 # Time limit of 2 s where users stay long: types, categories and seed, and the CPU seconds before the extraction of
@@ -78,12 +92,35 @@ def rows():
         if name in SARSOP:
             assert overlaps(name, plan), f"{name}: {plan} contradicts SARSOP's bounds"
     table += [_row(what, _instance(key), gap, limit)[1] for what, key, gap, limit in MORE]
-    for (m, k, seed), limit in STAYS:
-        instance = dp.random_instance("sticky", m, k, seed=seed)
-        plan = dp.plan(instance, 1e-6, seconds=12)
-        what = f"long stays, M = {m}, K = {k}, seed {seed}, after 12 s"
-        table.append(Row(what, plan.gap, "gap", limit, at_least=False, note=f"[{plan.lower:.4f}, {plan.upper:.4f}]"))
+    table += [_long_stay(*each) for each in STAYS] + [_threads()]
     return table + [_limited(*each) for each in LIMITED] + [_early_stop()] + _recommending() + [_memory()]
+
+
+def _long_stay(key, seconds, limit, before):
+    m, k, seed = key
+    with patch.object(problem, "perf_counter", time.process_time):
+        plan = dp.plan(dp.random_instance("sticky", m, k, seed=seed), 1e-6, seconds=seconds)
+    what = f"long stays, M = {m}, K = {k}, seed {seed}, after {seconds} CPU s"
+    note = f"[{plan.lower:.4f}, {plan.upper:.4f}], before: {before:g}"
+    return Row(what, plan.gap, "gap", limit, at_least=False, note=note)
+
+
+def _threads():
+    """Expanded nodes of faces per second of wall time, with two threads relative to one."""
+    stays, never, seconds, found = (
+        PlanningProblem(dp.random_instance("sticky", 10, 20, seed=0)),
+        Deadline(np.inf),
+        [],
+        [],
+    )
+    for threads in (2, 1, 2):  # the first one compiles
+        search = Search(stays, never)
+        search.run(1e-6, never, 500)
+        faces, started = Faces(search, threads), time.perf_counter()
+        found.append(faces.solve(search, never, FACE_NODES).upper)
+        seconds.append(time.perf_counter() - started)
+    assert len(set(found)) == 1, f"the number of threads changes the bound: {found}"
+    return Row("expansions per second on faces, two threads relative to one", seconds[1] / seconds[2], "times", 1.6)
 
 
 def _limited(key, before):

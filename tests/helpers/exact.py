@@ -126,6 +126,37 @@ class BruteForce:
         return float(lower[0]), float(upper[0])
 
 
+def value_bounds(instance, weights, depth):
+    """Bounds on the optimal value at unnormalised `weights`, in fractions: best steps, then fixed or known types."""
+    types, categories = range(instance.n_types), range(instance.n_categories)
+    outcomes = [[outcome_probabilities(instance, a, x) for x in types] for a in categories]
+    fixed = [[_fixed(instance, a, x) for x in types] for a in categories]
+    known = {}
+
+    def bounds(here, counts, left):
+        if counts not in known:
+            lower = max(sum(w * v for w, v in zip(here, row, strict=True)) for row in fixed)
+            upper = sum(w * max(row[x] for row in fixed) for x, w in enumerate(here))
+            steps = []
+            for a in categories if left else ():
+                gain = sum(here[x] * (outcomes[a][x][0] + outcomes[a][x][3]) for x in types)
+                after = [
+                    bounds(
+                        [here[x] * outcomes[a][x][o] for x in types],
+                        tuple(n + (i == 2 * a + o) for i, n in enumerate(counts)),
+                        left - 1,
+                    )
+                    for o in range(2)
+                ]
+                steps.append([gain + after[0][i] + after[1][i] for i in range(2)])
+            if steps:
+                lower, upper = max(lower, max(s[0] for s in steps)), min(upper, max(s[1] for s in steps))
+            known[counts] = (lower, upper)
+        return known[counts]
+
+    return bounds([Fraction(float(w)) for w in weights], (0,) * (2 * instance.n_categories), depth)
+
+
 def walk_bounds(prior, click, depth):
     """Sure departure in fractions: bounds on the best sequence of categories, by counts of clicks to a depth.
 

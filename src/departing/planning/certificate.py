@@ -204,53 +204,42 @@ PointClaims = namedtuple("PointClaims", "belief value q_upper")
 
 
 @dataclass(frozen=True, eq=False)
-class SearchCertificate(Certificate):
-    """Certificate of a search: claims about nodes, belief points, edges and vectors that justify each other."""
+class _Graph:
+    """Nodes and belief points of one search, of all types or of a face."""
 
-    problem: PlanningProblem = field(repr=False)
-    nodes: NodeClaims = field(repr=False)
-    points: PointClaims = field(repr=False)
-    edges: list[Edge] = field(repr=False)
-    depth: int
-    controller: Controller = field(repr=False)
+    problem: PlanningProblem
+    nodes: NodeClaims
+    points: PointClaims
 
-    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
-        """Check every node, cover, point, edge and alpha vector."""
-        with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
-            unit = self.problem.rounding(self.depth)
-            checks = (
-                _dropped(self.problem),
-                self._check_corners(unit),
-                *self._check_edges(unit),
-                *self._check_covers(unit),
-                *self._check_expanded(unit),
-                self._check_vectors(unit),
-                self._check_policy(policy),
-                self._check_root(lower, upper),
-            )
-        return Verification(checks, self.problem.tolerance(self.depth))
+    def has_points(self, given: PointClaims, start: int) -> bool:
+        """True if the points from `start` on are the given ones."""
+        return _equal(given, PointClaims(*(array[start : start + len(given.value)] for array in self.points)))
 
-    def _check_policy(self, policy: Policy) -> CertificateCheck:
-        """The policy uses the controller's vectors."""
-        controller = self.controller
-        if isinstance(policy, Alpha):
-            same = np.array_equal(policy.vectors, controller.vectors)
-            same &= np.array_equal(policy.categories, controller.categories)
-        else:
-            same = len(controller.vectors) == 1 and policy == Fixed(int(controller.categories[0]))
-        return CertificateCheck("vectors of the policy", len(controller.vectors), 0.0 if same else np.inf)
+    def checks(self, unit: float, chains: Integers, n_given: int) -> tuple[CertificateCheck, ...]:
+        """Check corners, covers, leaves and expanded nodes; `chains` are those of all points."""
+        return (
+            self._check_corners(unit),
+            *self._check_covers(unit),
+            *self._check_expanded(unit, int(chains.max()), n_given),
+        )
 
-    def _check_root(self, lower: float, upper: float) -> CertificateCheck:
-        """The bounds are those of the root and the controller with the tolerance, or simpler ones."""
-        problem, controller = self.problem, self.controller
-        tolerance = problem.tolerance(self.depth)
-        attained = controller.value(problem.prior) - tolerance
-        if len(controller.vectors) == 1:
-            attained = max(attained, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
-        bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
-        off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
-        excess = [bound - upper, lower - max(attained, 0.0), off * upper]
-        return _check("bounds of the root", excess, 1e-15 * max(1.0, upper))
+    def chains(self, given: Integers) -> Integers:
+        """Length of the longest chain of covers that each point depends on; each adds its own rounding.
+
+        `given` are those of the points after the corners.
+        """
+        nodes, n_types = self.nodes, self.problem.instance.n_types
+        order = np.flatnonzero(nodes.expanded >= 0)
+        used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[order][:, None]
+        cover, point = np.where(used, nodes.cover[order], 0), nodes.point[nodes.expanded[order]]
+        chain = np.ones(max(len(self.points.value), n_types + len(given)), np.int64)
+        chain[n_types : n_types + len(given)] = given
+        limit = len(chain) + int(chain.max())
+        while True:
+            longer = 1 + chain[np.clip(cover, 0, len(chain) - 1)].max(axis=1, initial=0)
+            if (longer <= chain[point]).all() or chain.max() > limit:
+                return chain
+            chain[point] = np.maximum(chain[point], longer)
 
     def _check_corners(self, unit: float) -> CertificateCheck:
         """The value of a known type is at most that of its corner, for every first category."""
@@ -263,30 +252,6 @@ class SearchCertificate(Certificate):
         at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
         occurring = problem.prior > 0  # no claim depends on types that do not occur
         return _check("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
-
-    def _check_edges(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
-        """On each edge a Bellman backup, interpolated on the grid, does not exceed the claims."""
-        problem, points, grid = self.problem, self.points, edge_grid()
-        n = problem.instance.n_types
-        excess: list[Floats] = []
-        kept: list[Floats] = []
-        for x, y, value, q_upper, keep in self.edges:
-            beliefs = np.stack([grid, 1 - grid], axis=1)
-            steps = beliefs @ problem.click[:, [x, y]].T
-            for transition in (problem.click_stay, problem.stay):
-                moved = beliefs[:, None, :] * transition[:, [x, y]]
-                mass = moved.sum(axis=2)
-                share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
-                steps += mass * np.interp(share, grid, value)
-            excess += [(steps - q_upper)[1:-1], (q_upper.max(axis=1) - value)[1:-1]]
-            excess.append(problem.type_values[[x, y]] - value[[-1, 0]])
-            rows = slice(n, n + int(keep.sum()))
-            at = np.zeros((int(keep.sum()), problem.instance.n_types))
-            at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
-            kept += [value[keep] - points.value[rows], q_upper[keep] - points.q_upper[rows]]
-            kept.append(np.where((points.belief[rows] != at).any(axis=1), np.inf, 0.0))
-            n = rows.stop
-        return _check("edges", excess, unit), _check("points on edges", kept, unit)
 
     def _cover_values(self, rows: Integers) -> tuple[Floats, Floats, Floats]:
         """Of the covers of nodes: values, values by category, and the value of what they leave uncovered."""
@@ -321,7 +286,7 @@ class SearchCertificate(Certificate):
             claim.append((values + nodes.uncovered_value[rows] - claimed)[leaf])
         return _check("covers", reach, unit), _check("leaves", claim, unit)
 
-    def _check_expanded(self, unit: float) -> tuple[CertificateCheck, ...]:
+    def _check_expanded(self, unit: float, chain: int, n_given: int) -> tuple[CertificateCheck, ...]:
         """Bellman backups of expanded nodes: each category claims no less than its children or its cover, the node no
         less than the best category or its cover, its point no less than the node; children have the right weights."""
         problem, nodes, points = self.problem, self.nodes, self.points
@@ -354,31 +319,150 @@ class SearchCertificate(Certificate):
             used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[rows][:, None]
             later = (np.where(used, nodes.cover[rows], -1) >= p[:, None]).any(axis=1)
             places.append(np.where(later, np.inf, 0.0))  # a cover may depend on earlier points only
-        first = sum(int(edge.keep.sum()) for edge in self.edges) + problem.instance.n_types
         owned = np.sort(nodes.point[nodes.expanded[order]])
+        first = len(points.value) - len(owned)
         unjustified = not np.array_equal(owned, np.arange(first, len(points.value)))  # a point without a node
-        places.append(np.array([np.inf if unjustified else 0.0]))
-        chain = self._longest_chain(order)
+        places.append(np.array([np.inf if unjustified or first != n_given else 0.0]))
         return (
             _check("categories of expanded nodes", [excess * chain for excess in categories], unit),
-            _check("expanded nodes", tops, unit),
+            _check("expanded nodes", [excess * chain for excess in tops], unit),
             _check("weights of children", weights, unit),
-            _check("points of nodes", places, unit),
+            _check("points of nodes", [excess * chain for excess in places], unit),
         )
 
-    def _longest_chain(self, order: Integers) -> int:
-        """Length of the longest chain of claims by category that depend on each other; each adds its own rounding."""
-        nodes = self.nodes
-        dependent = order[(nodes.child[nodes.expanded[order], :, 1] < 0).any(axis=1)]
-        used = np.arange(nodes.cover.shape[1]) < nodes.n_cover[dependent][:, None]
-        cover = np.where(used, nodes.cover[dependent], 0)
-        point = nodes.point[nodes.expanded[dependent]]
-        chain = np.ones(len(self.points.value), np.int64)
-        while True:
-            longer = 1 + chain[np.clip(cover, 0, len(chain) - 1)].max(axis=1, initial=0)
-            if (longer <= chain[point]).all() or chain.max() > len(chain):
-                return int(chain.max())
-            chain[point] = np.maximum(chain[point], longer)
+
+def _equal(left: PointClaims, right: PointClaims) -> bool:
+    """True if both make the same claims."""
+    return all(map(np.array_equal, left, right))
+
+
+def _merged(checks: Sequence[CertificateCheck]) -> CertificateCheck:
+    """One check of the claims of several."""
+    return CertificateCheck(checks[0].claim, sum(each.count for each in checks), max(each.worst for each in checks))
+
+
+@dataclass(frozen=True, eq=False)
+class FaceClaims:
+    """Claims of a search from the prior restricted to some types, or of an earlier search of all types.
+
+    Its points are the corners, then `known` points of edges and earlier faces, numbered from the first edge point on,
+    then those of its nodes. The points `kept` are known to later faces and to the search of all types.
+    """
+
+    types: Integers
+    nodes: NodeClaims = field(repr=False)
+    points: PointClaims = field(repr=False)
+    known: Integers = field(repr=False)
+    kept: Integers = field(repr=False)
+    depth: int
+
+    def kept_points(self, n_types: int) -> PointClaims:
+        """The points that are kept, as beliefs in all types."""
+        belief = np.zeros((len(self.kept), n_types))
+        belief[:, self.types] = self.points.belief[self.kept]
+        return PointClaims(belief, self.points.value[self.kept], self.points.q_upper[self.kept])
+
+
+@dataclass(frozen=True, eq=False)
+class SearchCertificate(Certificate):
+    """Certificate of a search: claims on nodes, belief points, edges, faces and vectors that justify each other."""
+
+    problem: PlanningProblem = field(repr=False)
+    nodes: NodeClaims = field(repr=False)
+    points: PointClaims = field(repr=False)
+    edges: list[Edge] = field(repr=False)
+    faces: list[FaceClaims] = field(repr=False)
+    depth: int
+    controller: Controller = field(repr=False)
+
+    def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
+        """Check every node, cover, point, edge, face and alpha vector."""
+        with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
+            unit = self.problem.rounding(self.depth)
+            checks = (
+                _dropped(self.problem),
+                *self._check_edges(unit),
+                *self._check_graphs(unit),
+                self._check_vectors(unit),
+                self._check_policy(policy),
+                self._check_root(lower, upper),
+            )
+        return Verification(checks, self.problem.tolerance(self.depth))
+
+    def _check_graphs(self, unit: float) -> tuple[CertificateCheck, ...]:
+        """Check faces, one after the other, and the search of all types, whose first points they justify."""
+        problem, points, n_types = self.problem, self.points, self.problem.instance.n_types
+        n = n_types + sum(int(edge.keep.sum()) for edge in self.edges)
+        chain, graphs, same = np.ones(n, np.int64), list[tuple[CertificateCheck, ...]](), list[bool]()
+        for face in self.faces:
+            graph, known = _Graph(problem.face(face.types), face.nodes, face.points), n_types + face.known
+            others = np.setdiff1d(np.arange(n_types), face.types)
+            belief, value, q_upper = (array[known] for array in points)
+            given = PointClaims(belief[:, face.types], value, q_upper)
+            kept = PointClaims(*(array[n : n + len(face.kept)] for array in points))
+            n += len(face.kept)
+            same += [
+                graph.has_points(given, len(face.types)),
+                _equal(kept, face.kept_points(n_types)),
+                not belief[:, others].any(),
+                bool((known < len(chain)).all()),  # earlier points
+                len(face.types) + len(others) == n_types,
+                bool((problem.prior[face.types] > 0).all()),
+                face.depth <= self.depth,
+            ]
+            links = graph.chains(chain[np.minimum(known, len(chain) - 1)])
+            graphs.append(graph.checks(unit, links, len(face.types) + len(known)))
+            chain = np.concatenate([chain, links[face.kept]])
+        graph = _Graph(problem, self.nodes, points)
+        graphs.append(graph.checks(unit, graph.chains(chain[n_types:]), n))
+        merged = (_merged(same_kind) for same_kind in zip(*graphs, strict=True))
+        return *merged, _check("points on faces", [0.0 if each else np.inf for each in same])
+
+    def _check_policy(self, policy: Policy) -> CertificateCheck:
+        """The policy uses the controller's vectors."""
+        controller = self.controller
+        if isinstance(policy, Alpha):
+            same = np.array_equal(policy.vectors, controller.vectors)
+            same &= np.array_equal(policy.categories, controller.categories)
+        else:
+            same = len(controller.vectors) == 1 and policy == Fixed(int(controller.categories[0]))
+        return CertificateCheck("vectors of the policy", len(controller.vectors), 0.0 if same else np.inf)
+
+    def _check_root(self, lower: float, upper: float) -> CertificateCheck:
+        """The bounds are those of the root and the controller with the tolerance, or simpler ones."""
+        problem, controller = self.problem, self.controller
+        tolerance = problem.tolerance(self.depth)
+        attained = controller.value(problem.prior) - tolerance
+        if len(controller.vectors) == 1:
+            attained = max(attained, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
+        bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
+        off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
+        excess = [bound - upper, lower - max(attained, 0.0), off * upper]
+        return _check("bounds of the root", excess, 1e-15 * max(1.0, upper))
+
+    def _check_edges(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
+        """On each edge a Bellman backup, interpolated on the grid, does not exceed the claims."""
+        problem, points, grid = self.problem, self.points, edge_grid()
+        n = problem.instance.n_types
+        excess: list[Floats] = []
+        kept: list[Floats] = []
+        for x, y, value, q_upper, keep in self.edges:
+            beliefs = np.stack([grid, 1 - grid], axis=1)
+            steps = beliefs @ problem.click[:, [x, y]].T
+            for transition in (problem.click_stay, problem.stay):
+                moved = beliefs[:, None, :] * transition[:, [x, y]]
+                mass = moved.sum(axis=2)
+                share = np.divide(moved[:, :, 0], mass, out=np.zeros_like(mass), where=mass > 0)
+                steps += mass * np.interp(share, grid, value)
+            excess += [(steps - q_upper)[1:-1], (q_upper.max(axis=1) - value)[1:-1]]
+            excess.append(problem.type_values[[x, y]] - value[[-1, 0]])
+            rows = slice(n, n + int(keep.sum()))
+            at = np.zeros((int(keep.sum()), problem.instance.n_types))
+            at[:, x], at[:, y] = grid[keep], 1 - grid[keep]
+            kept += [value[keep] - points.value[rows], q_upper[keep] - points.q_upper[rows]]
+            kept.append(np.where((points.belief[rows] != at).any(axis=1), np.inf, 0.0))
+            n = rows.stop
+        return _check("edges", excess, unit), _check("points on edges", kept, unit)
 
     def _check_vectors(self, unit: float) -> CertificateCheck:
         """Every alpha vector is at most one step of its category followed by its successors."""

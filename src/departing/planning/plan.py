@@ -249,10 +249,13 @@ def plan(
 
 
 def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
-    """Plan as `plan` does, with a limit on nodes in the place of the time limit: the same result on every machine."""
+    """Plan as `plan` does, with a limit on nodes in the place of the time limit: the same result on every machine.
+
+    Faces are left out: their nodes take less time than others, but count as much.
+    """
     method = _choose_method(problem, "auto")
     _compile(method)
-    return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes))
+    return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes, faces=False))
 
 
 def plan_reference(instance: Instance, gap: float) -> Plan:
@@ -279,7 +282,7 @@ def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
         from departing.planning.lattice import solve_lattice
 
         return solve_lattice(problem, limits)
-    from departing.planning.search import solve_search
+    from departing.planning.solve_search import solve_search
 
     return solve_search(problem, limits)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING
+from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.controller import Controller
 from departing.policy.protocol import Allowed, Policy, allowed_mask
@@ -58,6 +59,19 @@ class PlanningProblem:
         self.click, self.click_stay, self.stay, self.depart, self.fixed_values = rows
         self.type_values: Floats = np.asarray(instance.fixed_values[every].max(axis=0))
         self.prior = instance.normalised_prior
+
+    def face(self, types: Integers) -> Self:
+        """The problem of users of these types only, with the same categories."""
+        face, instance = type(self).__new__(type(self)), self.instance
+        prior = self.prior[types] / self.prior[types].sum()
+        click, depart, last = (each[:, types] for each in (instance.click, instance.depart, instance.depart_on_click))
+        face.instance, face.allowed = Instance(prior, click, depart, last), self.allowed
+        face.categories = self.categories
+        arrays = (self.click, self.click_stay, self.stay, self.depart, self.fixed_values)
+        rows = (np.ascontiguousarray(array[:, types]) for array in arrays)
+        face.click, face.click_stay, face.stay, face.depart, face.fixed_values = rows
+        face.type_values, face.prior = self.type_values[types], prior
+        return face
 
     @cached_property
     def best_fixed(self) -> tuple[int, float]:
@@ -153,20 +167,24 @@ class Deadline:
         """True when the time is up."""
         return self.elapsed >= self.seconds
 
-    def part(self, fraction: float) -> Self:
-        """The deadline after this fraction of the time, with the same start."""
+    def until(self, seconds: float) -> Self:
+        """The deadline after so many seconds, with the same start."""
         part = copy(self)
-        part.seconds = fraction * self.seconds
+        part.seconds = min(seconds, self.seconds)
         return part
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Conditions that end a planning method, whichever is met first; `progress` is called with the bounds so far."""
+    """Conditions that end a planning method, whichever is met first; `progress` is called with the bounds so far.
+
+    A search may use `faces` of the belief simplex where users stay long.
+    """
 
     gap: float
     deadline: Deadline
     max_nodes: int | None = None
+    faces: bool = True
     progress: BoundsProgress | None = None
 
 

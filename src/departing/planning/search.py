@@ -1,11 +1,10 @@
 """General planner: heuristic search of the count graph, for any instance."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from departing.evaluation.evaluate import evaluate
-from departing.formatting import format_count
 from departing.kernels.hash_table import insert_keys, key_multipliers
 from departing.kernels.planning import counters as at
 from departing.kernels.planning import search as kernels
@@ -13,12 +12,18 @@ from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK,
 from departing.kernels.planning.trial_backups import run_trials
 from departing.kernels.planning.upper_bound import RANGES, SHORTLIST, BeliefPoints, LPWorkspace, solve_edge
 from departing.model.counts import Integers
-from departing.planning.certificate import Edge, NodeClaims, PointClaims, SearchCertificate, edge_grid
+from departing.model.instance import Floats
+from departing.planning.certificate import (
+    Edge,
+    FaceClaims,
+    NodeClaims,
+    PointClaims,
+    SearchCertificate,
+    edge_grid,
+)
 from departing.planning.controller import Controller
 from departing.planning.memory import MAX_BYTES, allocate, grown, key_table, layout, nbytes
-from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
-from departing.policy.alpha import Alpha
-from departing.policy.schedule import Fixed
+from departing.planning.problem import BoundsProgress, Deadline, PlanningProblem
 
 # None of these constants affects the validity of a bound; they trade the time of one kind of work against another.
 EDGE_TOLERANCE = 1e-4  # of the value: error of an edge between the points kept of it; more points slow every cover
@@ -30,35 +35,49 @@ POOL = 4096  # candidate points of one cover, far more than the covers of a node
 # whether the last ones paid.
 FIRST_TRIALS, FIRST_TRIALS_TIME = 1500, 0.2
 GROWTH_IF_USEFUL, GROWTH_IF_USELESS = 1.2, 2.0
+NEVER = 2**60  # more nodes than there are
 TRIALS, TRIAL_STEPS = 20, 200  # in a batch: enough to average over users
 USEFUL_TRIALS = 0.01  # fraction of the gap that a batch must close for another one
 TRIAL_GAIN = 1e-3  # fraction of the gap that a new vector must gain at its belief
+# After a restart, trials read only the vectors that are best at beliefs of earlier trials: as good, and far fewer.
+# They are chosen again when their number has grown by this factor and this many.
+MAX_BELIEFS, POOL_GROWTH, POOL_ROOM = 2000, 2, 500
+COMPARED_BELIEFS = 250  # at a time, to keep their values at all vectors in the cache
 PRUNING_LOSSES = (0.1, 0.03, 0.01)  # fractions of the gap to give up for a smaller controller; the first that is met
+UNREACHED_VALUE = 5e-4  # fraction of the value that extracting the controller may lose if the gap is out of reach
+COVER_TOLERANCE = 1e-7  # of the value: accuracy of covers that compare points
 POLL_SECONDS = 0.1  # between two deadline checks
 INITIAL_PACE = 5e-3  # seconds per node until measured: slow, so that the first deadline check comes early
-# The search aims at 85 % of the gap, because pruning the controller loses up to a tenth of it. Where that is not
-# enough, it aims lower by TIGHTEN and goes on.
-AIM, TIGHTEN = 0.85, 0.7
-# If the gap is out of reach, pruning the controller may lose these fractions of the gap reached and of the value.
-UNREACHED_GAP, UNREACHED_VALUE = 0.05, 5e-4
-SEARCH_TIME = 0.95  # fraction of the time limit after which the search ends, for the controller
 
 
 class Search:
     """State of a heuristic search. `run` narrows the bounds and can be called again."""
 
-    def __init__(self, problem: PlanningProblem, deadline: Deadline, progress: BoundsProgress | None = None) -> None:
+    def __init__(
+        self,
+        problem: PlanningProblem,
+        deadline: Deadline,
+        progress: BoundsProgress | None = None,
+        *,
+        known: PointClaims | None = None,
+        trials: bool = True,
+    ) -> None:
+        """Start with the `known` belief points, by default those of edges, which are then solved."""
         self.problem = problem
         self._progress = progress
         self._stuck = False
-        self._trials_at = FIRST_TRIALS
+        self._trials_at = FIRST_TRIALS if trials else NEVER
+        self._known_depth = 0
         self._pace = INITIAL_PACE
+        self._beliefs = np.empty((0, problem.instance.n_types))
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
         self.model = kernels.SearchModel(problem.click, problem.click_stay, problem.stay, problem.depart)
-        self.edges = _solve_edges(problem, deadline) if n_types <= MAX_EDGE_TYPES else []
-        n_edge_points = sum(int(edge.keep.sum()) for edge in self.edges)
+        self.edges: list[Edge] = []
+        if known is None and n_types <= MAX_EDGE_TYPES:
+            self.edges = _solve_edges(problem, deadline)
+        self.known = _edge_points(problem, self.edges) if known is None else known
         self.counters = np.zeros(at.N_COUNTERS, np.int64)
-        n, n_points, n_vectors = 1024, n_types + n_edge_points + 512, n_categories + 1024
+        n, n_points, n_vectors = 1024, n_types + len(self.known.value) + 512, n_categories + 1024
         lengths = {"N": n, "E": n // 2, "P": n_points, "A": n_vectors, "M": n_types, "K": n_categories, "2": 2}
         self.nodes = allocate(kernels.Nodes, lengths, paths=np.zeros(n))
         self.points = allocate(BeliefPoints, lengths)
@@ -67,22 +86,18 @@ class Search:
         self._lp = allocate(LPWorkspace, lengths, pool_stamp=np.zeros(n_points, np.int64))
         step_key = key_multipliers(2 * n_categories).reshape(n_categories, 2)
         self._workspace = allocate(kernels.SearchWorkspace, lengths, table=key_table(n), step_key=step_key)
-        self._add_corners_and_edges()
+        self._add_known_points()
         self._add_root()
 
-    def _add_corners_and_edges(self) -> None:
-        problem, grid = self.problem, edge_grid()
+    def _add_known_points(self) -> None:
+        problem, points, known = self.problem, self.points, self.known
         n_types = problem.instance.n_types
-        points = self.points
         optimistic = problem.click + (problem.click_stay + problem.stay) * problem.type_values
-        n = n_types
-        points.belief[:n], points.value[:n], points.q_upper[:n] = np.eye(n_types), problem.type_values, optimistic.T
-        for edge in self.edges:
-            rows, keep = slice(n, n + int(edge.keep.sum())), edge.keep
-            points.belief[rows] = 0.0
-            points.belief[rows, edge.x], points.belief[rows, edge.y] = grid[keep], 1 - grid[keep]
-            points.value[rows], points.q_upper[rows] = edge.value[keep], edge.q_upper[keep]
-            n = rows.stop
+        n = n_types + len(known.value)
+        corners = PointClaims(np.eye(n_types), problem.type_values, optimistic.T)
+        for name in PointClaims._fields:
+            getattr(points, name)[:n_types] = getattr(corners, name)
+            getattr(points, name)[n_types:n] = getattr(known, name)
         points.node[:n], points.column[:n_types] = -1, -1
         active = n - n_types
         points.column[n_types:n], points.column_point[:active] = np.arange(active), np.arange(n_types, n)
@@ -116,7 +131,12 @@ class Search:
     @property
     def tolerance(self) -> float:
         """Bound on the rounding error of either bound."""
-        return self.problem.tolerance(int(self.counters[at.DEPTH]))
+        return self.problem.tolerance(self.depth)
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest node, also on faces."""
+        return max(int(self.counters[at.DEPTH]), self._known_depth)
 
     @property
     def lower(self) -> float:
@@ -135,6 +155,7 @@ class Search:
 
     def run(self, gap: float, deadline: Deadline, max_expanded: int | None = None) -> None:
         """Search until the gap is reached, or until the time, the nodes, the memory or the digits are used up."""
+        self._stuck = False
         while not deadline.expired:
             wanted = max(gap - 2 * self.tolerance, self.tolerance)
             if self.upper - self.lower <= wanted:
@@ -168,24 +189,59 @@ class Search:
 
     def run_trials(self, deadline: Deadline) -> bool:
         """Raise the lower bound by trials while each batch closes a fraction of the gap; return True if one did."""
-        useful, prior = False, self.problem.prior
+        useful, prior, counters = False, self.problem.prior, self.counters.copy()
+        shape, first_new = self.vectors.columns.shape, int(counters[at.VECTORS])
+        pool = self.vectors._replace(columns=np.empty(shape), column_vector=np.empty(shape[1], np.int32))
+        columns = self.vectors.column_vector[: counters[at.VECTOR_COLUMNS]]
+        counters[at.VECTOR_COLUMNS] = size = self._fill_columns(pool, columns)
         beliefs = np.empty((TRIAL_STEPS, len(prior)))
-        arrays = (self.model, self.vectors, self._workspace, self._lp, self.counters, prior, beliefs)
+        arrays = (self.model, pool, self._workspace, self._lp, counters, prior, beliefs)
         with deadline.paused():  # compilation, if these are the first trials: most plans do without
             run_trials(*arrays, 0.0, 0)
-        while not deadline.expired and not self.counters[at.FULL]:
+        while not deadline.expired and not counters[at.FULL]:
             gap, before = self.upper - self.lower, self.lower
             for _ in range(TRIALS):
+                drawn = counters[at.TRIALS]
                 vector = run_trials(*arrays, TRIAL_GAIN * gap, 1)
-                if deadline.expired or self.counters[at.FULL]:
+                self._remember(beliefs[: counters[at.TRIALS] - drawn])
+                if deadline.expired or counters[at.FULL]:
                     break
+                if counters[at.VECTOR_COLUMNS] > POOL_GROWTH * size + POOL_ROOM:
+                    columns = pool.column_vector[: counters[at.VECTOR_COLUMNS]]
+                    counters[at.VECTOR_COLUMNS] = size = self._fill_columns(pool, columns)
             value = float(self.vectors.value[vector] @ prior)
             if value > before:
                 self.nodes.vector[0], self.nodes.lower[0] = vector, value
             if value - before <= USEFUL_TRIALS * gap:
                 break
             useful = True
+        size = self._fill_columns(pool, pool.column_vector[: counters[at.VECTOR_COLUMNS]])
+        new = pool.column_vector[:size][pool.column_vector[:size] >= first_new]
+        start = int(self.counters[at.VECTOR_COLUMNS])
+        added = slice(start, start + len(new))
+        self.vectors.columns[:, added], self.vectors.column_vector[added] = self.vectors.value[new].T, new
+        self.counters[at.VECTOR_COLUMNS] = added.stop
+        for each in (at.VECTORS, at.TRIALS, at.FULL):
+            self.counters[each] = counters[each]
         return useful
+
+    def _remember(self, beliefs: Floats) -> None:
+        """Add beliefs of a trial, and drop every second one when there are too many."""
+        self._beliefs = np.concatenate([self._beliefs, beliefs])
+        if len(self._beliefs) > MAX_BELIEFS:
+            self._beliefs = self._beliefs[::2]
+
+    def _fill_columns(self, pool: AlphaVectors, candidates: Integers) -> int:
+        """Let scans of `pool` read the candidates, or after a restart the best of them; return their number."""
+        if self.counters[at.RESTARTED] and len(self._beliefs):
+            columns = np.ascontiguousarray(self.vectors.value[candidates].T)
+            rows = range(0, len(self._beliefs), COMPARED_BELIEFS)
+            best = [(self._beliefs[i : i + COMPARED_BELIEFS] @ columns).argmax(axis=1) for i in rows]
+            fixed = np.arange(len(self.problem.categories))
+            candidates = np.unique(np.concatenate([fixed, self.nodes.vector[:1], candidates[np.concatenate(best)]]))
+        n = len(candidates)
+        pool.columns[:, :n], pool.column_vector[:n] = self.vectors.value[candidates].T, candidates
+        return n
 
     def can_continue(self, gap: float) -> bool:
         """True if a run for half this gap can still make progress."""
@@ -198,24 +254,14 @@ class Search:
         the arriving users, there are far fewer states, of about the same value or more. Pruning then gives up a small
         fraction of `gap`. When the time is up, the controller is returned as it is.
         """
-        counters = self.counters
-        if counters[at.VECTORS] + counters[at.NODES] > len(self.vectors.category):
-            self.vectors = grown(self.vectors, A=2 * int(counters[at.VECTORS] + counters[at.NODES]))
-            self._resize_lp()
-        root = int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
-        n, vectors, problem = int(counters[at.VECTORS]), self.vectors, self.problem
-        own, form = np.arange(n), vectors.form[:n]
-        successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
-        latest_successor = self._latest_successors(successor)
-        for o, repeating in enumerate((REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY)):
-            repeats = (form == ALWAYS) | (form == repeating)
-            successor[repeats, o] = latest_successor[repeats, o] = own[repeats]
-        categories, instance, prior = problem.categories[vectors.category[:n]], problem.instance, problem.prior
-        compact = Controller(vectors.value[:n], categories, latest_successor, root).reachable()
+        root = self._extract_vectors()
+        instance, prior = self.problem.instance, self.problem.prior
+        own, latest = self._controllers(root)
+        compact = latest.reachable()
         compact = compact.solve(instance, deadline)
         if not compact.solved or compact.value(prior) < min(min_value, self.lower):
             # The values of vectors with their own successors are known: only their roundings are left to one sweep.
-            full = Controller(vectors.value[:n], categories, successor, root).reachable().solve(instance, deadline)
+            full = own.reachable().solve(instance, deadline)
             lost = min(PRUNING_LOSSES[0] * gap, UNREACHED_VALUE * self.lower)
             if not compact.solved or full.value(prior) > compact.value(prior) + lost:
                 return full
@@ -226,6 +272,29 @@ class Search:
             if pruned.solved and pruned.value(prior) >= min_value:
                 return pruned
         return compact
+
+    def _controllers(self, root: int) -> tuple[Controller, Controller]:
+        """All vectors with their own successors, and with the latest ones."""
+        n, vectors = int(self.counters[at.VECTORS]), self.vectors
+        own, form = np.arange(n), vectors.form[:n]
+        successor = np.where(vectors.successor[:n] < 0, own[:, None], vectors.successor[:n])
+        latest_successor = self._latest_successors(successor)
+        for o, repeating in enumerate((REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY)):
+            repeats = (form == ALWAYS) | (form == repeating)
+            successor[repeats, o] = latest_successor[repeats, o] = own[repeats]
+        categories = self.problem.categories[vectors.category[:n]]
+        first, second = (
+            Controller(vectors.value[:n], categories, each, root) for each in (successor, latest_successor)
+        )
+        return first, second
+
+    def _extract_vectors(self) -> int:
+        """Back up vectors until one attains the root's lower bound; return it."""
+        counters = self.counters
+        if counters[at.VECTORS] + counters[at.NODES] > len(self.vectors.category):
+            self.vectors = grown(self.vectors, A=2 * int(counters[at.VECTORS] + counters[at.NODES]))
+            self._resize_lp()
+        return int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
 
     def _latest_successors(self, successor: Integers) -> Integers:
         """`successor[n, 2]` with each vector's latest replacement where that is as good for the arriving users."""
@@ -266,8 +335,48 @@ class Search:
         self._resize_lp()
         counters[at.FULL] = 0
 
-    def certificate(self, controller: Controller) -> SearchCertificate:
-        """The claims that justify the bounds, without the arrays that only the search needs."""
+    def root_cover(self) -> float:
+        """Upper bound of the root from the known points, before the search is run."""
+        n = int(self.counters[at.POINTS])
+        self.points.belief[n], self.points.value[n] = self.problem.prior, 0.0
+        return float(self._cover_gains(np.array([n]), np.inf)[0])
+
+    def useful_points(self, min_gain: float) -> Integers:
+        """The active points of nodes that are at least `min_gain` below the cover by known points and each other."""
+        points, first, n_types = self.points, len(self.known.value), self.problem.instance.n_types
+        rows = points.column_point[first : int(self.counters[at.POINT_COLUMNS])].astype(np.int64)
+        self.counters[at.POINT_COLUMNS] = first
+        points.column[n_types + first :] = -1
+        gains = self._cover_gains(rows, np.inf)
+        rows = rows[np.argsort(-gains, kind="stable")][: int((gains > min_gain).sum())]
+        return rows[self._cover_gains(rows, min_gain) > min_gain]
+
+    def _cover_gains(self, rows: Integers, min_gain: float) -> Floats:
+        """Covers of these points in turn, minus their values; where it exceeds `min_gain`, a point becomes active."""
+        gains = np.empty(len(rows))
+        arrays = (self.points, self._lp, self.counters, rows, COVER_TOLERANCE * self.upper)
+        kernels.cover_gains(*arrays, min_gain, gains)
+        return gains
+
+    def restarted(self, known: PointClaims, depth: int) -> "Search":
+        """A search with these known points, from faces of this depth, and the best of the vectors found so far."""
+        self._extract_vectors()
+        other = Search(self.problem, Deadline(np.inf), self._progress, known=known)
+        other.edges, other._known_depth, other.vectors = self.edges, depth, self.vectors
+        other._beliefs, other.nodes.vector[0] = self._beliefs, self.nodes.vector[0]
+        for each in (at.VECTORS, at.TRIALS):
+            other.counters[each] = self.counters[each]
+        other.vectors.node[:], other.counters[at.RESTARTED] = -1, 1
+        columns = self.vectors.column_vector[: self.counters[at.VECTOR_COLUMNS]]
+        other.counters[at.VECTOR_COLUMNS] = other._fill_columns(other.vectors, columns)
+        other._resize_lp()
+        vector = int((self.vectors.value[: self.counters[at.VECTORS]] @ self.problem.prior).argmax())
+        other.nodes.vector[0], other.nodes.lower[0] = vector, self.vectors.value[vector] @ self.problem.prior
+        other.run(0.0, Deadline(np.inf), 1)  # the root is covered by the known points
+        return other
+
+    def claims(self) -> tuple[NodeClaims, PointClaims]:
+        """The claims about nodes and points, without the arrays that only the search needs."""
         n_rows = {"N": self.counters[at.NODES], "E": self.counters[at.EXPANDED], "P": self.counters[at.POINTS]}
 
         def used(kind: Any, group: Any) -> Any:
@@ -275,8 +384,24 @@ class Search:
             axes = {name: axes for name, (_, axes) in layout(group.__class__).items()}
             return kind(*(getattr(group, name)[: n_rows[axes[name][0]]].copy() for name in kind._fields))
 
-        nodes, points = used(NodeClaims, self.nodes), used(PointClaims, self.points)
-        return SearchCertificate(self.problem, nodes, points, self.edges, int(self.counters[at.DEPTH]), controller)
+        return used(NodeClaims, self.nodes), used(PointClaims, self.points)
+
+    def certificate(self, controller: Controller, faces: Sequence[FaceClaims] = ()) -> SearchCertificate:
+        """The claims that justify the bounds."""
+        return SearchCertificate(self.problem, *self.claims(), self.edges, list(faces), self.depth, controller)
+
+
+def _edge_points(problem: PlanningProblem, edges: Sequence[Edge]) -> PointClaims:
+    """The points kept of all edges."""
+    grid, n = edge_grid(), sum(int(edge.keep.sum()) for edge in edges)
+    belief, start = np.zeros((n, problem.instance.n_types)), 0
+    for edge in edges:
+        rows = slice(start, start + int(edge.keep.sum()))
+        belief[rows, edge.x], belief[rows, edge.y] = grid[edge.keep], 1 - grid[edge.keep]
+        start = rows.stop
+    value = np.concatenate([np.zeros(0), *(edge.value[edge.keep] for edge in edges)])
+    q_upper = [np.zeros((0, len(problem.categories))), *(edge.q_upper[edge.keep] for edge in edges)]
+    return PointClaims(belief, value, np.concatenate(q_upper))
 
 
 def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
@@ -292,42 +417,3 @@ def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
         if deadline.elapsed > EDGE_TIME * deadline.seconds:
             break
     return edges
-
-
-def solve_search(problem: PlanningProblem, limits: Limits) -> Solution:
-    """Plan by `Search`, until the controller extracted from it is within the gap of the upper bound.
-
-    The search aims at a smaller gap, which pruning the controller may use up. The best fixed policy replaces the
-    controller where its certified value is at least as large.
-    """
-    gap, deadline = limits.gap, limits.deadline
-    search_deadline = deadline.part(SEARCH_TIME)
-    search = Search(problem, search_deadline, limits.progress)
-    aim = AIM * gap
-    while True:
-        search.run(aim, search_deadline, limits.max_nodes)
-        done = search_deadline.expired or not search.can_continue(aim)
-        reached, min_value = search.upper - search.lower, search.upper + 2 * search.tolerance - gap
-        if done:
-            unreached = search.lower - min(UNREACHED_GAP * reached, UNREACHED_VALUE * search.lower)
-            min_value = min(min_value, unreached)
-        controller = search.controller(max(gap, reached) if done else gap, min_value, deadline)
-        lower = max(controller.value(problem.prior) - search.tolerance, 0.0)
-        upper = min(search.upper + search.tolerance, problem.known_type_bound)
-        if upper - lower <= gap or done:
-            break
-        aim *= TIGHTEN
-    category, _ = problem.best_fixed
-    fixed = evaluate(problem.instance, Fixed(category)).lower
-    if fixed >= lower:  # also where the allowance for rounding exceeds the gain of the controller
-        vectors = problem.instance.fixed_values[[category]]
-        controller, lower = Controller(vectors, np.array([category]), np.zeros((1, 2), np.int64), 0), fixed
-    n = len(controller.vectors)
-    expanded, kept = format_count(search.n_expanded, "node"), format_count(n, "alpha vector")
-    reason = f"Heuristic search expanded {expanded}; the policy has {kept}."
-    rest = (lower, max(upper, lower), reason, search.certificate(controller))
-    if n == 1:
-        fixed_policy = Fixed(int(controller.categories[0]))
-        return Solution(fixed_policy, fixed_policy, *rest)
-    policy = Alpha(problem.instance, controller.vectors, controller.categories, controller.successor, upper)
-    return Solution(policy, controller, *rest)

@@ -8,6 +8,7 @@ import numpy as np
 
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.traversal import first_level
+from departing.kernels.cores import available_cores
 from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
 from departing.model import random_streams
 from departing.model.errors import InputError
@@ -246,8 +247,3 @@ def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps
     if isinstance(policy, Schedule):
         return max(CHEAP_SCHEDULE_NODES, steps / STEPS_PER_SCHEDULE_NODE)
     return max(CHEAP_NODES, steps / STEPS_PER_NODE)
-
-
-def available_cores() -> int:
-    """Number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -339,7 +339,21 @@ def _update_node(model, nodes, points, vectors, space, lp, counters, n, is_leaf,
     if nodes.expanded[n] >= 0:
         _backup(model, nodes, points, vectors, space, lp, counters, n, tolerance, root_gap)
     else:
+        if counters[at.RESTARTED]:  # with a good policy to begin with; otherwise it slows a search down
+            _follow_replacements(nodes, vectors, n)
         nodes.upper[n] = max(min(nodes.upper[n], _cover_value(nodes, points, n)), nodes.lower[n])
+
+
+@inner
+def _follow_replacements(nodes, vectors, n):
+    """Let leaf n use the latest replacement of its vector, if that is better."""
+    latest = vectors.replaced_by[nodes.vector[n]]
+    if latest >= 0:
+        while vectors.replaced_by[latest] >= 0:
+            latest = vectors.replaced_by[latest]
+        value = vector_value(vectors, latest, nodes.weights[n])
+        if value > nodes.lower[n]:
+            nodes.vector[n], nodes.lower[n] = latest, value
 
 
 @inner
@@ -456,6 +470,18 @@ def extract_vectors(model, nodes, vectors, space, counters):
         if best >= 0:
             _make_vector(model, nodes, vectors, space, counters, n, nodes.expanded[n], best)
     return nodes.vector[0]
+
+
+@search_kernel
+def cover_gains(points, lp, counters, rows, tolerance, min_gain, gains):
+    """Covers of points by the active ones, minus the values of the points; those that gain enough become active."""
+    for i in range(len(rows)):
+        p = rows[i]
+        columns = counters[at.POINT_COLUMNS]
+        value, _, _ = cover(points.belief[p], points, columns, lp, 0, tolerance, MAX_PRICING_PASSES)
+        gains[i] = value - points.value[p]
+        if gains[i] > min_gain:
+            _activate_point(points, counters, p)
 
 
 @inner

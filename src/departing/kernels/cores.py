@@ -1,0 +1,8 @@
+"""Number of threads for kernels that release the GIL."""
+
+import os
+
+
+def available_cores() -> int:
+    """Number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
