@@ -1,4 +1,4 @@
-"""Logs on local Spark and in DuckDB: reading, fitting, checking and off-policy evaluation on the same cores, in one run.
+"""Logs on local Spark and in DuckDB: read, fit, check and off-policy evaluation on the same cores, in one run.
 
 SPARK_EVENTS (default: 20) lists millions of events, such as 4,20,60. BASELINE_SRC names the `src` folder of another
 checkout, which is measured in the same run.

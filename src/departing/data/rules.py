@@ -263,7 +263,8 @@ class Rules:
             "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
             "FROM checked WHERE rejection_code IS NULL",
             f"CREATE TABLE candidate_groups AS {grouped(profile, 'events', 'CASE WHEN may_be_irregular THEN u END')}",
-            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN candidate_groups ON u = irregular_user",
+            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events "
+            "SEMI JOIN candidate_groups ON u = irregular_user",
             "CREATE TABLE irregular_users AS SELECT u FROM ("
             "SELECT u, t, count(*) AS n, count(*) FILTER (d = 2) AS departures FROM irregular GROUP BY u, t) "
             f"GROUP BY u HAVING max(n) > 1 OR {LATE_EVENTS}",
