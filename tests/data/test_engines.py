@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -491,6 +492,33 @@ def test_plans_have_no_single_partition_and_few_rows_reach_the_driver(spark, tmp
     histories = 200 * len(log)  # bytes of the distinct counts, with their ends and cells
     assert max(size for _, size in collected) < histories + 20_000
     assert len(spark.sparkContext._jsc.getPersistentRDDs()) == 0
+
+
+def test_small_partitions_of_the_cache_are_coalesced(spark, tmp_path):
+    """By adaptive execution, which Spark may disable for cached frames, and this module's session for all."""
+    from departing.data.spark import SparkEngine
+
+    path = tmp_path / "events.parquet"
+    site = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8]], [[0.2, 0.7], [0.4, 0.6]])
+    dp.sample_log(site, users=3000, seed=1, days=40, step_days=1.0).save(path)
+    session = spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", "true")
+    session.conf.set("spark.sql.shuffle.partitions", "50")
+    setting = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+    session.conf.set(setting, "false")
+    frame = session.read.parquet(str(path))
+    with closing(SparkEngine(frame, 10**9)) as engine:
+        engine.by_user("user", frame.columns, whole_rows=False)
+        ((*rows,),) = engine.rows("SELECT count(*) FROM source")
+        assert sum(n for (n,) in rows) == frame.count()
+        assert engine.packed.rdd.getNumPartitions() < 10
+    log = dp.read_log(path, inactive_after="14 days")
+    other = dp.read_log(frame, inactive_after="14 days")
+    assert session.conf.get(setting) == "false"
+    for name in ("counts", "multiplicity", "pending"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(log, name))
+    for name, values in vars(log.sample).items():
+        np.testing.assert_array_equal(getattr(other.sample, name), values)
 
 
 def test_workers_need_no_departing(tmp_path):

@@ -11,6 +11,7 @@ from departing.fitting.goodness_of_fit import Cell, FamilyTest
 
 duckdb = pytest.importorskip("duckdb")
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8]], [[0.4, 0.5], [0.5, 0.4]])
+SITE_AB = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.8]], [[0.4, 0.5], [0.5, 0.4]], categories=["a", "b"])
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,36 @@ def test_a_misfit_of_a_log_with_ties_is_not_blamed_on_the_users(logs):
         "which may be the reason instead of the users' behaviour: log times more precisely."
     )
     assert len(replace(misfit, tied=0.0).reasons) == 1
+
+
+@pytest.mark.parametrize("reading", [{}, {"departed": None, "inactive_after": 5}, {"duplicates": "keep"}])
+def test_times_that_collide_in_the_first_test_for_ties_are_no_ties(reading):
+    """Multiples of 61 × 59 set the same bits for every event, so that all users are tested a second time."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    n = 3000
+    columns = {
+        "user": rng.integers(0, 600, n),
+        "time": rng.integers(0, 60, n),
+        "category": rng.choice(["a", "b"], n),
+        "clicked": rng.random(n) < 0.5,
+        "departed": rng.random(n) < 0.1,
+        "propensity": 0.5,
+    }
+    found = []
+    for scale in (1, 61 * 59):
+        frame = pandas.DataFrame(columns | {"time": columns["time"] * scale})
+        if "inactive_after" in reading:
+            reading = reading | {"inactive_after": 5 * scale}
+        found.append(dp.read_log(frame, max_rejected=1, **reading))
+    plain, scaled = found
+    assert 0 < plain.report.tied == scaled.report.tied < 0.5
+    for name in ("counts", "multiplicity", "pending"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(scaled, name))
+    kinds = [[(each.kind, each.count) for each in log.report.irregularities] for log in found]
+    assert kinds[0] == kinds[1]
+    for one, two in zip(plain.episodes(100), scaled.episodes(100), strict=True):
+        for name in ("user", "step", "category", "outcome", "pending"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    users = [dp.assign(log, SITE_AB).to_frame() for log in found]
+    assert users[0].equals(users[1])

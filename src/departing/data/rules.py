@@ -79,6 +79,7 @@ PROFILE_COLUMNS = (
     *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights"),
 )
 TOTALS = ("duplicates", "late", "ties", "seen_later", "rows", "digest")
+LATE_EVENTS = "sum(departures) > 1 OR min(t) FILTER (departures > 0) < max(t)"
 DIGEST_MODULUS = 2**61 - 1
 HISTORY_HASH = "hash(counts_hash, n_events, history_end, last_step)"
 KEY = f"({HISTORY_HASH} >> 1)::BIGINT"  # of histories with equal counts and ends, in all partitions
@@ -249,9 +250,9 @@ class Rules:
     def users(self, profile: Profile) -> list[str]:
         """Tables of users, given the type `category`.
 
-        `events` are all used rows, `groups` users with equal counts and ends, `corrected` the events of users with
-        duplicates or events after a departure, each with its rejection reason if it has one, and `histories` the
-        groups after correction.
+        `events` are all used rows, `groups` users with equal counts and ends, irregular users each apart, `corrected`
+        the events of users with duplicates or events after a departure, each with its rejection reason if it has one,
+        and `histories` the groups after correction.
         """
         limit = "" if profile.has_rejected else "LIMIT 0"  # spares a pass over the source
         twice = "false" if self.spec.keep_duplicates else "max(n) > 1"
@@ -261,11 +262,20 @@ class Rules:
             f"WHERE rejection_code >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
             "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
             "FROM checked WHERE rejection_code IS NULL",
-            f"CREATE TABLE groups AS {grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
-            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = irregular_user",
+            f"CREATE TABLE candidate_groups AS {grouped(profile, 'events', 'CASE WHEN may_be_irregular THEN u END')}",
+            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events "
+            "SEMI JOIN candidate_groups ON u = irregular_user",
+            "CREATE TABLE irregular_users AS SELECT u FROM ("
+            "SELECT u, t, count(*) AS n, count(*) FILTER (d = 2) AS departures FROM irregular GROUP BY u, t) "
+            f"GROUP BY u HAVING max(n) > 1 OR {LATE_EVENTS}",
+            "CREATE TABLE groups AS SELECT i.u AS irregular_user, counts_hash, n_events, history_end, last_step, "
+            "sum(users)::BIGINT AS users, min(sample_user) AS sample_user "
+            "FROM candidate_groups LEFT JOIN irregular_users AS i ON i.u = irregular_user GROUP BY ALL",
+            "DROP TABLE candidate_groups",
+            "DELETE FROM irregular WHERE u NOT IN (FROM irregular_users)",
             "CREATE TABLE corrected_users AS SELECT u FROM ("
-            "SELECT u, t, d, count(*) AS n FROM irregular GROUP BY u, t, k, y, d, p) "
-            f"GROUP BY u HAVING {twice} OR sum(n) FILTER (d = 2) > 1 OR min(t) FILTER (d = 2) < max(t)",
+            "SELECT u, t, count(*) AS n, count(*) FILTER (d = 2) AS departures FROM irregular "
+            f"GROUP BY u, t, k, y, d, p) GROUP BY u HAVING {twice} OR {LATE_EVENTS}",
             f"CREATE TABLE corrected AS SELECT *, CASE WHEN copy > 1 THEN {literal(DUPLICATE)} "
             f"WHEN place > departure THEN {literal(LATE)} END AS rejection_reason FROM ("
             "SELECT *, min(place) FILTER (d = 2 AND copy = 1) OVER (PARTITION BY u) AS departure FROM ("
@@ -320,7 +330,7 @@ class Rules:
         age = f"CASE WHEN history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
         return (
             f"SELECT u, {KEY} AS key, {age} AS age FROM ("
-            f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
+            f"FROM ({user_keys(profile, 'events')}) ANTI JOIN groups ON u = irregular_user UNION ALL BY NAME "
             f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)}))"
         )
 

