@@ -1,7 +1,7 @@
 """Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -150,8 +150,8 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
     held_out_mean = np.nan
     if training.any() and test.any():
-        trained = maximise(likelihood.with_users(training), logits[None], pseudocount, nearly=True).logits
-        held_out_mean = likelihood.with_users(test).log_likelihood(trained) / float(test.sum())
+        trained = maximise(replace(likelihood, users=training), logits[None], pseudocount, nearly=True).logits
+        held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     users = float(likelihood.users.sum())
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))

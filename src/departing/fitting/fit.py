@@ -409,7 +409,7 @@ def fit(
     criteria = []
     rows = MixtureLikelihood.from_counts(known.counts, known.multiplicity, 1, *free)
     for done, m in enumerate(candidates):
-        likelihood = rows.with_types(m)
+        likelihood = replace(rows, n_types=m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
         optima[m] = maximise(likelihood, initial, pseudocount, rng, nearly=True)
         criteria.append(selection_criteria(optima[m], held_out, pseudocount))
