@@ -154,7 +154,7 @@ def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
         )
     if len(names) == 1:
         notes.append("There is only one category.")
-    total = np.tensordot(histories.multiplicity, histories.counts, axes=1)
+    total = histories.totals
     shown, clicks = total.sum(axis=1), total[:, CLICK] + total[:, CLICK_DEPART]
     for label, selected in (
         ("Never shown", shown == 0),

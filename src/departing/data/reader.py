@@ -27,6 +27,7 @@ from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
+from departing.model.packing import small_type
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -65,7 +66,7 @@ class LogReader:
         profile = replace(profile, inactive=self._inactivity(profile, events))
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
-        max_rows = max_bytes // (32 * k)
+        max_rows = max_bytes // (self.engine.cell_bytes * k)
         notes = [
             (reason, "rejected", name, self.rules.examples("corrected", rules.is_rejected_as(reason)))
             for reason, name in ((rules.DUPLICATE, "duplicates"), (rules.LATE, "late"))
@@ -77,14 +78,14 @@ class LogReader:
             queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
         )
         totals = dict(zip(rules.TOTALS, map(sum, zip(*tables.results[0], strict=True)), strict=True))
-        if not 0 < len(tables.rows["users"]) <= max_rows:
+        size = totals["rows"] * k * self.engine.cell_bytes * max(small_type(tables.most).itemsize, 1)
+        if not 0 < tables.n <= max_rows or size > max_bytes:
             raise InputError(
                 f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
-                f"{totals['rows'] * k * 32 / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
+                f"{size / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )
-        histories = log_histories(profile.categories, tables.rows, tables.cells)
-        users = np.bincount(tables.rows["history_end"], tables.rows["users"], len(HistoryEnd)).astype(np.int64)
+        histories, users = log_histories(profile.categories, tables)
         self._add_irregularities(
             ((kind, decision, totals[name]) for kind, decision, name, _ in notes), tables.results[1:], profile.time
         )

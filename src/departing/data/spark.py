@@ -55,6 +55,7 @@ class SparkEngine:
     """
 
     guessed: tuple[str, ...] = ()
+    cell_bytes = 32  # memory of a history by category: the driver receives the cells of all histories at once
 
     def __init__(self, frame: Any, memory: int) -> None:
         self.name = describe_source(frame)
@@ -119,7 +120,10 @@ class SparkEngine:
         """
         parts = self._run(self.script, queries, {"sample": sample}, _with_cells(rows, cells))
         found, samples, histories = self._merged(parts, max_rows)
-        return HistoryTables(found, *_split_cells(histories), samples)
+        rows, cells_of = _split_cells(histories)
+        n = len(rows["users"])
+        most = int(np.bincount(cells_of["history"], cells_of["n"], n).max(initial=0))
+        return HistoryTables(found, n, most, [(rows, cells_of)], samples)
 
     def users(self, query: str, by_age: str, rows: str, cells: str, digest: str) -> UserGroups:
         """Groups of users with equal histories, and the frame of users, in which Spark joins them.

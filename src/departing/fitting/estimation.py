@@ -10,7 +10,7 @@ from departing.fitting.optimisation import MAX_NEWTON_PARAMETERS, Optimum, maxim
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import CLICK_DEPART, STAY, Floats
+from departing.model.instance import CLICK_DEPART, DEPART, STAY, Floats
 from departing.model.validation import MAX_TYPES, check_int
 
 HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
@@ -49,9 +49,8 @@ class SelectionCriteria:
     held_out: float
 
 
-def candidate_types(types: int | Iterable[int], histories: Histories) -> list[int]:
-    """Numbers of types to try, in increasing order."""
-    distinct = len(histories.confirmed)
+def candidate_types(types: int | Iterable[int], histories: Histories, distinct: int) -> list[int]:
+    """Numbers of types to try, in increasing order, at most the number of `distinct` confirmed histories."""
     if not distinct:
         if histories.pending.any():
             raise InputError(
@@ -69,13 +68,15 @@ def candidate_types(types: int | Iterable[int], histories: Histories) -> list[in
 
 
 def free_departures(
-    histories: Histories, depart: float | None, depart_on_click: float | None
+    totals: Integers, depart: float | None, depart_on_click: float | None
 ) -> tuple[tuple[Integers, Integers], list[str]]:
-    """Categories whose departures after a no-click and after a click are estimated, and notes for the user."""
-    counts, users = histories.counts, histories.multiplicity
-    every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
-    stays = int(users @ counts[..., STAY].sum(axis=1))
-    click_departs = int(users @ counts[..., CLICK_DEPART].sum(axis=1))
+    """Categories whose departures after a no-click and after a click are estimated, and notes for the user.
+
+    `totals[K, 4]` are the counts of all users.
+    """
+    every, none = np.arange(len(totals)), np.zeros(0, np.int64)
+    stays, click_departs = int(totals[:, STAY].sum()), int(totals[:, CLICK_DEPART].sum())
+    departures = int(totals[:, DEPART:].sum())  # a user departs at most once
     if depart is not None and depart != 1:
         raise InputError(f"depart is {depart!r}; expected 1 (sure departure) or None (estimated).")
     if depart_on_click is not None and depart_on_click != 0:
@@ -90,13 +91,12 @@ def free_departures(
         )
     notes = []
     if click_departs:
-        departures = int(users[~histories.censored].sum())
         notes.append(
             f"{click_departs} of {departures} departures follow a click, so departure after a click is estimated."
         )
     if not stays and depart is None:
         notes.append("No user is known to have stayed after a no-click, so departure is assumed to be sure.")
-    if histories.censored.all():
+    if not departures:
         notes.append("No user departed in these histories; departure probabilities rest on the pseudocount.")
     return (every if stays else none, every if click_departs else none), notes
 

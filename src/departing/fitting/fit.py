@@ -401,13 +401,12 @@ def fit(
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     histories = read_source(source, read_options, fit)
-    candidates = candidate_types(types, histories)
-    known = histories.confirmed
-    free, notes = free_departures(known, depart, depart_on_click)
-    held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)
+    free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
+    rows = MixtureLikelihood.from_parts(histories.confirmed_parts(), histories.counts.shape[1], 1, *free)
+    candidates = candidate_types(types, histories, len(rows.users))
+    held_out = rng.binomial(rows.users.astype(np.int64), HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
     criteria = []
-    rows = MixtureLikelihood.from_counts(known.counts, known.multiplicity, 1, *free)
     for done, m in enumerate(candidates):
         likelihood = replace(rows, n_types=m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
