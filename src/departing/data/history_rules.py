@@ -85,18 +85,17 @@ def grouped(profile: Profile, relation: str, irregular_user: str, is_placed: boo
     """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
     return f"""
         SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
-            min(u) AS sample_user
+            min(u) AS sample_user, bool_or(is_late) AS is_late
         FROM ({user_keys(profile, relation, is_placed)})
         GROUP BY ALL"""
 
 
 def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
-    """SQL of the users of `relation`: time of the last step, key of the history, and true if the user is irregular.
+    """SQL of the users of `relation`: time of the last step, key of the history, and if the user may be irregular.
 
-    `counts_hash` and `n_events` represent the counts. A user is irregular if two events may have the same time, or a
-    departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
-    `bits59` (modulo 59); a user whose times collide in both by coincidence is sorted needlessly, with the same
-    result. `last_key` encodes time, departure flag, category and click of the last step: the last by `place` if
+    `counts_hash` and `n_events` represent the counts. A user is irregular if two events have the same time, or a
+    departure is not the last event (`is_late`). Times are distinct if they set distinct bits of `bits61` (modulo 61)
+    or of `bits59` (modulo 59); otherwise they `may_tie`, often by coincidence if there are many. `last_key` encodes time, departure flag, category and click of the last step: the last by `place` if
     `is_placed`.
     """
     codes = 2 * len(profile.categories)
@@ -108,12 +107,12 @@ def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
     if is_placed:
         last_key = f"max({since_first}) * {base} + arg_max({code}, place)"
     return f"""
-        SELECT u, t, counts_hash, n_events, history_end, is_irregular,
+        SELECT u, t, counts_hash, n_events, history_end, may_tie, is_late,
             CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
         FROM (
             SELECT u, t, counts_hash, n_events, code, {history_end(profile, f"(code // {codes})")} AS history_end,
-                (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
-                    OR (departures = 1 AND code < {2 * codes}) AS is_irregular
+                bit_count(bits61) < n_events AND bit_count(bits59) < n_events AS may_tie,
+                departures > 1 OR (departures = 1 AND code < {2 * codes}) AS is_late
             FROM (
                 SELECT *, last_key // {base} + ({profile.first}) AS t, (last_key % {base})::INTEGER AS code
                 FROM (

@@ -27,7 +27,7 @@ from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
-from departing.model.packing import small_type
+from departing.model.packing import is_large, small_type
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -40,6 +40,8 @@ DATE_ONLY_DUPLICATES = (
     "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
     "events, use duplicates='keep' (--duplicates keep)."
 )
+# Memory of a history by category: 64-bit counts; or counts and pending steps of one byte each, if all are below 128.
+PLAIN_BYTES, PACKED_BYTES = 32, 6
 Reduce = Callable[[ChunkFunction, Arrays], list[Arrays]]
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 
@@ -66,7 +68,7 @@ class LogReader:
         profile = replace(profile, inactive=self._inactivity(profile, events))
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
-        max_rows = max_bytes // (self.engine.cell_bytes * k)
+        max_rows = max_bytes // ((PACKED_BYTES if self.engine.packs else PLAIN_BYTES) * k)
         notes = [
             (reason, "rejected", name, self.rules.examples("corrected", rules.is_rejected_as(reason)))
             for reason, name in ((rules.DUPLICATE, "duplicates"), (rules.LATE, "late"))
@@ -78,10 +80,13 @@ class LogReader:
             queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
         )
         totals = dict(zip(rules.TOTALS, map(sum, zip(*tables.results[0], strict=True)), strict=True))
-        size = totals["rows"] * k * self.engine.cell_bytes * max(small_type(tables.most).itemsize, 1)
-        if not 0 < tables.n <= max_rows or size > max_bytes:
+        rows = tables.n or totals["rows"]
+        size = rows * k * PLAIN_BYTES
+        if self.engine.packs and is_large((rows, k, 4)):
+            size = rows * k * PACKED_BYTES * small_type(tables.most).itemsize
+        if not tables.n or size > max_bytes:
             raise InputError(
-                f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
+                f"The log has {rows:,} distinct counts in {k:,} categories, a table of "
                 f"{size / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )

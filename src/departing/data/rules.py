@@ -261,7 +261,14 @@ class Rules:
             f"WHERE rejection_code >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
             "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
             "FROM checked WHERE rejection_code IS NULL",
-            f"CREATE TABLE groups AS {grouped(profile, 'events', 'CASE WHEN is_irregular THEN u END')}",
+            f"CREATE TABLE suspects AS {grouped(profile, 'events', 'CASE WHEN may_tie OR is_late THEN u END')}",
+            "CREATE TABLE tied_users AS SELECT DISTINCT u FROM ("
+            "SELECT u FROM events SEMI JOIN suspects ON u = irregular_user GROUP BY u, t HAVING count(*) > 1)",
+            "CREATE TABLE groups AS SELECT irregular_user, counts_hash, n_events, history_end, last_step, "
+            "sum(users)::BIGINT AS users, min(sample_user) AS sample_user FROM (SELECT * REPLACE ("
+            "CASE WHEN is_late OR irregular_user IN (FROM tied_users) THEN irregular_user END AS irregular_user) "
+            "FROM suspects) GROUP BY ALL",
+            "DROP TABLE suspects",
             "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events SEMI JOIN groups ON u = irregular_user",
             "CREATE TABLE corrected_users AS SELECT u FROM ("
             "SELECT u, t, d, count(*) AS n FROM irregular GROUP BY u, t, k, y, d, p) "
@@ -287,7 +294,7 @@ class Rules:
             "row_number() OVER (ORDER BY is_irregular, counts_hash, n_events, history_end, last_step) - 1 "
             "AS history FROM ("
             "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
-            "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
+            "UNION ALL BY NAME SELECT * EXCLUDE (irregular_user, is_late), true AS is_irregular "
             f"FROM ({grouped(profile, 'irregular_used', 'NULL', is_placed=True)}))",
         ]
 
@@ -320,7 +327,7 @@ class Rules:
         age = f"CASE WHEN history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
         return (
             f"SELECT u, {KEY} AS key, {age} AS age FROM ("
-            f"FROM ({user_keys(profile, 'events')}) WHERE NOT is_irregular UNION ALL BY NAME "
+            f"FROM ({user_keys(profile, 'events')}) ANTI JOIN groups ON u = irregular_user UNION ALL BY NAME "
             f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)}))"
         )
 

@@ -207,7 +207,7 @@ class DuckDBEngine:
     name: str
     columns: dict[str, str]
     guessed: tuple[str, ...] = ()
-    cell_bytes: ClassVar[int] = 6  # memory of a history by category: small counts and pending steps
+    packs: ClassVar[bool] = True  # histories in parts, so that a large table of them can be packed
 
     def define(self, *statements: str) -> None:
         """Create views, tables and types."""

@@ -55,7 +55,7 @@ class SparkEngine:
     """
 
     guessed: tuple[str, ...] = ()
-    cell_bytes = 32  # memory of a history by category: the driver receives the cells of all histories at once
+    packs = False  # the driver receives all histories at once
 
     def __init__(self, frame: Any, memory: int) -> None:
         self.name = describe_source(frame)

@@ -25,7 +25,8 @@ from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.held_out import arrivals, compact, cross_fit
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
-from departing.fitting.optimisation import Optimum, maximise
+from departing.fitting.optimisation import LARGER_SAMPLE_USERS, SAMPLE_USERS, Optimum, maximise
+from departing.fitting.quasi_newton import LARGE_ROWS
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.share_trend import share_trend
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
@@ -404,6 +405,11 @@ def fit(
     free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
     rows = MixtureLikelihood.from_parts(histories.confirmed_parts(), histories.counts.shape[1], 1, *free)
     candidates = candidate_types(types, histories, len(rows.users))
+    if len(rows.users) > LARGE_ROWS:
+        notes.append(
+            f"{histories.users:,} users have {len(rows.users):,} distinct histories: maxima are chosen on samples of "
+            f"{SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
+        )
     held_out = rng.binomial(rows.users.astype(np.int64), HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
     criteria = []

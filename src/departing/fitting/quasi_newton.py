@@ -14,6 +14,9 @@ from departing.fitting.likelihood import MixtureLikelihood
 from departing.model.instance import Floats
 
 USERS_PER_PARAMETER = 40  # of the sample; the relative error of its large curvatures is about the root of the inverse
+# Distinct rows above which passes over them take most of the time of a fit. A hundredth of them then costs less than
+# the iterations that a better curvature saves.
+LARGE_ROWS, ROW_SHARE = 10**6, 0.01
 MEMORY = 20  # pairs of steps and changes of the gradient; the usual choice is 3 to 20, and they cost little here
 REFRESH = 30  # iterations after which the curvature is computed again; set by hand
 MAX_ITERATIONS = 500  # gradients; reached only on plateaus
@@ -63,6 +66,7 @@ def quasi_newton_maximise(
 def _sampled_curvature(likelihood: MixtureLikelihood, logits: Floats, pseudocount: float) -> tuple[Floats, Floats]:
     """Absolute curvatures `[d]` of the log-posterior of a sample, scaled to all users, and directions `[d, d]`."""
     size = min(USERS_PER_PARAMETER * likelihood.n_parameters, len(likelihood.users))
+    size = max(size, int(ROW_SHARE * max(len(likelihood.users) - LARGE_ROWS, 0)))
     sample = likelihood.rows(np.linspace(0, len(likelihood.users) - 1, size).astype(np.int64))  # rows are in order
     scale = float(likelihood.users.sum() / sample.users.sum())
     curvature, directions = np.linalg.eigh(scale * sample.derivatives(logits[None], pseudocount / scale)[2][0])
