@@ -1,7 +1,7 @@
 """Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +17,7 @@ HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
 LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
 # Random initial points are divided by this number for a model with many parameters if there is a solution with one
 # type fewer: its types split in two lead to the same or a higher maximum as a rule.
-FEWER_INITIAL = 4
+FEWER_INITIAL = 6
 MIN_PENALTY = 2.0  # per parameter, that of AIC; the formula of the adjusted BIC gives less below 176 users
 
 
@@ -150,8 +150,8 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
     held_out_mean = np.nan
     if training.any() and test.any():
-        trained = maximise(replace(likelihood, users=training), logits[None], pseudocount, nearly=True).logits
-        held_out_mean = replace(likelihood, users=test).log_likelihood(trained) / float(test.sum())
+        trained = maximise(likelihood.reweighted(training), logits[None], pseudocount, nearly=True).logits
+        held_out_mean = likelihood.reweighted(test).log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     users = float(likelihood.users.sum())
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))

@@ -24,15 +24,15 @@ EM_ITERATIONS = 30
 LARGER_SAMPLE_USERS = 250_000
 # Parameters above which quasi-Newton steps are faster in all stages of a fit of 100,000 users.
 MAX_NEWTON_PARAMETERS = 30
-# With many parameters half of the initial points are continued after EM. A maximum of the sample is overfitted, with
-# probabilities near 0 and 1, from where EM iterations on all users return.
-CONTINUED, RETURN_ITERATIONS = 0.5, 5
+# With many parameters half of the initial points are continued after the first EM iterations. A maximum of the sample
+# is overfitted, with probabilities near 0 and 1, from where EM iterations on all users return.
+FIRST_ITERATIONS, CONTINUED, RETURN_ITERATIONS = 10, 0.5, 5
 # A difference of δ nats between two maxima of the sample has a standard error of about the root of 2 δ. So 15 nats
 # are 2.7 standard errors, and the lower maximum is hardly ever the highest of all users.
 MAX_SAMPLE_DEFICIT = 15.0
 # Nats at which the quasi-Newton method stops on the sample, for candidate numbers of types and for held-out users:
 # below SAME_MAXIMUM and any difference between criteria. The chosen fit is then refined.
-NEARLY_CONVERGED = 1e-3
+NEARLY_CONVERGED = 1e-2
 # Newton's method stops when the quadratic model promises less than this many nats: far below any difference that
 # matters for an estimate. In a subspace the end point is only the centre of a proposal, so a looser limit suffices.
 CONVERGED, CONVERGED_IN_SUBSPACE = 1e-6, 1e-2
@@ -82,7 +82,7 @@ def maximise(
 ) -> Optimum:
     """Maximise the log-posterior from `initial[n, d]`; with `rng`, start with EM on a sample of the users.
 
-    If there are many parameters and `nearly` is true, stop as soon as the value is known to a thousandth of a nat.
+    If there are many parameters and `nearly` is true, stop as soon as the value is known to a hundredth of a nat.
     """
     if likelihood.n_parameters > MAX_NEWTON_PARAMETERS or len(likelihood.users) > LARGE_ROWS:
         return _maximise_many(likelihood, initial, pseudocount, rng, NEARLY_CONVERGED if nearly else CONVERGED)
@@ -104,9 +104,11 @@ def _maximise_many(
     logits = initial
     if rng is not None:
         sample = _sample(likelihood, rng)
-        logits = sample.run_em(logits, pseudocount, EM_ITERATIONS)
+        logits = sample.run_em(logits, pseudocount, FIRST_ITERATIONS)
         best = np.argsort(-sample.log_posterior(logits, pseudocount), kind="stable")
         logits = logits[best[: ceil(CONTINUED * len(best))]]
+        logits = sample.run_em(logits, pseudocount, EM_ITERATIONS - FIRST_ITERATIONS)
+        logits = logits[np.argsort(-sample.log_posterior(logits, pseudocount), kind="stable")]
         if sample is not likelihood:
             logits = _finalists(sample, logits, pseudocount)
             larger = likelihood
@@ -128,9 +130,18 @@ def _finalists(sample: MixtureLikelihood, logits: Floats, pseudocount: float) ->
 def _quasi_newton(
     likelihood: MixtureLikelihood, logits: Floats, pseudocount: float, limit: float
 ) -> tuple[Floats, Floats]:
-    """End points `[n, d]` of the quasi-Newton method from `logits[n, d]`, and their values `[n]`."""
-    ends = [quasi_newton_maximise(likelihood, each, pseudocount, limit) for each in logits]
-    return np.array([end for end, _ in ends]), np.array([value for _, value in ends])
+    """End points `[n, d]` of the quasi-Newton method from `logits[n, d]`, and their values `[n]`.
+
+    Those that are far from the highest value so far are left where this is clear.
+    """
+    ends: list[Floats] = []
+    values: list[float] = []
+    for each in logits:
+        target = max(values, default=-np.inf) - MAX_SAMPLE_DEFICIT
+        end, value = quasi_newton_maximise(likelihood, each, pseudocount, limit, target)
+        ends.append(end)
+        values.append(value)
+    return np.array(ends), np.array(values)
 
 
 def _optimum(likelihood: MixtureLikelihood, logits: Floats, values: Floats) -> Optimum:

@@ -22,16 +22,17 @@ REFRESH = 30  # iterations after which the curvature is computed again; set by h
 MAX_ITERATIONS = 500  # gradients; reached only on plateaus
 MAX_STEP = 2.0  # logits, from a probability of 0.5 to 0.88; longer steps leave the quadratic model
 MIN_CURVATURE = 1e-3  # keeps steps in flat directions finite, as in `newton_maximise`
+HOPE = 10.0  # times what a step promises; of a quadratic function the maximum is half of it above the value
 SUFFICIENT = 1e-4  # share of the promised increase that a step must reach (Armijo's condition)
 ROUNDING = 1e-12  # of a log-posterior, relative; smaller increases are not resolved
 
 
 def quasi_newton_maximise(
-    likelihood: MixtureLikelihood, logits: Floats, pseudocount: float, limit: float
+    likelihood: MixtureLikelihood, logits: Floats, pseudocount: float, limit: float, target: float = -np.inf
 ) -> tuple[Floats, float]:
     """Maximise the log-posterior from `logits[d]` until a step promises less than `limit` nats.
 
-    Returns the logits and the log-posterior there.
+    It also stops if the value is not going to reach `target`. Returns the logits and the log-posterior there.
     """
     value, gradient = likelihood.gradient(logits, pseudocount)
     pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=MEMORY)
@@ -41,7 +42,7 @@ def quasi_newton_maximise(
             pairs.clear()
         step = _two_loops(gradient, pairs, curvature, directions)
         promised = float(gradient @ step)
-        if not promised >= max(limit, ROUNDING * abs(value)):
+        if not promised >= max(limit, ROUNDING * abs(value)) or value + HOPE * promised < target:
             break
         length = min(1.0, MAX_STEP / float(np.abs(step).max()))
         while True:
