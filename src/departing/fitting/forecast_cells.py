@@ -52,12 +52,14 @@ class Family:
 class TrendSums:
     """Sums over users of the scores of linear trends with time; see the kernel `add_trends`.
 
-    `times[3, 4]`, `totals[3, 2]`, `squares[3, 2, 2]`, `products[3, 2, P]` and `scores[P]`, by response.
+    `times[3, 4]`, `totals[3, 2]`, `squares[3, 2, 2]` and `products[3, 2, P]` by response; `slopes[2, P]` of
+    clicks; `scores[P]`.
     """
 
     def __init__(self, parameters: int) -> None:
         self.times, self.totals, self.squares = np.zeros((3, 4)), np.zeros((3, 2)), np.zeros((3, 2, 2))
-        self.products, self.scores = np.zeros((3, 2, parameters)), np.zeros(parameters)
+        self.products, self.slopes = np.zeros((3, 2, parameters)), np.zeros((2, parameters))
+        self.scores = np.zeros(parameters)
 
 
 class ForecastSums:
