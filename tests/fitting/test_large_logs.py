@@ -1,4 +1,4 @@
-"""Logs with many distinct histories: packed counts and fits in stages, against plain counts and a fit in one stage."""
+"""Logs with many distinct histories: packed counts and fits in stages, against plain counts and fits in one."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,10 @@ def test_the_likelihood_of_small_integers_is_the_same_to_the_last_bit():
     histories = dp.sample_log(dp.Instance([0.5, 0.5], [[0.8, 0.2], [0.3, 0.6]], 0.2), 3000, seed=1).histories
     counts, users = histories.counts, histories.multiplicity
     plain = MixtureLikelihood.from_counts(counts, users, 2)
-    parts = [(counts[start : start + 300].astype(np.int8), users[start : start + 300]) for start in range(0, len(users), 300)]
+    parts = [
+        (counts[start : start + 300].astype(np.int8), users[start : start + 300])
+        for start in range(0, len(users), 300)
+    ]
     small = MixtureLikelihood.from_parts(parts, 2, 2, plain.depart_categories, plain.depart_on_click_categories)
     assert small.entries.trials.dtype == np.int8
     logits = np.random.default_rng(1).normal(size=plain.n_parameters)

@@ -60,7 +60,7 @@ def test_invalid_counts_are_refused_in_packed_tables(packed):
     with pytest.raises(dp.InputError, match="counts contain -1"):
         dp.Histories(np.where(np.arange(300)[:, None, None] == 250, -1, counts), users)
     with pytest.raises(dp.InputError, match="more than one departure"):
-        dp.Histories(counts + [0, 0, 2, 0], users)
+        dp.Histories(counts + np.array([0, 0, 2, 0]), users)
     with pytest.raises(dp.InputError, match="pending is negative or exceeds"):
         dp.Histories(counts, users, pending=pending + 300)
     without = dp.Histories(counts, users)

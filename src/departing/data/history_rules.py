@@ -95,8 +95,8 @@ def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
 
     `counts_hash` and `n_events` represent the counts. A user is irregular if two events have the same time, or a
     departure is not the last event (`is_late`). Times are distinct if they set distinct bits of `bits61` (modulo 61)
-    or of `bits59` (modulo 59); otherwise they `may_tie`, often by coincidence if there are many. `last_key` encodes time, departure flag, category and click of the last step: the last by `place` if
-    `is_placed`.
+    or of `bits59` (modulo 59); otherwise they `may_tie`, often by coincidence if there are many. `last_key` encodes
+    time, departure flag, category and click of the last step: the last by `place` if `is_placed`.
     """
     codes = 2 * len(profile.categories)
     base = 3 * codes  # flags × categories × clicks

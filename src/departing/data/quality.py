@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from departing.formatting import first_few
 from departing.html_tables import html_repr
 from departing.model.frames import to_frame

@@ -242,7 +242,9 @@ class DuckDBEngine:
         )
         for start in range(0, n, HISTORY_ROWS):
             where = f"WHERE history >= {start} AND history < {start + HISTORY_ROWS}"
-            part = self.arrays(f"SELECT history_end, last_step, users, history FROM ({rows}) {where} ORDER BY history")
+            part = self.arrays(
+                f"SELECT history_end, last_step, users, history FROM ({rows}) {where} ORDER BY history"
+            )
             yield part, self.arrays(f"SELECT history - {start} AS history, code, n FROM cells {where}")
 
     def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:

@@ -130,9 +130,9 @@ def _trend_test(
 
     A steady change is found by this one degree of freedom where the sum of squares over all cells needs several times
     the users. The score of a user weights types by the posterior given all known steps, so that the test is as
-    powerful as the likelihood ratio to first order. Clicks at pending steps, which no fit uses, add to the power: they
-    are the latest ones. `family` has the cells by time. The relative error is that of the change from
-    the first to the last quarter, without sampling error.
+    powerful as the likelihood ratio to first order. Clicks at pending steps, which no fit uses, add to the power:
+    they are the latest ones. `family` has the cells by time. The relative error is that of the change from the first
+    to the last quarter, without sampling error.
     """
     from scipy.special import chdtrc  # 0.1 s to import
 

@@ -100,7 +100,8 @@ class MixtureLikelihood:
         """Likelihood for all `parts`, each `counts[n, K, 4]` of `users[n]` users."""
         free = depart_categories, depart_on_click_categories
         n_responses = n_categories + len(free[0]) + len(free[1])
-        users, lengths, columns = [np.zeros(0)], [np.zeros(1, np.int64)], []
+        users, lengths = [np.zeros(0)], [np.zeros(1, np.int64)]
+        columns: list[list[npt.NDArray[Any]]] = []
         for counts, times in parts:
             successes, trials = _responses(counts, *free)
             kept = trials.any(axis=1)
@@ -212,7 +213,9 @@ class MixtureLikelihood:
     def log_posterior(self, logits: Floats, pseudocount: float) -> Floats:
         """Log-likelihood `[B]` at `logits[B, d]` with `pseudocount` added successes and failures per response."""
         values = np.empty(len(logits))
-        log_posterior(logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, values, *NO_DERIVATIVES)
+        log_posterior(
+            logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, values, *NO_DERIVATIVES
+        )
         return values
 
     def gradient(self, logits: Floats, pseudocount: float) -> tuple[float, Floats]:

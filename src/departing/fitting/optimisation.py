@@ -18,9 +18,9 @@ from departing.model.instance import Floats
 SAMPLE_USERS = 5_000
 MAX_FINALISTS = 4
 EM_ITERATIONS = 30
-# Of a log with more than LARGE_ROWS distinct rows, a larger sample of the users is fitted between the first one and all users. Its
-# maximum is below that of all users by d / 2n nats per user on average (n users, d parameters), 4e-4 for 200
-# parameters, so that a few passes over all rows suffice.
+# Of a log with more than LARGE_ROWS distinct rows, a larger sample of the users is fitted between the first one and
+# all users. Its maximum is below that of all users by d / 2n nats per user on average (n users, d parameters), 4e-4
+# for 200 parameters, so that a few passes over all rows suffice.
 LARGER_SAMPLE_USERS = 250_000
 # Parameters above which quasi-Newton steps are faster in all stages of a fit of 100,000 users.
 MAX_NEWTON_PARAMETERS = 30
@@ -88,7 +88,7 @@ def maximise(
         return _maximise_many(likelihood, initial, pseudocount, rng, NEARLY_CONVERGED if nearly else CONVERGED)
     logits = initial
     if rng is not None:
-        sample = _sample(likelihood, rng)
+        sample = _sample(likelihood, rng, SAMPLE_USERS)
         logits = sample.run_em(logits, pseudocount, EM_ITERATIONS)
         if sample is not likelihood:
             result = newton_maximise(sample, logits, pseudocount)
@@ -103,7 +103,7 @@ def _maximise_many(
     """The same for many parameters or rows, by the quasi-Newton method."""
     logits = initial
     if rng is not None:
-        sample = _sample(likelihood, rng)
+        sample = _sample(likelihood, rng, SAMPLE_USERS)
         logits = sample.run_em(logits, pseudocount, FIRST_ITERATIONS)
         best = np.argsort(-sample.log_posterior(logits, pseudocount), kind="stable")
         logits = logits[best[: ceil(CONTINUED * len(best))]]
@@ -150,9 +150,7 @@ def _optimum(likelihood: MixtureLikelihood, logits: Floats, values: Floats) -> O
     return Optimum(likelihood, logits[first], logits[rest], values[first] - values[rest])
 
 
-def _sample(
-    likelihood: MixtureLikelihood, rng: np.random.Generator, size: int = SAMPLE_USERS
-) -> MixtureLikelihood:
+def _sample(likelihood: MixtureLikelihood, rng: np.random.Generator, size: int) -> MixtureLikelihood:
     """Likelihood of a random sample of the users, or of all if they have few distinct rows."""
     if len(likelihood.users) <= size:
         return likelihood

@@ -15,7 +15,16 @@ from departing.model.errors import InputError
 from departing.model.frames import to_frame
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats
 from departing.model.names import default_names
-from departing.model.packing import CHUNK, PackedTable, by_rows, is_large, is_packed, row_chunks, small_type, weighted_sum
+from departing.model.packing import (
+    CHUNK,
+    PackedTable,
+    by_rows,
+    is_large,
+    is_packed,
+    row_chunks,
+    small_type,
+    weighted_sum,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
