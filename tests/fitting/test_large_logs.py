@@ -5,6 +5,7 @@ import pytest
 
 import departing as dp
 from departing.data import sources
+from departing.decision.log_value import LogValue
 from departing.fitting import fit as fit_module
 from departing.fitting import optimisation, quasi_newton
 from departing.fitting.likelihood import MixtureLikelihood
@@ -78,3 +79,5 @@ def test_a_fit_in_stages_agrees_with_a_fit_in_one(path, request):
     assert staged.instance.click == pytest.approx(plain.instance.click, abs=1e-3)
     assert staged.stderr.click == pytest.approx(plain.stderr.click, rel=1e-2)
     assert staged.check().fits
+    values = [LogValue.of(fit.histories).value(fit.likelihood.users) for fit in (plain, staged)]
+    assert values[1] == pytest.approx(values[0], rel=1e-12)

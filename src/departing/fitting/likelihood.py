@@ -16,6 +16,7 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 MIN_PROBABILITY, MIN_SHARE = 1e-6, 1e-9
 LOG_ZERO = -1e290  # in the place of log 0: times a count it stays finite, and far below any other sum
 NO_DERIVATIVES = np.zeros((0, 0)), np.zeros((0, 0, 0))
+BATCH_ROWS = 2**18  # rows whose entries are copied at a time, by 64-bit indices
 BATCH_CELLS = 2**22  # numbers of a matrix over rows at a time: 32 MiB
 
 
@@ -43,10 +44,17 @@ class Entries(NamedTuple):
 
     def rows(self, chosen: Integers) -> Self:
         """Entries of the rows `chosen[n]`."""
-        first, lengths = self.start[chosen], np.diff(self.start)[chosen]
+        lengths = np.diff(self.start)[chosen]
         start = np.append(0, np.cumsum(lengths))
-        place = np.repeat(first - start[:-1], lengths) + np.arange(start[-1])
-        return type(self)(start, *(column[place] for column in self[1:]))
+        columns = [np.empty(start[-1], column.dtype) for column in self[1:]]
+        for first in range(0, len(chosen), BATCH_ROWS):
+            end = min(first + BATCH_ROWS, len(chosen))
+            inside = slice(int(start[first]), int(start[end]))
+            place = np.repeat(self.start[chosen[first:end]] - start[first:end], lengths[first:end])
+            place += np.arange(inside.start, inside.stop)
+            for column, values in zip(columns, self[1:], strict=True):
+                column[inside] = values[place]
+        return type(self)(start, *columns)
 
     def slice(self, first: int, end: int) -> Self:
         """Entries of the rows `first` to `end - 1`, as views."""
