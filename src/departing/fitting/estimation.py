@@ -1,12 +1,13 @@
 """Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import MAX_NEWTON_PARAMETERS, Optimum, maximise
+from departing.fitting.quasi_newton import LARGE_ROWS
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -150,8 +151,13 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
     held_out_mean = np.nan
     if training.any() and test.any():
-        trained = maximise(likelihood.reweighted(training), logits[None], pseudocount, nearly=True).logits
-        held_out_mean = likelihood.reweighted(test).log_likelihood(trained) / float(test.sum())
+        # Rows without users take time, and copies of the others memory.
+        parts = [
+            replace(likelihood, users=users) if len(users) > LARGE_ROWS else likelihood.reweighted(users)
+            for users in (training, test)
+        ]
+        trained = maximise(parts[0], logits[None], pseudocount, nearly=True).logits
+        held_out_mean = parts[1].log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     users = float(likelihood.users.sum())
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))

@@ -407,8 +407,8 @@ def fit(
     candidates = candidate_types(types, histories, len(rows.users))
     if len(rows.users) > LARGE_ROWS:
         notes.append(
-            f"{histories.users:,} users have {len(rows.users):,} distinct histories: maxima are chosen on samples of "
-            f"{SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
+            f"{histories.users:,} users have up to {len(rows.users):,} distinct histories: maxima are chosen on "
+            f"samples of {SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
         )
     held_out = rng.binomial(rows.users.astype(np.int64), HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
