@@ -6,7 +6,7 @@ from benchmarks.checks import CONTROLS, SITE, control_log
 from scipy import stats
 
 import departing as dp
-from departing.fitting import standard_errors
+from departing.fitting import likelihood as likelihood_module
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
 
 
@@ -25,7 +25,7 @@ def from_information(fit):
 
 @pytest.mark.parametrize("batch", [2**22, 100])
 def test_the_sandwich_agrees_with_a_plain_loop(batch, monkeypatch):
-    monkeypatch.setattr(standard_errors, "BATCH_SCORES", batch)
+    monkeypatch.setattr(likelihood_module, "BATCH_CELLS", batch)
     fit = dp.fit(dp.sample_log(SITE, users=500, seed=1, days=30).histories, types=2)
     likelihood, logits, step = fit.likelihood, fit.logits, 1e-5
     rows = [likelihood.rows(slice(n, n + 1)) for n in range(len(likelihood.users))]

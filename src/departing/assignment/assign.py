@@ -121,7 +121,7 @@ def _category_order(log: Log, instance: Instance) -> Integers:
     own, known = list(log.categories or ()), list(instance.categories)
     if len(own) == len(known) and any(names == default_names("category", len(names)) for names in (own, known)):
         return np.arange(len(own))
-    events = log.multiplicity @ log.counts.sum(axis=2)
+    events = log.totals.sum(axis=1)
     missing = [
         f"{name!r} ({format_count(int(n), 'event')})"
         for name, n in zip(own, events, strict=True)

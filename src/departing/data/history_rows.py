@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from departing.data.history_rules import HistoryEnd
-from departing.data.sources import Arrays, UserTable
+from departing.data.sources import Arrays, HistoryTables, UserTable
 from departing.model.counts import Integers
 from departing.model.histories import Histories, distinct_histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
+from departing.model.packing import PackedTable, is_large
 
 OUTCOME_BY_CLICK = [STAY, CLICK]  # of a step after which the user does not depart
 
@@ -48,16 +49,36 @@ class UserHistories:
     table: UserTable
 
 
-def log_histories(categories: tuple[str, ...], rows: Arrays, cells: Arrays) -> Histories:
-    """Distinct histories `[N]` from their last steps and ends, and the cells of their counts."""
-    steps, counts = _counts(len(categories), rows, cells)
+def log_histories(categories: tuple[str, ...], tables: HistoryTables) -> tuple[Histories, Integers]:
+    """Distinct histories of a log, and the numbers of users by `HistoryEnd`."""
+    ends, k = np.zeros(len(HistoryEnd), np.int64), len(categories)
+    parts = (_part(k, rows, cells, ends) for rows, cells in tables.parts)
+    if is_large((tables.n, k, 4)):
+        table = PackedTable(tables.n, 6 * k, tables.most)
+        for counts, pending, users in parts:
+            flat = [array.reshape(len(users), -1) for array in (counts, pending)]
+            table.add(np.concatenate(flat, axis=1), users)
+        return Histories.from_table(table, k, categories), ends
+    counts, pending, users = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return distinct_histories(counts, users, pending, categories), ends
+
+
+def _part(k: int, rows: Arrays, cells: Arrays, ends: Integers) -> tuple[Integers, Integers, Integers]:
+    """Counts, pending steps and users of some histories; adds the users by the end of their history to `ends`."""
+    ends += np.bincount(rows["history_end"], rows["users"], len(ends)).astype(np.int64)
+    return *_counts_and_pending(k, rows, cells), rows["users"]
+
+
+def _counts_and_pending(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
+    """Counts `[N, K, 4]` and pending steps `[N, K, 2]` from last steps and ends, and the cells of the counts."""
+    steps, counts = _counts(k, rows, cells)
     category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
     is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    pending = np.zeros((len(counts), len(categories), 2), counts.dtype)
+    pending = np.zeros((len(counts), k, 2), counts.dtype)
     pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
     last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
     pending[last_only, category[last_only], np.where(clicked[last_only], CLICK, STAY)] = 1
-    return distinct_histories(counts, rows["users"], pending, categories)
+    return counts, pending
 
 
 def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:

@@ -64,8 +64,12 @@ class Log(Histories):
 
     def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
         rows = summary.histories
-        super().__init__(rows.counts, rows.multiplicity, pending=rows.pending, categories=rows.categories)
         vars(self).update(  # the base class is frozen
+            counts=rows.counts,
+            multiplicity=rows.multiplicity,
+            ids=None,
+            pending=rows.pending,
+            categories=rows.categories,
             report=summary.report,
             source=source,
             spec=spec,

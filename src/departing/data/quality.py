@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from departing.formatting import first_few
 from departing.html_tables import html_repr
 from departing.model.frames import to_frame
@@ -154,7 +152,7 @@ def quality_notes(histories: Histories, report: LogReport) -> tuple[str, ...]:
         )
     if len(names) == 1:
         notes.append("There is only one category.")
-    total = np.tensordot(histories.multiplicity, histories.counts, axes=1)
+    total = histories.totals
     shown, clicks = total.sum(axis=1), total[:, CLICK] + total[:, CLICK_DEPART]
     for label, selected in (
         ("Never shown", shown == 0),

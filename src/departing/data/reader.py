@@ -27,6 +27,7 @@ from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.instance import Floats
+from departing.model.packing import is_large, small_type
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -39,6 +40,8 @@ DATE_ONLY_DUPLICATES = (
     "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
     "events, use duplicates='keep' (--duplicates keep)."
 )
+# Memory of a history by category: 64-bit counts; or counts and pending steps of one byte each, if all are below 128.
+PLAIN_BYTES, PACKED_BYTES = 32, 6
 Reduce = Callable[[ChunkFunction, Arrays], list[Arrays]]
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 
@@ -65,7 +68,7 @@ class LogReader:
         profile = replace(profile, inactive=self._inactivity(profile, events))
         self.engine.define(*self.rules.users(profile))
         k = len(profile.categories)
-        max_rows = max_bytes // (32 * k)
+        max_rows = max_bytes // ((PACKED_BYTES if self.engine.packs else PLAIN_BYTES) * k)
         notes = [
             (reason, "rejected", name, self.rules.examples("corrected", rules.is_rejected_as(reason)))
             for reason, name in ((rules.DUPLICATE, "duplicates"), (rules.LATE, "late"))
@@ -77,14 +80,17 @@ class LogReader:
             queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
         )
         totals = dict(zip(rules.TOTALS, map(sum, zip(*tables.results[0], strict=True)), strict=True))
-        if not 0 < len(tables.rows["users"]) <= max_rows:
+        rows = tables.n or totals["rows"]
+        size = rows * k * PLAIN_BYTES
+        if self.engine.packs and is_large((rows, k, 4)):
+            size = rows * k * PACKED_BYTES * small_type(tables.most).itemsize
+        if not tables.n or size > max_bytes:
             raise InputError(
-                f"The log has {totals['rows']:,} distinct counts in {k:,} categories, a table of "
-                f"{totals['rows'] * k * 32 / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
+                f"The log has {rows:,} distinct counts in {k:,} categories, a table of "
+                f"{size / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )
-        histories = log_histories(profile.categories, tables.rows, tables.cells)
-        users = np.bincount(tables.rows["history_end"], tables.rows["users"], len(HistoryEnd)).astype(np.int64)
+        histories, users = log_histories(profile.categories, tables)
         self._add_irregularities(
             ((kind, decision, totals[name]) for kind, decision, name, _ in notes), tables.results[1:], profile.time
         )

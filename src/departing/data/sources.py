@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from glob import escape, glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import duckdb
 import numpy as np
@@ -42,6 +42,7 @@ OULAD = Path(__file__).with_name("oulad.parquet")  # the bundled dataset
 # with 0.9, reading 20.9 million events peaked at 1,016 MB within 1 GB, and at 559 MB within 500 MB.
 DATABASE_SHARE = 0.7
 THREAD_BYTES = 125_000_000  # memory that DuckDB's documentation recommends per thread for aggregations
+HISTORY_ROWS = 2**19  # histories whose cells are in memory at once: about 100 MB
 WALK_ROWS = 2**20  # steps in memory at once: 15 MB, and some times that while users are followed
 WALK_COLUMNS = "SELECT step, category, outcome, propensity"
 Arrays = dict[str, npt.NDArray[Any]]
@@ -53,13 +54,15 @@ Database = duckdb.DuckDBPyConnection
 class HistoryTables:
     """Results of one pass over all users: rows of some queries, and histories and sampled steps as arrays.
 
-    `rows` are distinct histories by `history_end`, `last_step` and `users`, in order; `cells` their counts by
-    `history`, `code` and `n`; `sample` the sampled steps of every partition.
+    There are `n` distinct histories with at most `most` steps. Every one of `parts` has some of them: rows by
+    `history_end`, `last_step` and `users`, and their counts by `history` (the number of the row), `code` and `n`.
+    `sample` has the sampled steps of every partition.
     """
 
     results: list[list[tuple[Any, ...]]]
-    rows: Arrays
-    cells: Arrays
+    n: int
+    most: int
+    parts: Iterable[tuple[Arrays, Arrays]]
     sample: list[Arrays]
 
 
@@ -204,6 +207,7 @@ class DuckDBEngine:
     name: str
     columns: dict[str, str]
     guessed: tuple[str, ...] = ()
+    packs: ClassVar[bool] = True  # histories in parts, so that a large table of them can be packed
 
     def define(self, *statements: str) -> None:
         """Create views, tables and types."""
@@ -222,7 +226,26 @@ class DuckDBEngine:
 
         There are no histories if they are more than `max_rows`.
         """
-        return HistoryTables(self.rows(*queries), self.arrays(rows), self.arrays(cells), [self.arrays(sample)])
+        results, steps = self.rows(*queries), [self.arrays(sample)]
+        ((n, most),) = self.rows("SELECT count(*), coalesce(max(n_events), 0) FROM histories")[0]
+        n = n if n <= max_rows else 0
+        return HistoryTables(results, n, most, self._histories(rows, cells, n), steps)
+
+    def _histories(self, rows: str, cells: str, n: int) -> Iterator[tuple[Arrays, Arrays]]:
+        """Rows and cells of the n histories, some at a time if they are many."""
+        if n <= HISTORY_ROWS:
+            yield self.arrays(rows), self.arrays(cells)
+            return
+        self.define(
+            "CREATE TABLE cells AS SELECT history::UINTEGER AS history, code::USMALLINT AS code, n::UINTEGER AS n "
+            f"FROM ({cells})"
+        )
+        for start in range(0, n, HISTORY_ROWS):
+            where = f"WHERE history >= {start} AND history < {start + HISTORY_ROWS}"
+            part = self.arrays(
+                f"SELECT history_end, last_step, users, history FROM ({rows}) {where} ORDER BY history"
+            )
+            yield part, self.arrays(f"SELECT history - {start} AS history, code, n FROM cells {where}")
 
     def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:
         """Apply `function` to the rows of the table `walks`, some users at a time; and the sum of `digest`."""

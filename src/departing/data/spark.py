@@ -55,6 +55,7 @@ class SparkEngine:
     """
 
     guessed: tuple[str, ...] = ()
+    packs = False  # the driver receives all histories at once
 
     def __init__(self, frame: Any, memory: int) -> None:
         self.name = describe_source(frame)
@@ -119,7 +120,10 @@ class SparkEngine:
         """
         parts = self._run(self.script, queries, {"sample": sample}, _with_cells(rows, cells))
         found, samples, histories = self._merged(parts, max_rows)
-        return HistoryTables(found, *_split_cells(histories), samples)
+        part = _split_cells(histories)
+        n = len(part[0]["users"])
+        most = int(np.bincount(part[1]["history"], part[1]["n"], n).max(initial=0))
+        return HistoryTables(found, n, most, [part], samples)
 
     def users(self, query: str, by_age: str, rows: str, cells: str, digest: str) -> UserGroups:
         """Groups of users with equal histories, and the frame of users, in which Spark joins them.

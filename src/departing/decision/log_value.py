@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from departing.model.counts import Booleans, Integers
+from departing.model.counts import Booleans, Integers, clicks, departed, steps
 from departing.model.histories import Histories
 from departing.model.instance import Floats
 
@@ -32,14 +32,14 @@ class LogValue:
     @classmethod
     def of(cls, histories: Histories) -> Self:
         """Rows of the histories that a fit uses."""
-        known = histories.confirmed
-        return cls(known.clicks, known.steps, ~known.censored)
+        parts = [(clicks(rows), steps(rows), departed(rows)) for rows, _ in histories.confirmed_parts()]
+        return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def value(self, users: Floats) -> float:
         """Mean clicks, given the number of users of each row `[N]`."""
         longest = int(self.steps[users > 0].max())
-        departed, censored, reached = self._by_step(users)
-        active = np.maximum(reached - departed, 1e-300)  # users who did not depart at step t
+        gone, censored, reached = self._by_step(users)
+        active = np.maximum(reached - gone, 1e-300)  # users who did not depart at step t
         observed = np.cumprod(np.append(1.0, 1 - censored / active))  # not censored before step t
         ended = self.ended | (self.steps == longest)
         weights = users * ended / np.maximum(observed[self.steps], 1e-300)
@@ -47,11 +47,11 @@ class LogValue:
 
     def final_survival(self, users: Floats) -> float:
         """Share of users who are active after the longest history (Kaplan-Meier estimate)."""
-        departed, _, reached = self._by_step(users)
-        return float(np.prod(1 - departed / np.maximum(reached, 1e-300)))
+        gone, _, reached = self._by_step(users)
+        return float(np.prod(1 - gone / np.maximum(reached, 1e-300)))
 
     def _by_step(self, users: Floats) -> tuple[Floats, Floats, Floats]:
         """Users who departed at each step, who were censored after it, and who reached it."""
-        departed = np.bincount(self.steps, users * self.ended).astype(np.float64)
+        gone = np.bincount(self.steps, users * self.ended).astype(np.float64)
         censored = np.bincount(self.steps, users * ~self.ended).astype(np.float64)
-        return departed, censored, (departed + censored)[::-1].cumsum()[::-1]
+        return gone, censored, (gone + censored)[::-1].cumsum()[::-1]

@@ -1,23 +1,24 @@
 """Parts of `fit`: candidate numbers of types, free parameters, initial points and selection criteria."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import MAX_NEWTON_PARAMETERS, Optimum, maximise
+from departing.fitting.quasi_newton import LARGE_ROWS
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import CLICK_DEPART, STAY, Floats
+from departing.model.instance import CLICK_DEPART, DEPART, STAY, Floats
 from departing.model.validation import MAX_TYPES, check_int
 
 HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
 LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
 # Random initial points are divided by this number for a model with many parameters if there is a solution with one
 # type fewer: its types split in two lead to the same or a higher maximum as a rule.
-FEWER_INITIAL = 4
+FEWER_INITIAL = 6
 MIN_PENALTY = 2.0  # per parameter, that of AIC; the formula of the adjusted BIC gives less below 176 users
 
 
@@ -49,9 +50,8 @@ class SelectionCriteria:
     held_out: float
 
 
-def candidate_types(types: int | Iterable[int], histories: Histories) -> list[int]:
-    """Numbers of types to try, in increasing order."""
-    distinct = len(histories.confirmed)
+def candidate_types(types: int | Iterable[int], histories: Histories, distinct: int) -> list[int]:
+    """Numbers of types to try, in increasing order, at most the number of `distinct` confirmed histories."""
     if not distinct:
         if histories.pending.any():
             raise InputError(
@@ -69,13 +69,15 @@ def candidate_types(types: int | Iterable[int], histories: Histories) -> list[in
 
 
 def free_departures(
-    histories: Histories, depart: float | None, depart_on_click: float | None
+    totals: Integers, depart: float | None, depart_on_click: float | None
 ) -> tuple[tuple[Integers, Integers], list[str]]:
-    """Categories whose departures after a no-click and after a click are estimated, and notes for the user."""
-    counts, users = histories.counts, histories.multiplicity
-    every, none = np.arange(counts.shape[1]), np.zeros(0, np.int64)
-    stays = int(users @ counts[..., STAY].sum(axis=1))
-    click_departs = int(users @ counts[..., CLICK_DEPART].sum(axis=1))
+    """Categories whose departures after a no-click and after a click are estimated, and notes for the user.
+
+    `totals[K, 4]` are the counts of all users.
+    """
+    every, none = np.arange(len(totals)), np.zeros(0, np.int64)
+    stays, click_departs = int(totals[:, STAY].sum()), int(totals[:, CLICK_DEPART].sum())
+    departures = int(totals[:, DEPART:].sum())  # a user departs at most once
     if depart is not None and depart != 1:
         raise InputError(f"depart is {depart!r}; expected 1 (sure departure) or None (estimated).")
     if depart_on_click is not None and depart_on_click != 0:
@@ -90,13 +92,12 @@ def free_departures(
         )
     notes = []
     if click_departs:
-        departures = int(users[~histories.censored].sum())
         notes.append(
             f"{click_departs} of {departures} departures follow a click, so departure after a click is estimated."
         )
     if not stays and depart is None:
         notes.append("No user is known to have stayed after a no-click, so departure is assumed to be sure.")
-    if histories.censored.all():
+    if not departures:
         notes.append("No user departed in these histories; departure probabilities rest on the pseudocount.")
     return (every if stays else none, every if click_departs else none), notes
 
@@ -150,8 +151,13 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
     held_out_mean = np.nan
     if training.any() and test.any():
-        trained = maximise(likelihood.with_users(training), logits[None], pseudocount, nearly=True).logits
-        held_out_mean = likelihood.with_users(test).log_likelihood(trained) / float(test.sum())
+        # Rows without users take time, and copies of the others memory.
+        parts = [
+            replace(likelihood, users=users) if len(users) > LARGE_ROWS else likelihood.reweighted(users)
+            for users in (training, test)
+        ]
+        trained = maximise(parts[0], logits[None], pseudocount, nearly=True).logits
+        held_out_mean = parts[1].log_likelihood(trained) / float(test.sum())
     value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
     users = float(likelihood.users.sum())
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))

@@ -25,7 +25,8 @@ from departing.fitting.goodness_of_fit import FitCheck
 from departing.fitting.held_out import arrivals, compact, cross_fit
 from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
-from departing.fitting.optimisation import Optimum, maximise
+from departing.fitting.optimisation import LARGER_SAMPLE_USERS, SAMPLE_USERS, Optimum, maximise
+from departing.fitting.quasi_newton import LARGE_ROWS
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.share_trend import share_trend
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
@@ -401,15 +402,19 @@ def fit(
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     histories = read_source(source, read_options, fit)
-    candidates = candidate_types(types, histories)
-    known = histories.confirmed
-    free, notes = free_departures(known, depart, depart_on_click)
-    held_out = rng.binomial(known.multiplicity, HELD_OUT_FRACTION)
+    free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
+    rows = MixtureLikelihood.from_parts(histories.confirmed_parts(), histories.counts.shape[1], 1, *free)
+    candidates = candidate_types(types, histories, len(rows.users))
+    if len(rows.users) > LARGE_ROWS:
+        notes.append(
+            f"{histories.users:,} users have up to {len(rows.users):,} distinct histories: maxima are chosen on "
+            f"samples of {SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
+        )
+    held_out = rng.binomial(rows.users.astype(np.int64), HELD_OUT_FRACTION)
     optima: dict[int, Optimum] = {}
     criteria = []
-    rows = MixtureLikelihood.from_counts(known.counts, known.multiplicity, 1, *free)
     for done, m in enumerate(candidates):
-        likelihood = rows.with_types(m)
+        likelihood = replace(rows, n_types=m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
         optima[m] = maximise(likelihood, initial, pseudocount, rng, nearly=True)
         criteria.append(selection_criteria(optima[m], held_out, pseudocount))

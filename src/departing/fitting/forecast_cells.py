@@ -49,6 +49,19 @@ class Family:
     slopes: Floats
 
 
+class TrendSums:
+    """Sums over users of the scores of linear trends with time; see the kernel `add_trends`.
+
+    `times[3, 4]`, `totals[3, 2]`, `squares[3, 2, 2]` and `products[3, 2, P]` by response; `slopes[2, P]` of
+    clicks; `scores[P]`.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        self.times, self.totals, self.squares = np.zeros((3, 4)), np.zeros((3, 2)), np.zeros((3, 2, 2))
+        self.products, self.slopes = np.zeros((3, 2, parameters)), np.zeros((2, parameters))
+        self.scores = np.zeros(parameters)
+
+
 class ForecastSums:
     """Sums of observed and forecast responses over the steps of a log, chunk by chunk.
 
@@ -85,10 +98,12 @@ class ForecastSums:
         self.bins = np.zeros((3, FORECAST_BINS, 4))
         self.totals = np.zeros((0, 5))
         self.times = {name: np.zeros(TIME_BINS) for name in QUARTER_LABELS}  # steps by bin of time
+        self.trends = TrendSums(parameters)
 
     def add(self, chunk: Episodes) -> None:
         """Add the steps of whole users."""
         from departing.kernels.fitting.forecasts import add_forecasts  # numba takes long to import
+        from departing.kernels.fitting.trends import add_trends
 
         if not len(chunk.user):
             return
@@ -109,13 +124,14 @@ class ForecastSums:
         half = half_of(chunk.user[first]) if len(self.instances) > 1 else np.zeros(len(first), np.int64)
         for i, instance in enumerate(self.instances):
             own = half == i
-            log_prior, log_outcomes = instance.finite_log_probabilities
+            steps = first[own], end[own], category, outcome, ~chunk.pending
+            responses = np.stack([instance.click, instance.depart, instance.depart_on_click])
+            model = instance.normalised_prior, *instance.finite_log_probabilities, responses, IMPOSSIBLE
             add_forecasts(
-                first[own], end[own], category, outcome, ~chunk.pending, time, instance.normalised_prior,
-                log_prior, log_outcomes, np.stack([instance.click, instance.depart, instance.depart_on_click]),
-                IMPOSSIBLE, step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups,
+                *steps, time, *model, step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups,
                 with_gradient[own], FORECAST_BINS, self.sums, self.slopes, self.bins, self.totals,
             )  # fmt: skip
+            add_trends(*steps, chunk.time.astype(np.float64), *model, *vars(self.trends).values())
 
     @property
     def category_names(self) -> list[str]:

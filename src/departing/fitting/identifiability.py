@@ -65,35 +65,43 @@ def assess_identifiability(
 
 def _expected_responses(likelihood: MixtureLikelihood, logits: Floats) -> Floats:
     """Expected numbers of successes and failures of every response and type, `[2, F, M]`."""
-    weight = likelihood.responsibilities(logits) * likelihood.users[:, None]
-    failures = likelihood.trials - likelihood.successes
-    return np.stack([likelihood.successes.T @ weight, failures.T @ weight])
+    expected = np.zeros((2, likelihood.n_responses, likelihood.n_types))
+    for part in likelihood.batches():
+        weight = part.responsibilities(logits) * part.users[:, None]
+        successes = part.successes
+        expected += np.stack([successes.T @ weight, (part.trials - successes).T @ weight])
+    return expected
 
 
 def _data_warnings(instance: Instance, likelihood: MixtureLikelihood) -> Iterator[str]:
     """Sentences about categories with few impressions, unconnected categories and short histories."""
-    m, k, users, shown = likelihood.n_types, likelihood.n_categories, likelihood.users, likelihood.impressions
+    m, k, shown = likelihood.n_types, likelihood.n_categories, likelihood.impressions
     rare = np.flatnonzero(shown < MIN_IMPRESSIONS * m).tolist()
     if rare:
         names = first_few([f"{instance.categories[a]!r} ({int(shown[a])} impressions)" for a in rare], 5)
         yield f"Little data for {names}: fewer than {MIN_IMPRESSIONS} with a known outcome per type."
     if m == 1:
         return
-    shows = likelihood.trials[:, :k] > 0
+    steps = 2 * m - 1  # responses that identify a mixture of m product distributions
+    together, long = np.zeros((k, k)), 0.0
+    for part in likelihood.batches():
+        trials = part.trials[:, :k]
+        shows = (trials > 0).astype(np.float64)
+        together += shows.T @ shows
+        long += part.users[trials.sum(axis=1) >= steps].sum()
     connected = np.arange(k) == shown.argmax()
-    while (more := shows[shows[:, connected].any(axis=1)].any(axis=0) & ~connected).any():
+    while (more := (together[connected] > 0).any(axis=0) & ~connected).any():
         connected |= more
-    apart = shows.any(axis=0) & ~connected
+    apart = (shown > 0) & ~connected
     if apart.any():
         first, other = (instance.categories[int(np.flatnonzero(part)[0])] for part in (connected, apart))
         yield (
             f"No user connects all categories, such as {first!r} and {other!r}: types are matched between them by "
             "their shares alone."
         )
-    steps = 2 * m - 1  # responses that identify a mixture of m product distributions
-    long = users[likelihood.trials[:, :k].sum(axis=1) >= steps].sum() / users.sum()
-    if long < MIN_LONG_SHARE:
-        yield f"Histories are short: only {long:.1%} of users have the {steps} steps needed to identify {m} types."
+    share = long / likelihood.users.sum()
+    if share < MIN_LONG_SHARE:
+        yield f"Histories are short: only {share:.1%} of users have the {steps} steps needed to identify {m} types."
 
 
 def _weak_parameters(instance: Instance, likelihood: MixtureLikelihood, weak: Booleans) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Likelihood of the latent class model: users' counts given prior, click and departure probabilities."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.kernels.fitting.mixture import em, log_posterior
 from departing.model.counts import Booleans, Integers
@@ -14,6 +16,8 @@ from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 MIN_PROBABILITY, MIN_SHARE = 1e-6, 1e-9
 LOG_ZERO = -1e290  # in the place of log 0: times a count it stays finite, and far below any other sum
 NO_DERIVATIVES = np.zeros((0, 0)), np.zeros((0, 0, 0))
+BATCH_ROWS = 2**18  # rows whose entries are copied at a time, by 64-bit indices
+BATCH_CELLS = 2**22  # numbers of a matrix over rows at a time: 32 MiB
 
 
 @dataclass(frozen=True)
@@ -26,21 +30,52 @@ class Parameters:
     depart_on_click: Floats
 
 
+class Entries(NamedTuple):
+    """Responses with trials: those of row n are `start[n]:start[n + 1]`, by increasing response.
+
+    `response`, `successes` and `trials` are small integers for the counts of a large log, which are stored so, and
+    otherwise 64-bit numbers.
+    """
+
+    start: Integers
+    response: npt.NDArray[Any]
+    successes: npt.NDArray[Any]
+    trials: npt.NDArray[Any]
+
+    def rows(self, chosen: Integers) -> Self:
+        """Entries of the rows `chosen[n]`."""
+        lengths = np.diff(self.start)[chosen]
+        start = np.append(0, np.cumsum(lengths))
+        columns = [np.empty(start[-1], column.dtype) for column in self[1:]]
+        for first in range(0, len(chosen), BATCH_ROWS):
+            end = min(first + BATCH_ROWS, len(chosen))
+            inside = slice(int(start[first]), int(start[end]))
+            place = np.repeat(self.start[chosen[first:end]] - start[first:end], lengths[first:end])
+            place += np.arange(inside.start, inside.stop)
+            for column, values in zip(columns, self[1:], strict=True):
+                column[inside] = values[place]
+        return type(self)(start, *columns)
+
+    def slice(self, first: int, end: int) -> Self:
+        """Entries of the rows `first` to `end - 1`, as views."""
+        inside = slice(int(self.start[first]), int(self.start[end]))
+        return type(self)(self.start[first : end + 1] - self.start[first], *(column[inside] for column in self[1:]))
+
+
 @dataclass(frozen=True, eq=False)
 class MixtureLikelihood:
     """Likelihood of a mixture of `n_types` types, each a product of independent binary responses.
 
-    Row n stands for `users[n]` users with `successes[n, F]` out of `trials[n, F]`. The F responses are a click for
-    each of the K categories, then a departure after a no-click for each of `depart_categories`, then a departure
-    after a click for each of `depart_on_click_categories`. In other categories a departure after a no-click is sure
-    (no user stayed), and there is none after a click (no user departed so).
+    Row n stands for `users[n]` users with the same successes and trials of the F responses, those with trials in
+    `entries`. The responses are a click for each of the K categories, then a departure after a no-click for each of
+    `depart_categories`, then a departure after a click for each of `depart_on_click_categories`. In other categories
+    a departure after a no-click is sure (no user stayed), and there is none after a click (no user departed so).
     """
 
     n_types: int
     n_categories: int
     users: Floats
-    successes: Floats
-    trials: Floats
+    entries: Entries
     depart_categories: Integers
     depart_on_click_categories: Integers
 
@@ -54,29 +89,63 @@ class MixtureLikelihood:
         depart_on_click_categories: Integers | None = None,
     ) -> Self:
         """Likelihood for `users[n]` users with `counts[n, K, 4]`; by default departures are free where observed."""
-        click, stay, depart, click_depart = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
         if depart_categories is None:
-            depart_categories = np.flatnonzero(stay.sum(axis=0) > 0)
+            depart_categories = np.flatnonzero(counts[..., STAY].sum(axis=0) > 0)
         if depart_on_click_categories is None:
-            depart_on_click_categories = np.flatnonzero(click_depart.sum(axis=0) > 0)
-        free, free_on_click = depart_categories, depart_on_click_categories
-        successes = np.concatenate([click + click_depart, depart[:, free], click_depart[:, free_on_click]], axis=1)
-        trials = np.concatenate(
-            [
-                click + stay + depart + click_depart,
-                (stay + depart)[:, free],
-                (click + click_depart)[:, free_on_click],
-            ],
-            axis=1,
-        )
-        kept = trials.any(axis=1)
-        rows = [np.ascontiguousarray(array[kept], np.float64) for array in (users, successes, trials)]
-        return cls(n_types, counts.shape[1], rows[0], rows[1], rows[2], free, free_on_click)
+            depart_on_click_categories = np.flatnonzero(counts[..., CLICK_DEPART].sum(axis=0) > 0)
+        free = depart_categories, depart_on_click_categories
+        return cls.from_parts([(counts, users)], counts.shape[1], n_types, *free)
+
+    @classmethod
+    def from_parts(
+        cls,
+        parts: Iterable[tuple[Integers, Integers]],
+        n_categories: int,
+        n_types: int,
+        depart_categories: Integers,
+        depart_on_click_categories: Integers,
+    ) -> Self:
+        """Likelihood for all `parts`, each `counts[n, K, 4]` of `users[n]` users."""
+        free = depart_categories, depart_on_click_categories
+        n_responses = n_categories + len(free[0]) + len(free[1])
+        users, lengths = [np.zeros(0)], [np.zeros(1, np.int64)]
+        columns: list[list[npt.NDArray[Any]]] = []
+        for counts, times in parts:
+            successes, trials = _responses(counts, *free)
+            kept = trials.any(axis=1)
+            row, response = np.nonzero(trials[kept])
+            columns.append([response, successes[kept][row, response], trials[kept][row, response]])
+            if counts.dtype == np.int64:
+                columns[-1][1:] = [column.astype(np.float64) for column in columns[-1][1:]]
+            else:
+                small = np.min_scalar_type(n_responses), counts.dtype, counts.dtype
+                columns[-1] = [each.astype(dtype) for each, dtype in zip(columns[-1], small, strict=True)]
+            users.append(times[kept].astype(np.float64))
+            lengths.append(np.bincount(row, minlength=len(users[-1])))
+        columns = columns or [[np.zeros(0, np.int64), np.zeros(0), np.zeros(0)]]
+        joined = [np.concatenate([part.pop(0) for part in columns]) for _ in range(3)]
+        start = np.cumsum(np.concatenate(lengths))
+        return cls(n_types, n_categories, np.concatenate(users), Entries(start, *joined), *free)
+
+    @property
+    def successes(self) -> Floats:
+        """Successes of a user of each row, `[n, F]`."""
+        return self._dense(self.entries.successes)
+
+    @property
+    def trials(self) -> Floats:
+        """Trials of a user of each row, `[n, F]`."""
+        return self._dense(self.entries.trials)
+
+    def _dense(self, values: npt.NDArray[Any]) -> Floats:
+        dense = np.zeros((len(self.users), self.n_responses))
+        dense[np.repeat(np.arange(len(dense)), np.diff(self.entries.start)), self.entries.response] = values
+        return dense
 
     @property
     def n_responses(self) -> int:
         """Number of responses F: K clicks and the departures that are estimated."""
-        return int(self.successes.shape[1])
+        return self.n_categories + len(self.depart_categories) + len(self.depart_on_click_categories)
 
     @property
     def n_parameters(self) -> int:
@@ -93,23 +162,26 @@ class MixtureLikelihood:
         return np.append((responses[:, None] * m + np.arange(m)).reshape(-1), 3 * k * m + np.arange(m - 1))
 
     @cached_property
+    def totals(self) -> Floats:
+        """Numbers of successes and of trials of each response, `[2, F]`."""
+        totals = np.zeros((2, self.n_responses))
+        for part in self.batches():
+            users = np.repeat(part.users, np.diff(part.entries.start))
+            for total, values in zip(totals, part.entries[2:], strict=True):
+                total += np.bincount(part.entries.response, users * values, self.n_responses)
+        return totals
+
+    @property
     def impressions(self) -> Floats:
         """Number of times each category was shown, `[K]`."""
-        return np.asarray(self.users @ self.trials[:, : self.n_categories])
+        return self.totals[1, : self.n_categories]
 
-    @cached_property
+    @property
     def sure_departures(self) -> Integers:
         """Number of no-clicks of each category in which no user stayed after one, 0 for the others, `[K]`."""
-        no_clicks = self.users @ (self.trials - self.successes)[:, : self.n_categories]
+        no_clicks = (self.totals[1] - self.totals[0])[: self.n_categories]
         no_clicks[self.depart_categories] = 0
         return np.asarray(no_clicks, np.int64)
-
-    @cached_property
-    def _entries(self) -> tuple[Floats, Integers, Integers, Floats, Floats]:
-        """Users of the rows, and the responses with trials: first entry of each row, response, successes, trials."""
-        row, response = np.nonzero(self.trials)
-        start = np.searchsorted(row, np.arange(len(self.users) + 1))
-        return self.users, start, response, self.successes[row, response], self.trials[row, response]
 
     def responses(self, parameters: Parameters) -> Floats:
         """Entries of `parameters` that are estimated, `[F, M]`."""
@@ -149,21 +221,23 @@ class MixtureLikelihood:
     def log_posterior(self, logits: Floats, pseudocount: float) -> Floats:
         """Log-likelihood `[B]` at `logits[B, d]` with `pseudocount` added successes and failures per response."""
         values = np.empty(len(logits))
-        log_posterior(logits, *self._entries, self.n_responses, self.n_types, pseudocount, values, *NO_DERIVATIVES)
+        log_posterior(
+            logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, values, *NO_DERIVATIVES
+        )
         return values
 
     def gradient(self, logits: Floats, pseudocount: float) -> tuple[float, Floats]:
         """Log-posterior at `logits[d]` and its gradient `[d]`."""
         value, gradient = np.empty(1), np.empty((1, len(logits)))
         arrays = value, gradient, NO_DERIVATIVES[1]
-        log_posterior(logits[None], *self._entries, self.n_responses, self.n_types, pseudocount, *arrays)
+        log_posterior(logits[None], self.users, *self.entries, self.n_responses, self.n_types, pseudocount, *arrays)
         return float(value[0]), gradient[0]
 
     def derivatives(self, logits: Floats, pseudocount: float) -> tuple[Floats, Floats, Floats]:
         """Log-posterior `[B]`, its gradient `[B, d]` and the observed information `[B, d, d]`."""
         b, d = logits.shape
         arrays = np.empty(b), np.empty((b, d)), np.empty((b, d, d))
-        log_posterior(logits, *self._entries, self.n_responses, self.n_types, pseudocount, *arrays)
+        log_posterior(logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, *arrays)
         return arrays
 
     def responsibilities(self, logits: Floats) -> Floats:
@@ -172,32 +246,27 @@ class MixtureLikelihood:
         prob = self.responses(parameters)
         with np.errstate(divide="ignore"):
             success, failure, prior = np.log(prob), np.log1p(-prob), np.log(parameters.prior)
-        weight = self.successes @ np.maximum(success, LOG_ZERO)
-        weight = weight + (self.trials - self.successes) @ np.maximum(failure, LOG_ZERO) + prior
+        successes = self.successes
+        weight = successes @ np.maximum(success, LOG_ZERO)
+        weight = weight + (self.trials - successes) @ np.maximum(failure, LOG_ZERO) + prior
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def rows(self, chosen: slice | Integers | Booleans) -> Self:
         """Likelihood of some of the rows."""
-        users, successes, trials = (part[chosen] for part in (self.users, self.successes, self.trials))
-        return replace(self, users=users, successes=successes, trials=trials)
+        numbers = np.arange(len(self.users))[chosen]
+        return replace(self, users=self.users[numbers], entries=self.entries.rows(numbers))
+
+    def batches(self, width: int = 0) -> Iterator[Self]:
+        """Likelihoods of the rows in order, so many that a matrix of `width` (or F) numbers per row is small."""
+        size = max(BATCH_CELLS // (width or self.n_responses), 1)
+        for first in range(0, len(self.users), size):
+            end = min(first + size, len(self.users))
+            yield replace(self, users=self.users[first:end], entries=self.entries.slice(first, end))
 
     def reweighted(self, users: Floats) -> Self:
         """Likelihood with other numbers of users of the rows, without the rows that have none."""
         return replace(self, users=users).rows(users > 0)
-
-    def with_types(self, n_types: int) -> Self:
-        """Likelihood of the same rows with another number of types."""
-        return self._sharing(replace(self, n_types=n_types))
-
-    def with_users(self, users: Floats) -> Self:
-        """Likelihood with other numbers of users of the same rows, some perhaps 0."""
-        return self._sharing(replace(self, users=users))
-
-    def _sharing(self, other: Self) -> Self:
-        """`other`, which has the same rows, with their entries."""
-        vars(other)["_entries"] = (other.users, *self._entries[1:])
-        return other
 
     def scores(self, logits: Floats) -> Floats:
         """Gradient of the log-likelihood of one user of each row, `[n, d]`."""
@@ -209,5 +278,13 @@ class MixtureLikelihood:
     def run_em(self, logits: Floats, pseudocount: float, iterations: int) -> Floats:
         """`logits[B, d]` after EM iterations: fast at first, slow near a maximum."""
         logits = np.array(logits)
-        em(logits, *self._entries, self.n_responses, self.n_types, pseudocount, iterations)
+        em(logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, iterations)
         return logits
+
+
+def _responses(counts: Integers, free: Integers, free_on_click: Integers) -> tuple[Integers, Integers]:
+    """Successes and trials `[n, F]` of `counts[n, K, 4]`, whose integers hold their sums over outcomes."""
+    click, stay, depart, click_depart = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
+    clicks, no_clicks = click + click_depart, stay + depart
+    successes = np.concatenate([clicks, depart[:, free], click_depart[:, free_on_click]], axis=1)
+    return successes, np.concatenate([clicks + no_clicks, no_clicks[:, free], clicks[:, free_on_click]], axis=1)

@@ -14,21 +14,25 @@ from departing.fitting.likelihood import MixtureLikelihood
 from departing.model.instance import Floats
 
 USERS_PER_PARAMETER = 40  # of the sample; the relative error of its large curvatures is about the root of the inverse
+# Distinct rows above which passes over them take most of the time of a fit. A hundredth of them then costs less than
+# the iterations that a better curvature saves.
+LARGE_ROWS, ROW_SHARE = 10**6, 0.01
 MEMORY = 20  # pairs of steps and changes of the gradient; the usual choice is 3 to 20, and they cost little here
 REFRESH = 30  # iterations after which the curvature is computed again; set by hand
 MAX_ITERATIONS = 500  # gradients; reached only on plateaus
 MAX_STEP = 2.0  # logits, from a probability of 0.5 to 0.88; longer steps leave the quadratic model
 MIN_CURVATURE = 1e-3  # keeps steps in flat directions finite, as in `newton_maximise`
+HOPE = 10.0  # times what a step promises; of a quadratic function the maximum is half of it above the value
 SUFFICIENT = 1e-4  # share of the promised increase that a step must reach (Armijo's condition)
 ROUNDING = 1e-12  # of a log-posterior, relative; smaller increases are not resolved
 
 
 def quasi_newton_maximise(
-    likelihood: MixtureLikelihood, logits: Floats, pseudocount: float, limit: float
+    likelihood: MixtureLikelihood, logits: Floats, pseudocount: float, limit: float, target: float = -np.inf
 ) -> tuple[Floats, float]:
     """Maximise the log-posterior from `logits[d]` until a step promises less than `limit` nats.
 
-    Returns the logits and the log-posterior there.
+    It also stops if the value is not going to reach `target`. Returns the logits and the log-posterior there.
     """
     value, gradient = likelihood.gradient(logits, pseudocount)
     pairs: deque[tuple[Floats, Floats, float]] = deque(maxlen=MEMORY)
@@ -38,7 +42,7 @@ def quasi_newton_maximise(
             pairs.clear()
         step = _two_loops(gradient, pairs, curvature, directions)
         promised = float(gradient @ step)
-        if not promised >= max(limit, ROUNDING * abs(value)):
+        if not promised >= max(limit, ROUNDING * abs(value)) or value + HOPE * promised < target:
             break
         length = min(1.0, MAX_STEP / float(np.abs(step).max()))
         while True:
@@ -63,6 +67,7 @@ def quasi_newton_maximise(
 def _sampled_curvature(likelihood: MixtureLikelihood, logits: Floats, pseudocount: float) -> tuple[Floats, Floats]:
     """Absolute curvatures `[d]` of the log-posterior of a sample, scaled to all users, and directions `[d, d]`."""
     size = min(USERS_PER_PARAMETER * likelihood.n_parameters, len(likelihood.users))
+    size = max(size, int(ROW_SHARE * max(len(likelihood.users) - LARGE_ROWS, 0)))
     sample = likelihood.rows(np.linspace(0, len(likelihood.users) - 1, size).astype(np.int64))  # rows are in order
     scale = float(likelihood.users.sum() / sample.users.sum())
     curvature, directions = np.linalg.eigh(scale * sample.derivatives(logits[None], pseudocount / scale)[2][0])

@@ -29,7 +29,7 @@ class SamplingDesign:
     def from_histories(cls, histories: Histories) -> Self:
         """Estimate the design as if categories had been shown at random at every step."""
         users = histories.multiplicity.astype(np.float64)
-        shown = users @ histories.counts.sum(axis=2)
+        shown = histories.totals.sum(axis=1)
         longest = int(histories.steps.max())
         ended = np.bincount(histories.steps, users, longest + 1)
         censored = np.bincount(histories.steps[histories.censored], users[histories.censored], longest + 1)

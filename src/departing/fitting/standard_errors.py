@@ -7,8 +7,6 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.model.instance import Floats
 
-BATCH_SCORES = 2**22  # entries of the matrix of scores at a time: 32 MiB
-
 
 def robust_covariance(
     likelihood: MixtureLikelihood, logits: Floats, covariance: Floats, pseudocount: float
@@ -21,9 +19,8 @@ def robust_covariance(
     """
     squares = likelihood.rows(slice(0, 0)).derivatives(logits[None], pseudocount)[2][0]  # of the pseudocounts
     mean = np.zeros(len(logits))
-    batch, total = max(BATCH_SCORES // len(logits), 1), float(likelihood.users.sum())
-    for start in range(0, len(likelihood.users), batch):
-        part = likelihood.rows(slice(start, start + batch))
+    total = float(likelihood.users.sum())
+    for part in likelihood.batches(len(logits)):
         scores = part.scores(logits)
         weighted = scores * part.users[:, None]
         squares += scores.T @ weighted

@@ -40,7 +40,7 @@ def sabic_gain(likelihood: MixtureLikelihood, log_likelihood: float) -> float:
     if likelihood.n_types == 1:
         return 0.0
     single = replace(likelihood, n_types=1)
-    trials, successes = likelihood.users @ likelihood.trials, likelihood.users @ likelihood.successes
+    successes, trials = likelihood.totals
     rates = single.parameters(np.ones(1), (successes / np.maximum(trials, 1.0))[:, None], 1.0, 0.0)
     value = single.log_likelihood(single.to_logits(rates))
     added = (likelihood.n_parameters - single.n_parameters) * sabic_penalty(float(likelihood.users.sum()))

@@ -34,7 +34,7 @@ class LoggedPolicy:
     @classmethod
     def from_histories(cls, histories: Histories) -> Self:
         """Shown frequencies of all steps of `histories`."""
-        total = np.tensordot(histories.multiplicity, histories.counts, axes=1).sum(axis=1)
+        total = histories.totals.sum(axis=1)
         clicks = None
         if not histories.censored.any():
             clicks = float(histories.multiplicity @ histories.clicks) / histories.users

@@ -13,6 +13,7 @@ from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_significant
 from departing.model.errors import InputError
 from departing.model.histories import Histories
+from departing.model.instance import DEPART
 from departing.offpolicy.direct_method import MAX_NODES, evaluation_tolerance
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
@@ -52,8 +53,7 @@ class Extrapolation:
 
 def check_departures(histories: Histories) -> None:
     """Raise if too few users departed for any estimate of clicks until departure."""
-    known = histories.confirmed
-    departed = int(known.multiplicity[~known.censored].sum())
+    departed = int(histories.confirmed_totals[:, DEPART:].sum())
     if departed < MIN_DEPARTURES:
         raise InputError(
             f"{format_count(departed, 'user')} of {histories.users:,} departed, so the value of a policy, its clicks "
@@ -92,7 +92,7 @@ def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[st
 
 def rare_categories(histories: Histories, value: "OffPolicyValue", share: float) -> list[str]:
     """Names, in quotes, of categories that the policy recommends and at most a `share` of the log's events show."""
-    shown = histories.multiplicity @ histories.counts.sum(axis=2)
+    shown = histories.totals.sum(axis=1)
     most = share * shown.sum()
     return [repr(value.fit.instance.categories[a]) for a in _categories(value) if shown[a] <= most]
 

@@ -21,7 +21,7 @@ MAX_LISTED = 30  # categories in a command
 
 def impressions(log: Log) -> Floats:
     """Impressions of each category `[K]`, also those whose outcome is still open."""
-    return np.asarray(log.multiplicity @ log.counts.sum(axis=2), float)
+    return np.asarray(log.totals.sum(axis=1), float)
 
 
 def rare_categories(log: Log) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ def _return_chart(report: "Report") -> str:
 def _impressions(report: "Report") -> str:
     """Impressions and clicks by category."""
     log = report.log
-    total = log.counts.transpose(1, 2, 0) @ log.multiplicity
+    total = log.totals
     order = sorted(range(len(total)), key=lambda a: -int(total[a].sum()))
     names = log.categories or ()
     rows = [

@@ -170,7 +170,7 @@ def _departure_sentences(fit: Fit, report: "Report") -> list[str]:
 
 def _after_click(fit: Fit) -> str:
     """Sentence about departures after a click: the observed share, and the largest rate that is determined."""
-    total = fit.histories.confirmed.counts.sum(axis=1).T @ fit.histories.confirmed.multiplicity
+    total = fit.histories.confirmed_totals.sum(axis=0)
     mean = float(total[CLICK_DEPART] / max(total[CLICK] + total[CLICK_DEPART], 1))
     rates = fit.instance.depart_on_click[fit.identified.depart_on_click]
     largest = float(rates.max()) if rates.size else 0.0

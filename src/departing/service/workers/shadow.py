@@ -17,7 +17,6 @@ import numpy as np
 from departing.data.log import Log, read_log
 from departing.formatting import first_few
 from departing.model.errors import InputError
-from departing.model.instance import CLICK, CLICK_DEPART
 from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import rare_categories
 from departing.policy.files import policy_to_dict
@@ -141,8 +140,7 @@ def _gain(log: Log, policy: Policy) -> GainEstimate:
     rare = rare_categories(log, value, MIN_SHARE / log.counts.shape[1])
     if rare:
         return GainEstimate(note=NO_OVERLAP.format(first_few(rare, 3)))
-    clicks = log.counts[:, :, [CLICK, CLICK_DEPART]].sum(axis=(1, 2))
-    variance = float(np.cov(clicks, fweights=log.multiplicity)) / log.users
+    variance = float(np.cov(log.clicks, fweights=log.multiplicity)) / log.users
     gain, margin = value.best.value - check.clicks_per_user, 1.96 * sqrt(value.best.stderr**2 + variance)
     estimate = m.Gain(value.best.value, check.clicks_per_user, gain, gain - margin, gain + margin, log.users)
     return GainEstimate(estimate, " ".join(value.warnings))
