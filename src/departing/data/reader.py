@@ -80,11 +80,13 @@ class LogReader:
             queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
         )
         totals = dict(zip(rules.TOTALS, map(sum, zip(*tables.results[0], strict=True)), strict=True))
-        rows = tables.n or totals["rows"]
+        # A partition with more than `max_rows` returns none of them, whatever the others return.
+        is_incomplete = any(row[rules.TOTALS.index("rows")] > max_rows for row in tables.results[0])
+        rows = totals["rows"] if is_incomplete else tables.n
         size = rows * k * PLAIN_BYTES
         if self.engine.packs and is_large((rows, k, 4)):
             size = rows * k * PACKED_BYTES * small_type(tables.most).itemsize
-        if not tables.n or size > max_bytes:
+        if is_incomplete or not tables.n or size > max_bytes:
             raise InputError(
                 f"The log has {rows:,} distinct counts in {k:,} categories, a table of "
                 f"{size / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "

@@ -340,12 +340,12 @@ def _task(
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pickle
-        import random
         import tempfile
 
         import duckdb
         import numpy as np
         import pyarrow
+        from pyspark import TaskContext
 
         def streams() -> Iterator[Any]:
             for batch in batches:
@@ -370,7 +370,7 @@ def _task(
             for stream in all_streams:
                 yield from stream
 
-        bucket = -1 - random.randrange(2**30)  # any partition
+        bucket = -1 - TaskContext.get().partitionId()  # the same if the task is repeated
         with tempfile.TemporaryDirectory() as folder:
             database = duckdb.connect(config=settings | {"temp_directory": folder})
             database.register("batches", pyarrow.RecordBatchReader.from_batches(first.schema, rows()))
@@ -435,6 +435,7 @@ def _merge(settings: dict[str, Any], max_rows: int) -> WorkerFunction:
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pickle
+        import tempfile
 
         import duckdb
         import numpy as np
@@ -451,7 +452,10 @@ def _merge(settings: dict[str, Any], max_rows: int) -> WorkerFunction:
         if not streams:
             return
         parts = pyarrow.concat_tables([pyarrow.ipc.open_stream(stream).read_all() for stream in streams])
-        with duckdb.connect(config=settings) as database:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            duckdb.connect(config=settings | {"temp_directory": folder}) as database,
+        ):
             database.register("parts", parts)
             merged = database.sql(
                 "SELECT key, any_value(history_end) AS history_end, any_value(last_step) AS last_step, age, "

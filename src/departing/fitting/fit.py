@@ -212,7 +212,9 @@ class Fit:
         if held_out is None:
             held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
         halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
-        if held_out and all(len(users) for _, users in halves):
+        covariance = self.covariance
+        if held_out and all(len(rows) for _, rows in halves):
+            covariance = covariance * (self.histories.users / users)  # of a fit to the users that are checked
             logits = cross_fit(halves, self.logits, self.pseudocount)
             names = self.instance.categories
             instances = [Instance(**vars(self.likelihood.from_logits(own)), categories=names) for own in logits]
@@ -220,10 +222,10 @@ class Fit:
         return check_forecasts(
             instances,
             episodes,
-            covariance=self.covariance,
+            covariance=covariance,
             parameters=self.likelihood.parameter_numbers,
             users=users,
-            share_trend=share_trend(self.instance, groups, self.covariance),
+            share_trend=share_trend(self.instance, groups, covariance),
         )
 
     def describe(self) -> str:

@@ -7,6 +7,8 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.model.instance import Floats
 
+MIN_VARIANCE = 1e-300  # guards a division by zero
+
 
 def robust_covariance(
     likelihood: MixtureLikelihood, logits: Floats, covariance: Floats, pseudocount: float
@@ -16,6 +18,7 @@ def robust_covariance(
     With `covariance[d, d]` the inverse of the observed information and B the sum over users of the squared scores, it
     is `covariance @ B @ covariance`. It holds if users differ within types, in which case the inverse of the
     information is too small. Pseudocounts count as observations, so that parameters without data keep their variance.
+    No variance is below that of the information: where few users determine a parameter, their scores are near zero.
     """
     squares = likelihood.rows(slice(0, 0)).derivatives(logits[None], pseudocount)[2][0]  # of the pseudocounts
     mean = np.zeros(len(logits))
@@ -26,7 +29,9 @@ def robust_covariance(
         squares += scores.T @ weighted
         mean += weighted.sum(axis=0) / total
     squares -= total * np.outer(mean, mean)
-    return np.asarray(covariance @ squares @ covariance)
+    robust = covariance @ squares @ covariance
+    scale = np.sqrt(np.maximum(np.diag(covariance) / np.maximum(np.diag(robust), MIN_VARIANCE), 1.0))
+    return np.asarray(robust * scale[:, None] * scale)
 
 
 def transform_estimates(
