@@ -8,6 +8,8 @@ from scipy import stats
 import departing as dp
 from departing.fitting import likelihood as likelihood_module
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
+from departing.model.histories import Histories
+from departing.model.instance import CLICK, DEPART, STAY
 
 
 def spread(fit, resamples=60):
@@ -43,8 +45,19 @@ def test_the_sandwich_agrees_with_a_plain_loop(batch, monkeypatch):
     squares = (centred * likelihood.users[:, None]).T @ centred
     information = likelihood.derivatives(logits[None], 1.0)[2][0]
     squares += information - likelihood.derivatives(logits[None], 1e-12)[2][0]  # of the pseudocounts
-    expected = fit.covariance @ squares @ fit.covariance
+    sandwich = fit.covariance @ squares @ fit.covariance
+    scale = np.sqrt(np.maximum(np.diag(fit.covariance) / np.diag(sandwich), 1.0))
+    expected = sandwich * np.outer(scale, scale)  # no variance below that of the information
     np.testing.assert_allclose(fit.robust_covariance, expected, atol=1e-5 * abs(expected).max())
+
+
+def test_a_category_that_one_user_saw_has_the_error_of_the_information():
+    counts = np.zeros((4, 2, 4), np.int64)
+    counts[:, 0, CLICK], counts[:, 0, DEPART] = [3, 0, 1, 2], 1
+    counts[0, 1, [CLICK, STAY]] = 34, 26
+    fit = dp.fit(Histories(counts, [1, 200, 150, 120]), types=1)
+    share, n = fit.instance.click[1, 0], 60
+    assert fit.stderr.click[1, 0] > 0.9 * np.sqrt(share * (1 - share) / n)
 
 
 def test_standard_errors_are_the_spread_of_the_bootstrap_if_users_differ_within_types():
