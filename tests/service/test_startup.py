@@ -7,6 +7,7 @@ import pytest
 
 import departing as dp
 from departing.model.examples import magazine
+from departing.service.departures import DepartureRule, adopt_rule
 from departing.service.policy_version import LEARNED
 from departing.service.settings import Settings
 from departing.service.startup import open_service
@@ -31,6 +32,17 @@ def test_a_store_with_other_contents_is_rejected(address, tmp_path):
         database.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
     with pytest.raises(dp.InputError, match="written by a later release"):
         open_service(address, [], None, Settings())
+
+
+def test_a_refused_start_leaves_the_definition_of_departure_as_it_was(address):
+    with service(address, inactive_after=14 * 86400.0):
+        pass
+    with pytest.raises(dp.InputError, match="has the categories"):
+        open_service(address, ["a", "b"], None, Settings(inactive_after=4 * 86400.0))
+    with closing(open_service(address, [], None, Settings()).store) as store:
+        assert (
+            run(store.transaction(lambda tx: adopt_rule(tx, DepartureRule(), False)))[0].inactive_after == 14 * 86400
+        )
 
 
 def test_an_unreachable_database_is_reported():

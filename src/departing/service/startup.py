@@ -13,7 +13,7 @@ from departing.model.instance import Instance
 from departing.model.names import list_names
 from departing.planning.plan import plan
 from departing.policy.schedule import Fixed
-from departing.service.departures import REQUIRED, adopt_rule
+from departing.service.departures import REQUIRED, DepartureRule, adopt_rule
 from departing.service.event_log import log_event
 from departing.service.names import check_name
 from departing.service.policy_version import INITIAL, INSTANCE, PolicyVersion, policy_details
@@ -75,16 +75,21 @@ def open_service(
 
     async def start() -> Service:
         nonlocal instance, settings
-        rule, before = await store.transaction(lambda tx: adopt_rule(tx, settings.rule, settings.learn))
-        missing_feedback = queries.MISSING_FEEDBACK_KEY, settings.missing_feedback
-        await store.transaction(lambda tx: tx.write(queries.SET, *missing_feedback))
-        if settings.shadow:
-            await store.transaction(lambda tx: _start_shadow_mode(tx, store.name))
+        listed = names if instance is None else instance.categories
+
+        def adopt(tx: Transaction) -> tuple[list[str], DepartureRule, DepartureRule]:
+            """Adopt categories and settings together, or none of them if one is refused."""
+            rules = adopt_rule(tx, settings.rule, settings.learn)
+            known = _add_categories(tx, store.name, listed)
+            tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, settings.missing_feedback)
+            if settings.shadow:
+                _start_shadow_mode(tx, store.name)
+            return known, *rules
+
+        known, rule, before = await store.transaction(adopt)
         settings = replace(settings, inactive_after=rule.inactive_after, departures_reported=rule.reported)
         if before.is_defined and rule != before:
             log_event("departures_redefined", before=before.describe(), now=rule.describe())
-        listed = names if instance is None else instance.categories
-        known = await store.transaction(lambda tx: _add_categories(tx, store.name, listed))
         if instance is not None and known != list(instance.categories):
             instance = instance.relabel([instance.categories.index(name) for name in known])
         service = Service(store, settings, clock, seed)
@@ -129,8 +134,8 @@ def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[s
         raise InputError(NEW.format(store))
     if known and names and sorted(names) != sorted(known[: len(names)]):
         raise InputError(
-            f"The store {store} has the categories {list_names(known)}, not {list_names(names)}; omit --categories, "
-            "give an instance with these categories, or use another store."
+            f"The store {store} has the categories {list_names(known)}, not {list_names(names)}; give these "
+            "categories or an instance with them, or another store (--store)."
         )
     if not known:
         log_event("store_created", store=store)
