@@ -370,7 +370,8 @@ def _task(
             for stream in all_streams:
                 yield from stream
 
-        bucket = -1 - TaskContext.get().partitionId()  # the same if the task is repeated
+        context = TaskContext.get()
+        bucket = -1 - (context.partitionId() if context else 0)  # the same if the task is repeated
         with tempfile.TemporaryDirectory() as folder:
             database = duckdb.connect(config=settings | {"temp_directory": folder})
             database.register("batches", pyarrow.RecordBatchReader.from_batches(first.schema, rows()))
