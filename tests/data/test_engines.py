@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.data.reader import PLAIN_BYTES, LogReader
+from departing.data.sources import LogSource
+from departing.data.spec import LogSpec
 from helpers.dirty import COLUMNS, dirty_log
 from helpers.logs import histories_of, steps_of
 
@@ -580,3 +583,22 @@ def test_too_many_histories_are_not_returned():
             rows_of, cells = engine._split_cells([found])
             assert rows_of["users"].tolist() == [2] * 5000
             assert cells["n"].tolist() == [1] * 5000
+
+
+EVENT_COLUMNS = ["user", "time", "category", "clicked", "departed"]
+
+
+def test_a_log_is_refused_as_a_whole_if_one_partition_exceeds_the_memory_limit(spark):
+    n = 400
+    counts = [(user % 20 + 1, user // 20 + 1) for user in range(n)]  # clicks and no-clicks, all distinct
+    events = [
+        (user, float(step), "news", step < clicks, step == clicks + others - 1)
+        for user, (clicks, others) in enumerate(counts)
+        for step in range(clicks + others)
+    ]
+    frame = spark.createDataFrame(events, EVENT_COLUMNS).repartition(2)
+    for rows in (n // 2 - 15, n // 2, n // 2 + 15):
+        with LogSource.of(frame, None, 10**9).open() as engine:
+            reader = LogReader(engine, LogSpec({name: name for name in EVENT_COLUMNS} | {"propensity": None}))
+            with pytest.raises(dp.InputError, match="400 distinct counts in 1 categories"):
+                reader.read(PLAIN_BYTES * rows)
