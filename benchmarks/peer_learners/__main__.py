@@ -1,7 +1,8 @@
 """Run the study of peers: `python -m benchmarks.peer_learners {tune,run,online,own,tables,page} [PEER…]`.
 
 `run` runs the peers, or those named, `own` the learners of this package, and `online` peers of Vowpal Wabbit with one
-update after every step. All of them resume: delete the file of a learner in `peer-results/` to repeat its runs.
+update after every step. All of them resume: delete the file of a learner in
+`benchmarks/peer_learners/results/` to repeat its runs.
 `tables` prints the kept results, and `page` writes them to the page of the docs, with the plot.
 """
 

@@ -142,14 +142,15 @@ def all_tables():
         rows = [[LABELS[peer], *_cells(peer, names, instances.USERS, _largest)] for peer in _peers(names)]
         tables[f"largest regret{group}"] = _table(["", *names], rows)
     tables["CPU time"] = _table(["", *COLUMNS[""]], _times(COLUMNS[""]))
-    columns = ["peer", "instance", "blocks", "every step", "runs, every step", "CPU seconds per run, every step"]
-    tables["online"] = _table(columns, _online())
+    if online := _online():
+        columns = ["peer", "instance", "blocks", "every step", "runs, every step", "CPU seconds per run, every step"]
+        tables["online"] = _table(columns, online)
     settings = [[LABELS[peer], f"`{json.dumps(SETTINGS[peer])}`"] for peer in _peers(all_names) if peer in SETTINGS]
     return tables | {"settings": _table(["peer", "setting"], settings)}
 
 
 def write_page(path=PAGE):
-    """Replace the tables of the page, each between two comments with its name, and draw the plot."""
+    """Replace the tables of the page that have results, each between two comments with its name; draw the plot."""
     page = path.read_text(encoding="utf-8")
     for name, table in all_tables().items():
         start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"

@@ -225,3 +225,11 @@ def test_invalid_arguments_of_learner_runs_raise_clear_errors():
         dp.simulate(blog(), dp.Fixed(0), users=10, delay=3)
     with pytest.raises(InputError, match=r"regret_progress is .*; it applies to learners only"):
         dp.simulate(blog(), dp.Fixed(0), users=10, regret_progress=print)
+
+
+def test_a_learner_with_other_names_than_the_instance_is_refused():
+    learner = dp.Bayes(types=2, categories=["sports", "economics"])
+    with pytest.raises(InputError, match=r"categories\[0\] of the learner is 'sports', but 'economics'"):
+        dp.simulate(blog(), learner, users=10)
+    named = dp.Bayes(types=2, categories=["economics", "sports"])
+    assert dp.simulate(blog(), named, users=10).users == 10

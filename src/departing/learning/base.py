@@ -261,6 +261,13 @@ class LearnerBase(ABC):
                 f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}; "
                 "create a learner with as many categories as the instance."
             )
+        named = instance.categories != tuple(default_names("category", instance.n_categories))
+        if self._names is not None and named and self._names != instance.categories:
+            i = next(i for i, name in enumerate(self._names) if name != instance.categories[i])
+            raise InputError(
+                f"categories[{i}] of the learner is {self._names[i]!r}, but {instance.categories[i]!r} in the instance; "
+                "create the learner with the categories of the instance, in the same order."
+            )
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume: plain values, arrays and policies."""
