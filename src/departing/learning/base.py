@@ -265,8 +265,8 @@ class LearnerBase(ABC):
         if self._names is not None and named and self._names != instance.categories:
             i = next(i for i, name in enumerate(self._names) if name != instance.categories[i])
             raise InputError(
-                f"categories[{i}] of the learner is {self._names[i]!r}, but {instance.categories[i]!r} in the instance; "
-                "create the learner with the categories of the instance, in the same order."
+                f"categories[{i}] of the learner is {self._names[i]!r}, but {instance.categories[i]!r} in the "
+                "instance; create the learner with the categories of the instance, in the same order."
             )
 
     def state(self) -> dict[str, Any]:
