@@ -39,16 +39,16 @@ TO_PARQUET = {
 }
 OULAD = Path(__file__).with_name("oulad.parquet")  # the bundled dataset
 # Share of the free memory, below the memory limit, for the database. The rest is for arrays, and memory that DuckDB
-# does not count: with 0.9 of the whole limit, reading 20.9 million events peaked at 1,016 MB within 1 GB, and at 559 MB
-# within 500 MB.
+# does not count: with 0.9 of the whole limit, reading 20.9 million events peaked at 1,016 MB within 1 GB, and at
+# 559 MB within 500 MB.
 DATABASE_SHARE = 0.7
 # The database gets this share of the limit even if the process holds so much that less is free: below 100 MB, DuckDB
 # cannot aggregate the users of a log with tens of millions of events.
 MIN_DATABASE_SHARE = 0.25
 THREAD_BYTES = 125_000_000  # memory that DuckDB's documentation recommends per thread for aggregations
 HISTORY_ROWS = 2**19  # histories whose cells are in memory at once: about 100 MB
-# Steps in memory at once, and their bytes while they are sorted and users are followed, as measured. They take at most
-# a sixth of the memory of the database.
+# Steps in memory at once, and their bytes while they are sorted and users are followed, as measured. They take at
+# most a sixth of the memory of the database.
 WALK_ROWS, WALK_BYTES, WALK_SHARE = 2**20, 110, 1 / 6
 WALK_COLUMNS = "SELECT step, category, outcome, propensity"
 Arrays = dict[str, npt.NDArray[Any]]
@@ -309,7 +309,7 @@ def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDB
 
 @contextmanager
 def open_database(memory: int) -> Iterator[tuple[Database, Path, int]]:
-    """Open an empty database and a temporary folder, to which it spills so that the process stays within `memory` bytes.
+    """Open an empty database and a temporary folder, to which it spills so that the process uses `memory` bytes.
 
     Yields the size of the database in bytes as well, see `database_size`.
     """
