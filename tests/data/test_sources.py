@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import sqlite3
+from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -12,6 +14,8 @@ import polars
 import pytest
 
 import departing as dp
+from departing.data import rules, sources
+from departing.data.reader import LogReader
 from departing.model.examples import magazine
 from helpers.logs import histories_of, steps_of
 
@@ -482,3 +486,41 @@ def test_columns_of_a_frame_without_values_are_missing_values():
     assert dp.read_log(table, inactive_after="1 day").users == 200
     with pytest.raises(dp.InputError, match="clicked is missing in 200 of them"):
         dp.read_log(table.assign(clicked=None), inactive_after="1 day")
+
+
+def test_the_memory_limit_includes_what_the_process_already_holds(tmp_path, monkeypatch):
+    """Off-policy evaluation reads a log again after a fit, whose libraries and arrays stay in memory."""
+    path = tmp_path / "events.parquet"
+    dp.sample_log(dp.Instance([0.5, 0.5], [[0.8, 0.2], [0.3, 0.6]], 0.2), 300, seed=1).save(path)
+    log = dp.read_log(path, inactive_after="10 days", memory_limit="1 GB")
+    sizes = {}
+    for resident in (100, 600, 5000):
+        monkeypatch.setattr(sources, "resident_bytes", lambda resident=resident: resident * 10**6)
+        with log.source.open() as engine:
+            ((limit, threads),) = engine.rows("SELECT current_setting('memory_limit'), current_setting('threads')")[0]
+            sizes[resident] = engine.memory // 10**6, limit, threads <= max(engine.memory // sources.THREAD_BYTES, 1)
+    assert sizes == {
+        100: (630, "600.8 MiB", True),
+        600: (280, "267.0 MiB", True),
+        5000: (250, "238.4 MiB", True),
+    }
+
+
+def test_users_are_followed_in_more_parts_where_there_is_less_memory(tmp_path):
+    path = tmp_path / "events.parquet"
+    dp.sample_log(dp.Instance([0.5, 0.5], [[0.8, 0.2], [0.3, 0.6]], 0.2), 3000, seed=1).save(path)
+    log = dp.read_log(path, inactive_after="10 days")
+    with log.source.open() as engine:
+        reduce = LogReader(engine, log.spec).walks(log.profile, log.digest, None)
+        (whole,) = reduce(lambda steps, _: steps, {})
+        small = replace(engine, memory=int(len(whole["step"]) / 4 * sources.WALK_BYTES / sources.WALK_SHARE))
+        parts, _ = small.reduce(lambda steps, _: steps, {}, rules.DIGEST)
+    assert 4 <= len(parts) <= 5
+    assert all(part["step"][0] == 0 for part in parts)  # users are not split
+    assert sum(len(part["step"]) for part in parts) == len(whole["step"])
+
+
+def test_resident_memory_is_that_of_the_process(monkeypatch):
+    assert 10**7 < sources.resident_bytes() < 10**11
+    monkeypatch.setattr(sources, "Path", lambda name: Path(f"/nowhere{name}"))
+    assert sources.resident_bytes() == 0

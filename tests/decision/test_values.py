@@ -5,11 +5,14 @@ import pytest
 from scipy.stats import norm
 
 import departing as dp
+from departing.decision import ensemble
 from departing.decision.ensemble import follow
 from departing.decision.information import expected_loss, sample_information, users_to_halve
 from departing.decision.log_value import LogValue
 from departing.decision.policy_graph import PolicyGraph
 from departing.decision.stack import Stack
+from departing.fitting import likelihood
+from departing.model import random_streams
 from departing.planning.plan import plan_within
 from departing.planning.problem import PlanningProblem
 
@@ -96,3 +99,22 @@ def test_users_to_halve_the_loss():
     more = users_to_halve(values, 1000)
     assert sample_information(values, more / (1000 + more)) == pytest.approx(expected_loss(values) / 2, rel=1e-2)
     assert users_to_halve(np.array([[5.0, 6.0], [4.0, 5.0]]), 1000) is None  # one policy is always the best
+
+
+def test_one_step_in_batches_is_that_of_the_scores_of_all_rows(monkeypatch):
+    site = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7], [0.5, 0.4]], 0.3)
+    fit = dp.fit(dp.sample_log(site, 3000, seed=2, days=60).histories, types=2)
+    monkeypatch.setattr(ensemble, "MAX_REFIT_SIZE", 0)
+    whole = ensemble.Ensemble.bootstrap(fit, 20, 7)
+    rng = np.random.default_rng([7, random_streams.DECISION])
+    users = fit.likelihood.users
+    steps = fit.likelihood.scores(fit.logits) @ fit.covariance
+    for logits in whole.logits[1:]:
+        resampled = rng.multinomial(int(users.sum()), users / users.sum())
+        expected = fit.logits + np.clip((resampled - users) @ steps, -ensemble.MAX_STEP, ensemble.MAX_STEP)
+        np.testing.assert_allclose(logits, expected, rtol=1e-9, atol=1e-9)
+    monkeypatch.setattr(likelihood, "BATCH_CELLS", 1000)  # of rows
+    monkeypatch.setattr(ensemble, "MAX_RESAMPLED_BYTES", 3 * len(users))  # of draws
+    parts = ensemble.Ensemble.bootstrap(fit, 20, 7)
+    np.testing.assert_allclose(parts.logits, whole.logits, rtol=1e-9, atol=1e-9)
+    assert parts.log_values.tolist() == whole.log_values.tolist()

@@ -38,12 +38,18 @@ TO_PARQUET = {
     ("ibis", "Table"): "to_parquet",
 }
 OULAD = Path(__file__).with_name("oulad.parquet")  # the bundled dataset
-# Share of the memory limit for the database. The rest is for Python, arrays, and memory that DuckDB does not count:
-# with 0.9, reading 20.9 million events peaked at 1,016 MB within 1 GB, and at 559 MB within 500 MB.
+# Share of the free memory, below the memory limit, for the database. The rest is for arrays, and memory that DuckDB
+# does not count: with 0.9 of the whole limit, reading 20.9 million events peaked at 1,016 MB within 1 GB, and at
+# 559 MB within 500 MB.
 DATABASE_SHARE = 0.7
+# The database gets this share of the limit even if the process holds so much that less is free: below 100 MB, DuckDB
+# cannot aggregate the users of a log with tens of millions of events.
+MIN_DATABASE_SHARE = 0.25
 THREAD_BYTES = 125_000_000  # memory that DuckDB's documentation recommends per thread for aggregations
 HISTORY_ROWS = 2**19  # histories whose cells are in memory at once: about 100 MB
-WALK_ROWS = 2**20  # steps in memory at once: 15 MB, and some times that while users are followed
+# Steps in memory at once, and their bytes while they are sorted and users are followed, as measured. They take at
+# most a sixth of the memory of the database.
+WALK_ROWS, WALK_BYTES, WALK_SHARE = 2**20, 110, 1 / 6
 WALK_COLUMNS = "SELECT step, category, outcome, propensity"
 Arrays = dict[str, npt.NDArray[Any]]
 ChunkFunction = Callable[[Arrays, Arrays], Arrays]
@@ -201,11 +207,12 @@ def _fingerprint(source: Any) -> tuple[tuple[str, int, int], ...]:
 
 @dataclass(frozen=True)
 class DuckDBEngine:
-    """A source as the relation `source` of one database, which is the only partition."""
+    """A source as the relation `source` of one database of `memory` bytes, which is the only partition."""
 
     database: Database
     name: str
     columns: dict[str, str]
+    memory: int
     guessed: tuple[str, ...] = ()
     packs: ClassVar[bool] = True  # histories in parts, so that a large table of them can be packed
 
@@ -250,7 +257,7 @@ class DuckDBEngine:
     def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:
         """Apply `function` to the rows of the table `walks`, some users at a time; and the sum of `digest`."""
         ((n,),), ((checksum,),) = self.rows("SELECT count(*) FROM walks", digest)
-        chunks = -(-n // WALK_ROWS)
+        chunks = -(-n // max(min(WALK_ROWS, int(self.memory * WALK_SHARE / WALK_BYTES)), 1))
         results = []
         for i in range(chunks):
             where = f" WHERE hash(u) % {chunks} = {i}" if chunks > 1 else ""
@@ -293,27 +300,49 @@ class DuckDBEngine:
 def _open_duckdb(source: Any, table: str | None, memory: int) -> Iterator[DuckDBEngine]:
     """Open `source` in a database that spills to a temporary folder above `memory` bytes."""
     name = describe_source(source)
-    with open_database(memory) as (database, folder), input_errors(name):
+    with open_database(memory) as (database, folder, size), input_errors(name):
         database.execute("CREATE TABLE malformed (line VARCHAR)")
         nested, guessed = _create_source(database, source, table, folder)
         columns = {row[0]: row[1] for row in database.execute("DESCRIBE source").fetchall()} | nested
-        yield DuckDBEngine(database, name, columns, guessed)
+        yield DuckDBEngine(database, name, columns, size, guessed)
 
 
 @contextmanager
-def open_database(memory: int) -> Iterator[tuple[Database, Path]]:
-    """Open an empty database and a temporary folder, to which it spills above `memory` bytes."""
+def open_database(memory: int) -> Iterator[tuple[Database, Path, int]]:
+    """Open an empty database and a temporary folder, to which it spills so that the process uses `memory` bytes.
+
+    Yields the size of the database in bytes as well, see `database_size`.
+    """
     with tempfile.TemporaryDirectory(prefix="departing-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{int(memory * DATABASE_SHARE) // 1000} kB",
             "temp_directory": str(Path(folder) / "spill"),
-            "threads": max(min(os.cpu_count() or 1, memory // THREAD_BYTES), 1),
             "preserve_insertion_order": False,
         }
         with closing(duckdb.connect(config=settings)) as database:
+            size = database_size(memory, resident_bytes())  # connecting returns unused memory to the system
+            database.execute(f"SET memory_limit = '{size // 1000} kB'")
+            database.execute(f"SET threads = {max(min(os.cpu_count() or 1, size // THREAD_BYTES), 1)}")
             database.execute("SET TimeZone = 'UTC'")
             disable_progress_bar(database)
-            yield database, Path(folder)
+            yield database, Path(folder), size
+
+
+def database_size(memory: int, resident: int) -> int:
+    """Bytes for the database of a process that may use `memory` bytes and already uses `resident` bytes.
+
+    >>> database_size(1_000_000_000, 100_000_000), database_size(1_000_000_000, 900_000_000)
+    (630000000, 250000000)
+    """
+    return int(max(DATABASE_SHARE * (memory - resident), MIN_DATABASE_SHARE * memory))
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process in bytes; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_distributed(source: Any) -> bool:
