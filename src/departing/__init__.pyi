@@ -32,10 +32,12 @@ from .model.errors import InputError as InputError
 from .model.families import random_instance as random_instance
 from .model.histories import Histories as Histories
 from .model.instance import Instance as Instance
+from .model.segments import Segments as Segments
 from .offpolicy.estimators import OffPolicyValue as OffPolicyValue
 from .offpolicy.estimators import off_policy_value as off_policy_value
 from .planning.plan import Plan as Plan
 from .policy.alpha import Alpha as Alpha
+from .policy.by_segment import BySegment as BySegment
 from .policy.greedy import Greedy as Greedy
 from .policy.library import load_policy as load_policy
 from .policy.protocol import Policy as Policy

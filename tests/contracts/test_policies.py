@@ -31,6 +31,7 @@ EXAMPLES = [
     some_table(),
     dp.Table(np.zeros((0, 3, 4), np.int64), [], fallback=dp.Greedy(magazine())),
     dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=some_table()),
+    dp.BySegment({"mobile": dp.Greedy(magazine()), "desktop": dp.Fixed(1)}, default=dp.Threshold(1, 2, 0)),
 ]
 NAMED = [
     (dp.Fixed("music"), dp.Fixed(2)),
@@ -41,6 +42,10 @@ NAMED = [
     (
         dp.Table(np.zeros((1, 3, 4), np.int64), ["sport"], fallback=dp.Fixed("music")),
         dp.Table(np.zeros((1, 3, 4), np.int64), [1], fallback=dp.Fixed(2)),
+    ),
+    (
+        dp.BySegment({"mobile": dp.Fixed("music")}, default=dp.Fixed("sport")),
+        dp.BySegment({"mobile": dp.Fixed(2)}, default=dp.Fixed(1)),
     ),
 ]
 

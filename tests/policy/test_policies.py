@@ -126,7 +126,7 @@ def test_the_path_of_a_saved_policy_is_a_short_form(tmp_path):
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        ({"kind": "odd"}, "policy kind 'odd'; expected one of alpha, fixed, greedy"),
+        ({"kind": "odd"}, "policy kind 'odd'; expected one of alpha, by-segment, fixed, greedy"),
         ({}, "policy kind None"),
         ({"kind": "fixed"}, "lacks the field 'category'"),
         ({"kind": "fixed", "category": 1, "steps": 2}, "unknown field 'steps'"),

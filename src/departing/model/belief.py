@@ -6,7 +6,7 @@ import numpy.typing as npt
 from departing.model.counts import Integers, as_counts, flat_rows
 from departing.model.errors import InputError
 from departing.model.events import Events, check_either, count_events
-from departing.model.instance import Floats, Instance
+from departing.model.instance import EXTENSIONS, Floats, Instance
 from departing.model.validation import check_instance
 
 IMPOSSIBLE = -1e290  # sums with `LOG_ZERO` stay below it, real log weights far above
@@ -66,7 +66,7 @@ def belief(instance: Instance, counts: npt.ArrayLike | None = None, *, events: E
     >>> belief(shop, events=[("category 0", "click")]).round(4)
     array([0.5435, 0.4565])
     """
-    check_instance(instance)
+    check_instance(instance, EXTENSIONS)
     if counts is None or events is not None:
         counts = count_events(check_either(counts, events), instance.categories)
     counts = as_counts(counts, instance.n_categories)

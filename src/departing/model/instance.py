@@ -1,4 +1,4 @@
-"""Instance: the prior over types, and the outcome probabilities of every category for every type."""
+"""Instance: the prior over types, and outcome probabilities and reward of every category."""
 
 import os
 from collections.abc import Sequence
@@ -14,11 +14,26 @@ from departing.html_tables import html_repr
 from departing.model.errors import InputError, errors_in
 from departing.model.files import check_fields, read_document, write_document
 from departing.model.frames import to_frame
-from departing.model.names import check_names, default_names, find_category
+from departing.model.instance_fields import (
+    as_matrix,
+    check_common_prior,
+    check_horizon,
+    check_order,
+    check_probabilities,
+    check_rewards,
+    check_unit,
+    compact,
+    frozen,
+    names_or_default,
+)
+from departing.model.names import default_names, find_category
+from departing.model.segments import Floats as Floats
+from departing.model.segments import Segments
 
-Floats = npt.NDArray[np.float64]
 CLICK, STAY, DEPART, CLICK_DEPART = range(4)
 LOG_ZERO = -1e300  # finite stand-in for log 0, so that 0 times it is 0
+CLICKS = "clicks"  # the unit of values if every click counts alike
+EXTENSIONS = ("reward", "horizon", "segments")  # fields that the paper's model does not have
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +52,15 @@ class Instance:
         Probabilities of departing after a click (0 in the paper).
     categories, types : sequence of str, optional
         Names [default: "category 0", "type 0", …].
+    reward : array_like of float, shape (K,), optional
+        Value of a click in each category, at least 0 [default: 1 each].
+    unit : str, default "clicks"
+        Unit of `reward` and so of all values, such as "euro".
+    horizon : int, optional
+        Largest number of recommendations to one user [default: none].
+    segments : Segments, optional
+        Groups of users known on arrival, each with its own prior over types. `prior` is then that of all users, and
+        None stands for the one that follows from the segments.
 
     Raises
     ------
@@ -58,18 +82,27 @@ class Instance:
     depart_on_click: Floats
     categories: tuple[str, ...]
     types: tuple[str, ...]
+    reward: Floats
+    unit: str
+    horizon: int | None
+    segments: Segments | None
 
     def __init__(
         self,
-        prior: npt.ArrayLike,
+        prior: npt.ArrayLike | None,
         click: npt.ArrayLike,
         depart: npt.ArrayLike = 1.0,
         depart_on_click: npt.ArrayLike = 0.0,
         categories: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
+        *,
+        reward: npt.ArrayLike | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
+        segments: Segments | None = None,
     ) -> None:
-        q = _probabilities("prior", prior)
-        p = _probabilities("click", click)
+        q = check_probabilities("prior", check_common_prior(prior, segments))
+        p = check_probabilities("click", click)
         if q.ndim != 1 or q.size == 0:
             raise InputError(f"prior has shape {q.shape}; expected one probability for each type.")
         if p.ndim != 2 or p.shape[0] == 0 or p.shape[1] != q.size:
@@ -79,13 +112,21 @@ class Instance:
         if abs(q.sum() - 1.0) > 1e-9:
             raise InputError(f"prior sums to {q.sum():.12g}; expected 1.")
         self.__dict__.update(  # the class is frozen
-            prior=_frozen(q),
-            click=_frozen(p),
-            depart=_frozen(_matrix("depart", depart, p.shape)),
-            depart_on_click=_frozen(_matrix("depart_on_click", depart_on_click, p.shape)),
-            categories=_names_or_default("categories", "category", categories, p.shape[0]),
-            types=_names_or_default("types", "type", types, p.shape[1]),
+            prior=frozen(q),
+            click=frozen(p),
+            depart=frozen(as_matrix("depart", depart, p.shape)),
+            depart_on_click=frozen(as_matrix("depart_on_click", depart_on_click, p.shape)),
+            categories=names_or_default("categories", "category", categories, p.shape[0]),
+            types=names_or_default("types", "type", types, p.shape[1]),
+            reward=frozen(check_rewards(reward, p.shape[0])),
+            unit=check_unit(unit),
+            horizon=check_horizon(horizon),
+            segments=segments,
         )
+        if segments is not None and segments.prior.shape[1] != q.size:
+            raise InputError(
+                f"segments.prior has {segments.prior.shape[1]} columns; expected {q.size}, one per type."
+            )
         self._check_departures()
 
     def _check_departures(self) -> None:
@@ -122,7 +163,7 @@ class Instance:
         array([0.5, 0.4, 0.1, 0. ])
         """
         p, d, click_depart = self.click, self.depart, self.depart_on_click
-        return _frozen(np.stack([p * (1 - click_depart), (1 - p) * (1 - d), (1 - p) * d, p * click_depart], axis=1))
+        return frozen(np.stack([p * (1 - click_depart), (1 - p) * (1 - d), (1 - p) * d, p * click_depart], axis=1))
 
     @cached_property
     def cumulative_prior(self) -> Floats:
@@ -142,7 +183,7 @@ class Instance:
             click, no_click = np.log(self.click), np.log1p(-self.click)
             depart, stay = np.log(self.depart), np.log1p(-self.depart)
             click_depart, click_stay = np.log(self.depart_on_click), np.log1p(-self.depart_on_click)
-        return _frozen(
+        return frozen(
             np.stack([click + click_stay, no_click + stay, no_click + depart, click + click_depart], axis=1)
         )
 
@@ -151,26 +192,61 @@ class Instance:
         """Logarithms of the prior, `[M]`, and of the outcome probabilities, `[4 K, M]`; that of 0 is `LOG_ZERO`."""
         with np.errstate(divide="ignore"):
             prior = np.maximum(np.log(self.prior), LOG_ZERO)
-        return _frozen(prior), _frozen(np.maximum(self.log_outcome_probabilities, LOG_ZERO).reshape(-1, self.n_types))
+        return frozen(prior), frozen(np.maximum(self.log_outcome_probabilities, LOG_ZERO).reshape(-1, self.n_types))
 
     @cached_property
     def departure_probabilities(self) -> Floats:
         """Probability of departing at one step, `[K, M]`."""
-        return _frozen((1 - self.click) * self.depart + self.click * self.depart_on_click)
+        return frozen((1 - self.click) * self.depart + self.click * self.depart_on_click)
+
+    @cached_property
+    def expected_reward(self) -> Floats:
+        """Expected reward of one recommendation, `[K, M]`: `reward * click`."""
+        return frozen(self.reward[:, None] * self.click)
 
     @cached_property
     def fixed_values(self) -> Floats:
-        """Values of the fixed policies by type, `[K, M]`: `click / departure_probabilities`."""
-        return _frozen(self.click / self.departure_probabilities)
+        """Values of the fixed policies by type, `[K, M]`: `expected_reward / departure_probabilities`.
+
+        With a horizon H this is multiplied by the probability of departing within H steps.
+        """
+        values = self.expected_reward / self.departure_probabilities
+        if self.horizon is not None:
+            with np.errstate(divide="ignore"):
+                values = values * -np.expm1(self.horizon * np.log1p(-self.departure_probabilities))
+        return frozen(values)
+
+    @cached_property
+    def equal_rewards(self) -> bool:
+        """True if a click has the same reward in all categories, as in the paper."""
+        return bool((self.reward == self.reward[0]).all())
+
+    @cached_property
+    def extensions(self) -> tuple[str, ...]:
+        """Names of the fields by which the instance extends the model of the paper."""
+        used = (bool((self.reward != 1).any()) or self.unit != CLICKS, self.horizon, self.segments)
+        return tuple(name for name, value in zip(EXTENSIONS, used, strict=True) if value)
+
+    def in_segment(self, name: str | None) -> "Instance":
+        """Return the instance of the users of one segment, without segments; of all users for an unknown one.
+
+        >>> devices = Segments(["mobile", "desktop"], share=[0.75, 0.25], prior=[[0.8, 0.2], [0.4, 0.6]])
+        >>> shop = Instance(None, click=[[0.5, 0.28], [0.4, 0.39]], segments=devices)
+        >>> shop.prior, shop.in_segment("desktop").prior
+        (array([0.7, 0.3]), array([0.4, 0.6]))
+        """
+        if self.segments is None:
+            return self
+        return self.replace(prior=self.segments.prior_of(name), segments=None)
 
     @cached_property
     def normalised_prior(self) -> Floats:
         """Prior divided by its sum, `[M]`: it sums to 1 up to rounding."""
-        return _frozen(self.prior / self.prior.sum())
+        return frozen(self.prior / self.prior.sum())
 
     @cached_property
     def best_fixed(self) -> tuple[int, float]:
-        """Category of the best fixed policy, and its value in expected clicks per user.
+        """Category of the best fixed policy, and its value per user, in clicks or the unit of the reward.
 
         >>> category, clicks = Instance(prior=[0.4, 0.6], click=[[0.5, 0.28], [0.4, 0.39]]).best_fixed
         >>> category, round(clicks, 6)
@@ -188,6 +264,8 @@ class Instance:
     def structure(self) -> str | None:
         """The paper's structure of two types and two categories with sure departure; None for other instances.
 
+        Instances with a horizon or with different rewards have none.
+
         With the largest click probability first (the paper's Remark 1): a dominant 'row' if its category is the
         better one for the other type too; else a dominant 'column' if the other category has a larger click
         probability for the first type than for the second; else a dominant 'diagonal'.
@@ -196,6 +274,8 @@ class Instance:
         'column'
         """
         if self.click.shape != (2, 2) or not self.sure_departure or self.depart_on_click.any():
+            return None
+        if self.horizon is not None or not self.equal_rewards:
             return None
         return two_by_two_structure(self.click)[0]
 
@@ -209,13 +289,15 @@ class Instance:
 
     def relabel(self, categories: Sequence[int] | None = None, types: Sequence[int] | None = None) -> "Instance":
         """Return the instance with categories and types in another order, given as old indices."""
-        a = _order("categories", categories, self.n_categories)
-        x = _order("types", types, self.n_types)
+        a = check_order("categories", categories, self.n_categories)
+        x = check_order("types", types, self.n_types)
         tables = {name: getattr(self, name)[np.ix_(a, x)] for name in ("click", "depart", "depart_on_click")}
         return self.replace(
             prior=self.prior[x],
             categories=[self.categories[i] for i in a],
             types=[self.types[i] for i in x],
+            reward=self.reward[a],
+            segments=None if self.segments is None else self.segments.relabel(x),
             **tables,
         )
 
@@ -231,8 +313,9 @@ class Instance:
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
-        arrays = (self.prior, self.click, self.depart, self.depart_on_click)
-        return (*(array.tobytes() for array in arrays), self.categories, self.types)
+        arrays = (self.prior, self.click, self.depart, self.depart_on_click, self.reward)
+        rest = (self.categories, self.types, self.unit, self.horizon, self.segments)
+        return (*(array.tobytes() for array in arrays), *rest)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Instance):
@@ -257,9 +340,19 @@ class Instance:
         return f"{self.describe()}\n{text_table(head, rows)}"
 
     def describe(self) -> str:
-        """Size of the instance in one phrase."""
+        """Size of the instance in one phrase, with its rewards, horizon and segments."""
         categories = format_count(self.n_categories, "category", "categories")
-        return f"Instance with {categories} and {format_count(self.n_types, 'type')} of users"
+        text = f"Instance with {categories} and {format_count(self.n_types, 'type')} of users"
+        if "reward" in self.extensions:
+            rewards = ", ".join(
+                f"{name} {reward:g}" for name, reward in zip(self.categories[:5], self.reward, strict=False)
+            )
+            text += f", reward of a click in {self.unit}: {rewards}{', …' if self.n_categories > 5 else ''}"
+        if self.horizon is not None:
+            text += f", at most {format_count(self.horizon, 'recommendation')} to a user"
+        if self.segments is not None:
+            text += f", in {format_count(len(self.segments.names), 'segment')}"
+        return text
 
     def table(self, max_categories: int) -> tuple[list[str], list[list[str]]]:
         """Head and rows of a table of the probabilities, three digits each, a column for each type.
@@ -283,6 +376,16 @@ class Instance:
             rows += [[name, *(format_number(value, 3) for value in row)] for name, row in named[:max_categories]]
             if len(named) > max_categories:
                 rows.append([f"{label}, {len(named) - max_categories:,} more", *[""] * self.n_types])
+        if self.segments is not None:
+            rows += [
+                [f"prior, {name} ({share:.0%})", *(format_number(value, 3) for value in prior)]
+                for name, share, prior in zip(
+                    self.segments.names[:max_categories], self.segments.share, self.segments.prior, strict=False
+                )
+            ]
+            if len(self.segments.names) > max_categories:
+                more = len(self.segments.names) - max_categories
+                rows.append([f"prior, {more:,} more segments", *[""] * self.n_types])
         return ["probability", *head], rows
 
     def _repr_html_(self) -> str:
@@ -315,19 +418,29 @@ class Instance:
         fields: dict[str, Any] = {
             "prior": self.prior.tolist(),
             "click": self.click.tolist(),
-            "depart": _compact(self.depart),
+            "depart": compact(self.depart),
         }
         if self.depart_on_click.any():
-            fields["depart_on_click"] = _compact(self.depart_on_click)
-        return fields | {"categories": list(self.categories), "types": list(self.types)}
+            fields["depart_on_click"] = compact(self.depart_on_click)
+        fields |= {"categories": list(self.categories), "types": list(self.types)}
+        if "reward" in self.extensions:
+            fields |= {"reward": self.reward.tolist(), "unit": self.unit}
+        if self.horizon is not None:
+            fields["horizon"] = self.horizon
+        if self.segments is not None:
+            fields["segments"] = self.segments.to_dict()
+        return fields
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], where: str = "The instance") -> Self:
         """Return an instance from the fields of `document`; error messages start with `where`."""
-        optional = {"depart", "depart_on_click", "categories", "types", "log"}  # a fit adds a table about its log
-        check_fields(document, {"prior", "click"}, optional, where)
+        optional = {"depart", "depart_on_click", "categories", "types", "unit", *EXTENSIONS}
+        check_fields(document, {"prior", "click"}, optional | {"log"}, where)  # a fit adds a table about its log
         with errors_in(where):
-            return cls(**{field: value for field, value in document.items() if field != "log"})
+            fields = {field: value for field, value in document.items() if field != "log"}
+            if "segments" in fields:
+                fields["segments"] = Segments.from_dict(fields["segments"])
+            return cls(**fields)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -354,47 +467,3 @@ def two_by_two_structure(click: Floats) -> tuple[str, int, int]:
         candidates.append((structure, int(a), int(x)))
     structure, a, x = min(candidates)
     return STRUCTURES[structure], a, x
-
-
-def _frozen(array: Floats) -> Floats:
-    array.setflags(write=False)
-    return array
-
-
-def _probabilities(field: str, values: npt.ArrayLike) -> Floats:
-    try:
-        raw = np.asarray(values)
-        if raw.dtype.kind not in "fiu":
-            raise ValueError
-        array = np.array(raw, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{field} is {values!r:.80}; expected a number, or numbers in rows of equal length."
-        ) from error
-    bad = np.argwhere(~((array >= 0) & (array <= 1)))
-    if len(bad):
-        at = "".join(f"[{i}]" for i in bad[0])
-        raise InputError(f"{field}{at} is {float(array[tuple(bad[0])])!r}; expected a probability between 0 and 1.")
-    return array + 0.0  # no negative zero, so that equal instances are equal to the bit
-
-
-def _matrix(field: str, values: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
-    array = _probabilities(field, values)
-    if array.ndim != 0 and array.shape != shape:
-        raise InputError(f"{field} has shape {array.shape}; expected one number or shape {shape} like click.")
-    return np.array(np.broadcast_to(array, shape))
-
-
-def _compact(array: Floats) -> Any:
-    return float(array.flat[0]) if (array == array.flat[0]).all() else array.tolist()
-
-
-def _names_or_default(field: str, noun: str, given: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    return tuple(default_names(noun, n)) if given is None else check_names(field, given, n)
-
-
-def _order(field: str, order: Sequence[int] | None, n: int) -> list[int]:
-    indices = list(range(n) if order is None else order)
-    if not all(isinstance(i, int | np.integer) for i in indices) or sorted(indices) != list(range(n)):
-        raise InputError(f"{field} is {order!r}; expected each of 0 to {n - 1} once.")
-    return indices

@@ -13,6 +13,8 @@ MAX_USERS = 10**15  # sums of clicks of all users stay exact in 64-bit integers
 MAX_MEAN_STEPS = 10**8
 # Far above what short histories identify; bounds the (F M)² entries of the information matrix of a fit.
 MAX_TYPES = 64
+# Arguments of `Instance.replace` that remove an extension of the model.
+REMOVED = {"reward": "reward=None, unit='clicks'", "horizon": "horizon=None", "segments": "segments=None"}
 MIN_RESAMPLES = 20  # with fewer, the ends of a 95% interval are the extremes of the sample
 
 
@@ -80,12 +82,16 @@ def check_seed(seed: int) -> int:
     return check_int("seed", seed, least=0)
 
 
-def check_instance(instance: object) -> None:
-    """Raise unless `instance` is an Instance."""
+def check_instance(instance: object, supports: Collection[str] = ()) -> None:
+    """Raise unless `instance` is an Instance without extensions of the model other than `supports`."""
     if not isinstance(instance, Instance):
         own = isinstance(getattr(instance, "instance", None), Instance)
         hint = "pass its attribute `instance`" if own else "for example Instance.load(path)"
         raise InputError(f"instance is {instance!r:.80}; expected an Instance, {hint}.")
+    for field in instance.extensions:
+        if field not in supports:
+            step = f"use instance.replace({REMOVED[field]})"
+            raise InputError(f"instance.{field} is set, which this function does not support; {step}.")
 
 
 def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:

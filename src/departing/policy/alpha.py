@@ -56,7 +56,7 @@ class Alpha(BeliefPolicy):
         successors: npt.ArrayLike | None = None,
         upper: float | None = None,
     ) -> None:
-        check_instance(instance)
+        check_instance(instance, ("reward",))
         try:
             rows = np.array(vectors, np.float64)
         except (TypeError, ValueError, OverflowError) as error:
@@ -130,7 +130,7 @@ class Alpha(BeliefPolicy):
         for a in np.flatnonzero(mask.any(axis=0)):
             rows = beliefs[mask[:, a]]
             after = sum(self.value(rows * outcomes[a, outcome]) for outcome in (CLICK, STAY))
-            values[mask[:, a], a] = rows @ self.instance.click[a] + after
+            values[mask[:, a], a] = rows @ self.instance.expected_reward[a] + after
         return np.asarray(values.argmax(axis=1))
 
     @cached_property

@@ -10,13 +10,15 @@ from departing.model.errors import InputError, errors_in
 from departing.model.files import DOCUMENT_SUFFIXES, check_fields, read_document
 from departing.model.instance import Instance
 from departing.policy.alpha import Alpha
+from departing.policy.by_segment import BySegment
 from departing.policy.files import SerializablePolicy
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy, resolve_policy
 from departing.policy.schedule import Fixed, Threshold, Walk
 from departing.policy.table import Table
 
-KINDS: dict[str, type[SerializablePolicy]] = {cls.kind: cls for cls in (Fixed, Threshold, Walk, Greedy, Table, Alpha)}
+POLICIES = (Fixed, Threshold, Walk, Greedy, Table, Alpha, BySegment)
+KINDS: dict[str, type[SerializablePolicy]] = {cls.kind: cls for cls in POLICIES}
 
 GREEDY = Greedy.kind  # the short form that requires an instance
 
@@ -60,8 +62,13 @@ def policy_from_dict(document: dict[str, Any], where: str) -> Policy:
     parameters = inspect.signature(KINDS[kind]).parameters
     optional = {name for name, parameter in parameters.items() if parameter.default is None}
     check_fields(fields, set(parameters) - optional, optional, where)
-    if "fallback" in fields:
-        fields["fallback"] = policy_from_dict(_mapping(fields["fallback"], "fallback", where), f"{where}, fallback")
+    for field in {"fallback", "default"} & fields.keys():
+        fields[field] = policy_from_dict(_mapping(fields[field], field, where), f"{where}, {field}")
+    if "policies" in fields:
+        fields["policies"] = {
+            name: policy_from_dict(_mapping(each, f"policies.{name}", where), f"{where}, segment {name!r}")
+            for name, each in _mapping(fields["policies"], "policies", where).items()
+        }
     if "instance" in fields:
         instance = _mapping(fields["instance"], "instance", where)
         fields["instance"] = Instance.from_dict(instance, f"{where}, instance")

@@ -41,6 +41,12 @@ class Policy(Protocol):
         ...
 
 
+def policy_in_segment(policy: Policy, segment: str | None) -> Policy:
+    """The policy for the users of a segment, by its method `in_segment(name)`; others ignore segments."""
+    own = getattr(policy, "in_segment", None)
+    return policy if own is None else cast(Policy, own(segment))
+
+
 def resolve_policy(policy: object, names: Sequence[str] = ()) -> Policy:
     """Check that `policy` is a policy for the categories `names`, and replace category names in it by indices.
 

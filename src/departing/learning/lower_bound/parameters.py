@@ -80,8 +80,7 @@ class ParameterSpace:
     def instance_at(self, vector: Floats) -> Instance:
         """Instance of `vector[n]`."""
         tables, priors = self._tables(vector[None])
-        names = {"categories": self.instance.categories, "types": self.instance.types}
-        return Instance(priors[0], **{name: table[0] for name, table in tables.items()}, **names)
+        return self.instance.replace(prior=priors[0], **{name: table[0] for name, table in tables.items()})
 
     def sample(self, rng: np.random.Generator, number: int) -> Floats:
         """Random starts of the search, `[number, n]`: some categories drawn again, or everything moved a little."""

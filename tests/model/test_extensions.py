@@ -1,0 +1,108 @@
+"""Rewards, horizon and segments of an instance."""
+
+import numpy as np
+import pytest
+
+import departing as dp
+from departing.model.validation import check_instance
+
+CLICK = [[0.5, 0.28], [0.4, 0.39]]
+DEVICES = dp.Segments(["mobile", "desktop"], share=[0.75, 0.25], prior=[[0.8, 0.2], [0.4, 0.6]], columns=["device"])
+
+
+def shop(**fields):
+    return dp.Instance(None, CLICK, 0.5, segments=DEVICES, reward=[1.0, 10.0], unit="euro", horizon=7, **fields)
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_extensions_are_saved_and_loaded(tmp_path, suffix):
+    shop().save(tmp_path / f"shop.{suffix}")
+    assert dp.Instance.load(tmp_path / f"shop.{suffix}") == shop()
+
+
+def test_an_instance_without_extensions_has_none_in_its_file():
+    plain = dp.Instance([0.4, 0.6], CLICK)
+    assert plain.extensions == ()
+    assert set(plain.to_dict()) == {"prior", "click", "depart", "categories", "types"}
+
+
+def test_the_values_of_fixed_policies_include_rewards_and_horizon():
+    instance = dp.Instance([1.0], [[0.5], [0.4]], 0.5, reward=[1.0, 10.0], horizon=3)
+    expected = [sum(0.5 * 0.75**n for n in range(3)), sum(4.0 * 0.7**n for n in range(3))]
+    np.testing.assert_allclose(instance.fixed_values[:, 0], expected, rtol=1e-14)
+
+
+def test_relabelling_moves_rewards_and_priors_of_segments():
+    other = shop(categories=["a", "b"]).relabel(categories=[1, 0], types=[1, 0])
+    assert other.reward.tolist() == [10.0, 1.0]
+    assert other.segments.prior.tolist() == [[0.2, 0.8], [0.6, 0.4]]
+    assert other.relabel([1, 0], [1, 0]) == shop(categories=["a", "b"])
+
+
+def test_unknown_segments_have_the_common_prior():
+    assert shop().in_segment("tablet").prior.tolist() == shop().in_segment(None).prior.tolist() == [0.7, 0.3]
+    assert shop().in_segment("desktop").prior.tolist() == [0.4, 0.6]
+    assert shop().in_segment("desktop").segments is None
+
+
+def test_the_structure_of_the_paper_requires_equal_rewards_and_no_horizon():
+    plain = dp.Instance([0.4, 0.6], CLICK)
+    assert plain.structure == plain.replace(reward=[3, 3]).structure == "column"
+    assert plain.replace(reward=[1, 2]).structure is plain.replace(horizon=4).structure is None
+
+
+def test_functions_refuse_extensions_that_they_do_not_support():
+    check_instance(shop(), ("reward", "horizon", "segments"))
+    with pytest.raises(dp.InputError, match=r"instance\.horizon is set.*replace\(horizon=None\)"):
+        check_instance(shop(), ("reward", "segments"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"reward": [1.0]}, "reward is .* expected 2 numbers ≥ 0"),
+        ({"reward": [1.0, -1.0]}, "reward is"),
+        ({"reward": [0.0, 0.0]}, "not all 0"),
+        ({"reward": [1.0, float("inf")]}, "reward is"),
+        ({"unit": " "}, "unit is ' '"),
+        ({"horizon": 0}, "horizon is 0; expected an integer from 1"),
+        ({"horizon": True}, "horizon is True"),
+        ({"segments": DEVICES}, "the segments have the mean prior"),
+        ({"segments": {"names": []}}, "expected a Segments object"),
+    ],
+)
+def test_invalid_extensions_raise(fields, sentence):
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.Instance([0.4, 0.6], CLICK, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"names": ["a", "a"]}, "'a' twice"),
+        ({"share": [0.5, 0.6]}, "sum of 1.1; expected 1"),
+        ({"share": [1.0]}, "share has 1 entries; expected one for each of 2"),
+        ({"prior": [[0.5, 0.5], [0.5, 0.4]]}, "sum of 0.9"),
+        ({"prior": [0.5, 0.5]}, "expected one row of probabilities"),
+    ],
+)
+def test_invalid_segments_raise(fields, sentence):
+    valid = {"names": ["a", "b"], "share": [0.5, 0.5], "prior": [[1.0, 0.0], [0.0, 1.0]]}
+    with pytest.raises(dp.InputError, match=sentence):
+        dp.Segments(**(valid | fields))
+
+
+def test_a_policy_by_segment_recommends_to_users_of_several_segments():
+    policy = dp.BySegment({"mobile": dp.Fixed(1), "desktop": dp.Greedy(shop())}, default=dp.Fixed(0))
+    counts = np.zeros((3, 2, 4), np.int64)
+    assert policy.recommend(counts, segment=["mobile", "tablet", None]).tolist() == [1, 0, 0]
+    assert policy.recommend(counts, [0], segment=["mobile", "tablet", None]).tolist() == [0, 0, 0]
+    with pytest.raises(dp.InputError, match=r"segment has shape \(2,\)"):
+        policy.recommend(counts, segment=["mobile", "mobile"])
+
+
+def test_greedy_maximises_the_expected_reward_from_the_prior_of_the_segment():
+    greedy = dp.Greedy(dp.Instance(None, [[0.9, 0.1], [0.1, 0.8]], segments=DEVICES))
+    start = np.zeros((2, 4), np.int64)
+    assert [int(greedy.in_segment(name).recommend(start)) for name in (*DEVICES.names, None)] == [0, 1, 0]
+    assert int(dp.Greedy(greedy.instance.replace(reward=[1, 10])).recommend(start)) == 1
