@@ -14,7 +14,7 @@ def packed(monkeypatch):
     """Pack every table, and convert a few rows at a time."""
     monkeypatch.setattr(packing, "LARGE_COUNTS", 0)
     monkeypatch.setattr(packing, "CHUNK", 100)
-    monkeypatch.setattr("departing.model.histories.CHUNK", 100)
+    monkeypatch.setattr("departing.model.history_fields.CHUNK", 100)
 
 
 def random_histories(most, seed=1, users=300):
@@ -73,6 +73,6 @@ def test_invalid_counts_are_refused_in_packed_tables(packed):
 def test_a_table_sorts_large_integers_by_value():
     table = packing.PackedTable(4, 2, 70_000)
     table.add(np.array([[256, 1], [1, 256], [69_999, 0], [256, 1]]), np.array([1, 2, 3, 4]))
-    rows, users = table.merge()
+    rows, users, *_ = table.merge()
     assert rows.tolist() == [[1, 256], [256, 1], [69_999, 0]]
     assert users.tolist() == [2, 5, 3]

@@ -1,5 +1,7 @@
 """Counts: outcomes of a user by category, `[..., K, 4]` integers; a sufficient statistic of the history."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -85,14 +87,18 @@ def hash_rows(counts: Integers, seed: int = 0) -> npt.NDArray[np.uint64]:
     return hashes
 
 
-def merge(counts: Integers, multiplicity: Integers) -> tuple[Integers, Integers]:
-    """Distinct rows of `counts[n, K, 4]` in lexicographic order, with the sums of their `multiplicity[n, ...]`."""
+def merge(counts: Integers, multiplicity: npt.NDArray[Any]) -> tuple[Integers, npt.NDArray[Any]]:
+    """Distinct rows of `counts[n, K, 4]` in lexicographic order, with the sums of their `multiplicity[n, ...]`.
+
+    The sums are floats if the multiplicity consists of floats, otherwise 64-bit integers.
+    """
     _, first, inverse = np.unique(hash_rows(counts), return_index=True, return_inverse=True)
     rows = counts[first]
     if not (rows[inverse] == counts).all():  # two different rows with one key
         flat, inverse = np.unique(flat_rows(counts), axis=0, return_inverse=True)
         rows, inverse = flat.reshape(-1, *counts.shape[1:]), inverse.reshape(-1)
-    total = np.zeros((len(rows), *multiplicity.shape[1:]), np.int64)
+    dtype = np.float64 if multiplicity.dtype.kind == "f" else np.int64
+    total: npt.NDArray[Any] = np.zeros((len(rows), *multiplicity.shape[1:]), dtype)
     np.add.at(total, inverse, multiplicity)
     order = np.lexsort(flat_rows(rows).T[::-1])
     return rows[order], total[order]

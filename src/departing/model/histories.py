@@ -10,21 +10,23 @@ import numpy.typing as npt
 
 from departing.formatting import format_percent
 from departing.html_tables import html_repr
-from departing.model.counts import Integers, as_counts, clicks, departed, merge, steps
+from departing.model.counts import Integers, clicks, departed, merge, steps
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats
-from departing.model.names import default_names
-from departing.model.packing import (
-    CHUNK,
-    PackedTable,
-    by_rows,
-    is_large,
-    is_packed,
-    row_chunks,
-    small_type,
-    weighted_sum,
+from departing.model.history_fields import (
+    UNKNOWN,
+    HistoryRows,
+    check_multiplicity,
+    check_pending,
+    check_rows,
+    check_segments,
+    check_weights,
+    no_pending,
+    take,
 )
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats
+from departing.model.names import default_names, suggest
+from departing.model.packing import PackedTable, by_rows, is_packed, row_chunks, weighted_sum
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +47,16 @@ class Histories:
         the counts as clicks and stays.
     categories : sequence of str, optional
         Names of the categories.
+    segment : array_like of int, shape (N,), optional
+        Index of the segment of the users of each row, -1 if it is unknown.
+    segments : sequence of str, optional
+        Names of the segments; needed with `segment`.
+    segment_columns : sequence of str, optional
+        Names of the features that make up a segment, such as "country" and "device".
+    weight : array_like of float, shape (N,), optional
+        Sum of the weights of the users of each row, such as those of a half-life [default: their number].
+    weight_squares : array_like of float, shape (N,), optional
+        Sum of the squares of these weights [default: that of equal weights within a row].
 
     Examples
     --------
@@ -60,6 +72,10 @@ class Histories:
     ids: tuple[Any, ...] | None
     pending: Integers
     categories: tuple[str, ...] | None
+    segment: Integers | None = None
+    segments: tuple[str, ...] | None = None
+    segment_columns: tuple[str, ...] = ()
+    weights: Floats | None = None
 
     def __init__(
         self,
@@ -69,46 +85,70 @@ class Histories:
         *,
         pending: npt.ArrayLike | None = None,
         categories: Sequence[str] | None = None,
+        segment: npt.ArrayLike | None = None,
+        segments: Sequence[str] | None = None,
+        segment_columns: Sequence[str] = (),
+        weight: npt.ArrayLike | None = None,
+        weight_squares: npt.ArrayLike | None = None,
     ) -> None:
-        rows = _as_rows(counts)
-        if rows.ndim != 3:
-            raise InputError(f"counts have shape {rows.shape}; expected [users, categories, 4].")
-        if (rows[..., 2:].sum(axis=(1, 2)) > 1).any():
-            raise InputError("counts contain a user with more than one departure; expected at most one.")
-        try:
-            times = np.ones(len(rows), np.int64) if multiplicity is None else np.array(multiplicity)
-        except ValueError:  # rows of different lengths
-            times = np.empty(0, object)
-        if times.shape != (len(rows),) or times.dtype.kind not in "iu" or (times < 1).any():
-            least = f", the smallest {times.min()}" if times.size and times.dtype.kind in "iuf" else ""
-            raise InputError(
-                f"multiplicity is {times.dtype} of shape {times.shape}{least}; expected integers ≥ 1 of shape "
-                f"({len(rows)},), one for every row of counts."
-            )
+        rows = check_rows(counts)
+        times = check_multiplicity(multiplicity, len(rows))
         if ids is not None and (len(ids) != len(rows) or (times != 1).any()):
             raise InputError(f"ids has {len(ids)} entries; expected one for each of {len(rows)} single users.")
         if categories is not None and len(categories) != rows.shape[1]:
             raise InputError(f"categories has {len(categories)} names; counts have {rows.shape[1]} categories.")
-        times = times.astype(np.int64)
-        places = _as_pending(pending, rows)
-        for array in (rows, times, places):
-            array.setflags(write=False)
-        names = None if categories is None else tuple(categories)
-        fields = {"counts": rows, "multiplicity": times, "pending": places, "categories": names}
-        self.__dict__.update(fields, ids=None if ids is None else tuple(ids))  # the class is frozen
+        index, names, columns = check_segments(segment, segments, segment_columns, len(rows))
+        self._set(
+            rows,
+            times,
+            check_pending(pending, rows),
+            None if categories is None else tuple(categories),
+            ids=None if ids is None else tuple(ids),
+            segment=index,
+            segments=names,
+            segment_columns=columns,
+            weights=check_weights(weight, weight_squares, times),
+        )
+
+    def _set(
+        self,
+        counts: Integers,
+        multiplicity: Integers,
+        pending: Integers,
+        categories: tuple[str, ...] | None,
+        **others: Any,
+    ) -> None:
+        """Set valid fields, without copies; `others` that are left out are None."""
+        fields = {"ids": None, **others, "counts": counts, "multiplicity": multiplicity, "pending": pending}
+        for array in fields.values():
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+        self.__dict__.update(fields, categories=categories)  # the class is frozen
+
+    def _like(self, counts: Integers, multiplicity: Integers, pending: Integers, **others: Any) -> "Histories":
+        """Histories of these categories with valid fields; `others` that are left out are None."""
+        histories = object.__new__(Histories)
+        histories._set(counts, multiplicity, pending, self.categories, **others)
+        return histories
 
     @classmethod
-    def from_table(cls, table: PackedTable, n_categories: int, categories: Sequence[str] | None) -> "Histories":
+    def from_table(
+        cls,
+        table: PackedTable,
+        n_categories: int,
+        categories: Sequence[str] | None,
+        segments: tuple[str, ...] | None = None,
+        segment_columns: tuple[str, ...] = (),
+    ) -> "Histories":
         """Histories of a table of valid counts, or of counts and pending steps, which is merged and not copied."""
-        rows, users = table.merge()
+        rows, users, segment, weights = table.merge()
         counts, pending = np.split(rows, [4 * n_categories], axis=1)
         counts = counts.reshape(len(rows), n_categories, 4)
-        pending = pending.reshape(len(rows), n_categories, 2) if pending.size else _no_pending(counts)
-        for array in (counts, users, pending):
-            array.setflags(write=False)
-        names = None if categories is None else tuple(categories)
+        pending = pending.reshape(len(rows), n_categories, 2) if pending.size else no_pending(counts)
         histories = object.__new__(Histories)
-        histories.__dict__.update(counts=counts, multiplicity=users, ids=None, pending=pending, categories=names)
+        names = None if categories is None else tuple(categories)
+        of_segments = {"segment": segment, "segments": segments, "segment_columns": segment_columns}
+        histories._set(counts, users, pending, names, weights=weights, **of_segments)
         return histories
 
     @property
@@ -143,35 +183,113 @@ class Histories:
         totals[:, :DEPART] -= weighted_sum(self.pending, self.multiplicity)
         return totals
 
+    @property
+    def is_weighted(self) -> bool:
+        """True if the users have weights."""
+        return self.weights is not None
+
+    @cached_property
+    def weight(self) -> Floats:
+        """Sum of the weights of the users of each row, `[N]`: their number if they have no weights."""
+        return self.multiplicity.astype(np.float64) if self.weights is None else self.weights[:, 0]
+
+    @cached_property
+    def weight_squares(self) -> Floats:
+        """Sum of the squared weights of the users of each row, `[N]`."""
+        return self.multiplicity.astype(np.float64) if self.weights is None else self.weights[:, 1]
+
+    @property
+    def effective_users(self) -> float:
+        """Effective sample size: the number of users of equal weight that determine a mean as well."""
+        if self.weights is None:
+            return float(self.users)
+        total, squares = self.weights.sum(axis=0)
+        return float(total**2 / squares) if squares > 0 else 0.0
+
+    @cached_property
+    def segment_users(self) -> Integers:
+        """Number of users of each segment, `[S]`, without those whose segment is unknown."""
+        if self.segment is None or self.segments is None:
+            return np.zeros(0, np.int64)
+        users = np.zeros(len(self.segments) + 1, np.int64)
+        np.add.at(users, self.segment, self.multiplicity)  # unknown ones are last
+        return users[:-1]
+
+    def in_segment(self, name: str | None) -> "Histories":
+        """Return the histories of the users of a segment, without segments.
+
+        Parameters
+        ----------
+        name : str or None
+            Name of a segment; None for users whose segment is unknown.
+        """
+        if self.segment is None or self.segments is None:
+            raise InputError(f"There is no segment {name!r}: the histories have no segments.")
+        if name is not None and name not in self.segments:
+            raise InputError(f"There is no segment {name!r}; {suggest(name, self.segments)}")
+        rows = np.flatnonzero(self.segment == (UNKNOWN if name is None else self.segments.index(name)))
+        return self._like(
+            self.counts[rows],
+            self.multiplicity[rows],
+            self.pending[rows],
+            ids=None if self.ids is None else tuple(self.ids[row] for row in rows),
+            weights=take(self.weights, rows),
+        )
+
+    @property
+    def without_segments(self) -> "Histories":
+        """The same rows without their segments; equal counts are not merged."""
+        return self._like(self.counts, self.multiplicity, self.pending, ids=self.ids, weights=self.weights)
+
+    @property
+    def without_weights(self) -> "Histories":
+        """The same rows without the weights of their users."""
+        return self._like(self.counts, self.multiplicity, self.pending, ids=self.ids, **self._of_segments)
+
+    @property
+    def _of_segments(self) -> dict[str, Any]:
+        return {"segment": self.segment, "segments": self.segments, "segment_columns": self.segment_columns}
+
     @cached_property
     def distinct(self) -> "Histories":
-        """Distinct counts in lexicographic order with multiplicities, without IDs."""
+        """Distinct counts and segments in lexicographic order with multiplicities, without IDs.
+
+        Equal counts of different segments follow each other.
+        """
         if is_packed(self.counts):
-            table = PackedTable(len(self), 6 * self.counts.shape[1], int(self.steps.max()))
+            table = self._table(6)
             for part in row_chunks(self.counts):
                 rows = [array[part].reshape(part.stop - part.start, -1) for array in (self.counts, self.pending)]
-                table.add(np.concatenate(rows, axis=1), self.multiplicity[part])
-            return Histories.from_table(table, self.counts.shape[1], self.categories)
-        return distinct_histories(self.counts, self.multiplicity, self.pending, self.categories)
+                columns = take(self.segment, part), take(self.weights, part)
+                table.add(np.concatenate(rows, axis=1), self.multiplicity[part], *columns)
+            return self._from_table(table)
+        return distinct_histories(
+            self.counts,
+            self.multiplicity,
+            self.pending,
+            self.categories,
+            weights=self.weights,
+            **self._of_segments,
+        )
 
     @cached_property
     def confirmed(self) -> "Histories":
-        """Distinct counts without pending steps, and without users who have no other steps.
+        """Distinct counts and segments without pending steps, and without users who have no other steps.
 
         A step after a pending one is observed only of users who stayed, which depends on the type; counting it would
         bias the shares of the types.
         """
-        k = self.counts.shape[1]
         if not is_packed(self.counts):
-            ((counts, users),) = self._confirmed_rows()
-            return Histories(counts, users, categories=self.categories).distinct
-        table = PackedTable(len(self), 4 * k, int(self.steps.max()))
-        for counts, users in self._confirmed_rows():
-            table.add(counts.reshape(len(counts), 4 * k), users)
-        return Histories.from_table(table, k, self.categories)
+            ((counts, users, segment, weights),) = self._confirmed_rows()
+            columns = self._of_segments | {"segment": segment}
+            return distinct_histories(counts, users, no_pending(counts), self.categories, weights=weights, **columns)
+        table = self._table(4)
+        for counts, users, segment, weights in self._confirmed_rows():
+            table.add(counts.reshape(len(counts), -1), users, segment, weights)
+        return self._from_table(table)
 
-    def confirmed_parts(self) -> Iterator[tuple[Integers, Integers]]:
-        """Yield counts `[n, K, 4]` without pending steps, of users who have any, and numbers of users `[n]`.
+    def confirmed_rows(self) -> Iterator[HistoryRows]:
+        """Yield rows without pending steps, of users who have any, with their segments and weights.
 
         They are the distinct ones in one part, or those of a packed table in several parts and not merged: a second
         table of distinct ones would take as much memory again.
@@ -179,14 +297,31 @@ class Histories:
         if is_packed(self.counts):
             yield from self._confirmed_rows()
         else:
-            yield self.confirmed.counts, self.confirmed.multiplicity
+            known = self.confirmed
+            yield HistoryRows(known.counts, known.multiplicity, known.segment, known.weights)
 
-    def _confirmed_rows(self) -> Iterator[tuple[Integers, Integers]]:
+    def confirmed_parts(self) -> Iterator[tuple[Integers, Integers]]:
+        """Yield counts `[n, K, 4]` and numbers of users `[n]` of `confirmed_rows`."""
+        for rows in self.confirmed_rows():
+            yield rows.counts, rows.users
+
+    def _confirmed_rows(self) -> Iterator[HistoryRows]:
         for part in row_chunks(self.counts):
             counts = np.array(self.counts[part])
             counts[..., :DEPART] -= self.pending[part]
-            left = counts.any(axis=(1, 2))
-            yield counts[left], self.multiplicity[part][left]
+            left = np.flatnonzero(counts.any(axis=(1, 2)))
+            columns = (take(take(each, part), left) for each in (self.segment, self.weights))
+            yield HistoryRows(counts[left], self.multiplicity[part][left], *columns)
+
+    def _table(self, width: int) -> PackedTable:
+        """Empty table for the rows, with `width` integers per category."""
+        k, most = self.counts.shape[1], int(self.steps.max())
+        has_segments, has_weights = self.segment is not None, self.weights is not None
+        return PackedTable(len(self), width * k, most, has_segments=has_segments, has_weights=has_weights)
+
+    def _from_table(self, table: PackedTable) -> "Histories":
+        k = self.counts.shape[1]
+        return Histories.from_table(table, k, self.categories, self.segments, self.segment_columns)
 
     @cached_property
     def retention(self) -> Floats:
@@ -242,53 +377,45 @@ class Histories:
 
 
 def distinct_histories(
-    counts: Integers, multiplicity: Integers, pending: Integers, categories: Sequence[str] | None
+    counts: Integers,
+    multiplicity: Integers,
+    pending: Integers,
+    categories: Sequence[str] | None,
+    *,
+    segment: Integers | None = None,
+    segments: tuple[str, ...] | None = None,
+    segment_columns: tuple[str, ...] = (),
+    weights: Floats | None = None,
 ) -> Histories:
-    """Histories with distinct counts `[N, K, 4]` and pending steps `[N, K, 2]` in lexicographic order.
+    """Histories with distinct counts `[N, K, 4]`, pending steps `[N, K, 2]` and segments in lexicographic order.
 
     They are merged as the smallest integers that hold them, in an eighth of the memory as a rule.
     """
-    rows = counts.astype(np.min_scalar_type(int(counts.max(initial=0))), copy=False)
+    k = counts.shape[1]
+    most = max(int(counts.max(initial=0)), 0 if segment is None else len(segments or ()))
+    rows = counts.astype(np.min_scalar_type(most), copy=False)
     if pending.any():  # as additional categories; they are at most the counts
         rows = np.concatenate([rows, np.pad(pending.astype(rows.dtype), ((0, 0), (0, 0), (0, 2)))], axis=1)
-    rows, times = merge(rows, multiplicity)
-    counts, pending = np.split(rows, [counts.shape[1]], axis=1)
-    return Histories(counts, times, pending=pending[..., :DEPART], categories=categories)
-
-
-def _as_rows(counts: npt.ArrayLike) -> Integers:
-    """Check and copy counts; those of many rows are packed."""
-    if not isinstance(counts, np.ndarray) or not is_large(counts.shape):
-        return as_counts(counts, copy=True)
-    size = max(CHUNK // counts[0].size, 1)
-    parts = [slice(start, start + size) for start in range(0, len(counts), size)]
-    most = max(int(steps(as_counts(counts[part])).max()) for part in parts)
-    rows = np.empty(counts.shape, small_type(most))
-    for part in parts:
-        rows[part] = as_counts(counts[part])
-    return rows
-
-
-def _no_pending(counts: Integers) -> Integers:
-    """Zero pending steps, for packed counts without memory of their own."""
-    shape = len(counts), counts.shape[1], 2
-    if is_packed(counts):
-        return np.broadcast_to(np.zeros((), counts.dtype), shape)
-    return np.zeros(shape, np.int64)
-
-
-def _as_pending(pending: npt.ArrayLike | None, counts: Integers) -> Integers:
-    """Check `pending`: at most the clicks and stays of censored users."""
-    if pending is None or np.size(pending) == 0:
-        return _no_pending(counts)
-    steps = np.array(pending)
-    if steps.shape != (*counts.shape[:2], 2) or steps.dtype.kind not in "iu":
-        shape = [*counts.shape[:2], 2]
-        raise InputError(f"pending is {steps.dtype} of shape {steps.shape}; expected integers of shape {shape}.")
-    if (steps < 0).any() or (steps > counts[..., :DEPART]).any():
-        raise InputError(
-            "pending is negative or exceeds the clicks and stays in counts; expected integers between 0 and these."
-        )
-    if steps[departed(counts)].any():
-        raise InputError("pending contains steps of a departed user; expected 0 there.")
-    return steps.astype(counts.dtype, copy=False)
+    if segment is not None:  # as one more category
+        last = np.zeros((len(rows), 1, 4), rows.dtype)
+        last[:, 0, 0] = segment + 1
+        rows = np.concatenate([rows, last], axis=1)
+    if weights is None:
+        rows, times = merge(rows, multiplicity)
+    else:
+        rows, sums = merge(rows, np.column_stack([multiplicity, weights]))
+        times, weights = sums[:, 0].astype(np.int64), sums[:, 1:]
+    index = None if segment is None else rows[:, -1, 0].astype(np.int64) - 1
+    rows = rows if segment is None else rows[:, :-1]
+    counts, pending = np.split(rows, [k], axis=1)
+    return Histories(
+        counts,
+        times,
+        pending=pending[..., :DEPART],
+        categories=categories,
+        segment=index,
+        segments=segments,
+        segment_columns=segment_columns,
+        weight=None if weights is None else weights[:, 0],
+        weight_squares=None if weights is None else weights[:, 1],
+    )

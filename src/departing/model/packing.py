@@ -1,7 +1,7 @@
 """Tables of counts that take most of the memory: small integers, sorted and merged in place."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,15 @@ def weighted_sum(rows: Rows, weights: Integers) -> Integers:
     return total
 
 
+class MergedTable(NamedTuple):
+    """Distinct rows of a table with their numbers of users, segments and sums of weights; None if there are none."""
+
+    rows: Rows
+    users: Integers
+    segment: Integers | None
+    weights: npt.NDArray[np.float64] | None
+
+
 class PackedTable:
     """Rows of non-negative integers with numbers of users, to be filled by `add` and then merged in place.
 
@@ -69,23 +78,41 @@ class PackedTable:
         Number of integers per row.
     most : int
         Largest sum of the integers of a row.
+    has_segments, has_weights : bool
+        Keep a segment, or two sums of weights, with every row.
     """
 
-    def __init__(self, n: int, width: int, most: int) -> None:
+    def __init__(
+        self, n: int, width: int, most: int, *, has_segments: bool = False, has_weights: bool = False
+    ) -> None:
         # Big-endian bytes of non-negative integers sort like the integers.
         self.dtype = small_type(most)
-        fields = [("row", self.dtype.newbyteorder(">"), (width,)), ("users", ">i8")]
+        fields: list[Any] = [("row", self.dtype.newbyteorder(">"), (width,))]
+        fields += [("segment", ">u4")] if has_segments else []
+        fields += [("users", ">i8")]
+        fields += [("weights", np.float64, (2,))] if has_weights else []
         self.table = np.empty(n, fields)
+        self.has_segments, self.has_weights = has_segments, has_weights
         self.n = 0
 
-    def add(self, rows: Rows, users: Integers) -> None:
-        """Add `rows[m, width]` of `users[m]` users each."""
+    def add(
+        self,
+        rows: Rows,
+        users: Integers,
+        segment: Integers | None = None,
+        weights: npt.NDArray[np.float64] | None = None,
+    ) -> None:
+        """Add `rows[m, width]` of `users[m]` users each, with `segment[m]` (from -1) and `weights[m, 2]`, if kept."""
         part = self.table[self.n : self.n + len(rows)]
         part["row"], part["users"] = rows, users
+        if segment is not None:
+            part["segment"] = segment + 1
+        if weights is not None:
+            part["weights"] = weights
         self.n += len(rows)
 
-    def merge(self) -> tuple[Rows, Integers]:
-        """Distinct rows in lexicographic order, as a view of the table, and the numbers of their users."""
+    def merge(self) -> MergedTable:
+        """Distinct rows and segments in lexicographic order, as a view of the table, with the sums of their users."""
         table = self.table[: self.n]
         table.view(f"S{table.itemsize}").sort()
         rows, is_new = table["row"], np.ones(len(table), bool)
@@ -93,8 +120,14 @@ class PackedTable:
         for start in range(1, len(table), size):
             end = min(start + size, len(table))
             is_new[start:end] = (rows[start:end] != rows[start - 1 : end - 1]).any(axis=1)
+            if self.has_segments:
+                is_new[start:end] |= table["segment"][start:end] != table["segment"][start - 1 : end - 1]
         first = np.flatnonzero(is_new)
         users = np.add.reduceat(table["users"].astype(np.int64), first) if len(first) else np.zeros(0, np.int64)
+        weights = None
+        if self.has_weights:
+            weights = np.add.reduceat(table["weights"], first) if len(first) else np.zeros((0, 2))
+        segment = table["segment"][first].astype(np.int64) - 1 if self.has_segments else None
         if len(first) < len(table):
             for start in range(0, len(first), size):
                 chosen = first[start : start + size]
@@ -102,4 +135,4 @@ class PackedTable:
         rows = rows[: len(first)]
         if rows.dtype != self.dtype:
             rows.byteswap(inplace=True)
-        return rows.view(self.dtype), users
+        return MergedTable(rows.view(self.dtype), users, segment, weights)
