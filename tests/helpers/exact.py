@@ -14,15 +14,23 @@ def outcome_probabilities(instance, a, x):
 
 
 def schedule_value(instance, policy, x):
-    """The expected clicks of type x, one step after the other, and a geometric series at the end."""
-    here, value = Fraction(1), Fraction(0)
-    for a, n in policy.phases:
+    """The expected reward of type x, one step after the other, and a geometric series at the end."""
+    here, value, left = Fraction(1), Fraction(0), instance.horizon
+    phases = [*policy.phases] if left is None else [*policy.phases, (policy.then, left)]
+    for a, n in phases:
         click, stay, _, last = outcome_probabilities(instance, a, x)
-        for _ in range(n):
-            value += here * (click + last)
+        for _ in range(n if left is None else min(n, left)):
+            value += here * (click + last) * reward_of(instance, a)
             here *= click + stay
+        left = None if left is None else max(left - n, 0)
+    if left is not None:
+        return value
     click, _, depart, last = outcome_probabilities(instance, policy.then, x)
-    return value + here * (click + last) / (depart + last)
+    return value + here * reward_of(instance, policy.then) * (click + last) / (depart + last)
+
+
+def reward_of(instance, a):
+    return Fraction(float(instance.reward[a]))
 
 
 def total(instance, by_type):
@@ -43,10 +51,19 @@ def posterior(instance, counts):
 
 
 def tree_value(instance, policy, depth):
-    """Bounds on the value from following every ordered history to `depth`, nothing merged, in fractions."""
+    """Bounds on the value from following every ordered history to `depth`, nothing merged, in fractions.
+
+    They are equal to the value if `depth` is the horizon.
+    """
+    if depth == instance.horizon:
+        worst = best = [Fraction(0)] * instance.n_types
+        return _follow_tree(instance, policy, depth, worst, best)
     worst = [min(_fixed(instance, a, x) for a in range(instance.n_categories)) for x in range(instance.n_types)]
     best = [max(_fixed(instance, a, x) for a in range(instance.n_categories)) for x in range(instance.n_types)]
+    return _follow_tree(instance, policy, depth, worst, best)
 
+
+def _follow_tree(instance, policy, depth, worst, best):
     def follow(counts, weights, left):
         if left == 0 or not any(weights):
             return [sum(w * v for w, v in zip(weights, bound, strict=True)) for bound in (worst, best)]
@@ -56,7 +73,8 @@ def tree_value(instance, policy, depth):
             probabilities = [outcome_probabilities(instance, a, x)[outcome] for x in range(instance.n_types)]
             moved = [w * c for w, c in zip(weights, probabilities, strict=True)]
             if outcome in (0, 3):
-                lower, upper = lower + sum(moved), upper + sum(moved)
+                gain = sum(moved) * reward_of(instance, a)
+                lower, upper = lower + gain, upper + gain
             if outcome < 2:
                 after = counts.copy()
                 after[a, outcome] += 1
@@ -70,7 +88,7 @@ def tree_value(instance, policy, depth):
 
 def _fixed(instance, a, x):
     click, _, depart, last = outcome_probabilities(instance, a, x)
-    return (click + last) / (depart + last)
+    return reward_of(instance, a) * (click + last) / (depart + last)
 
 
 def final_counts(instance, policy, smallest=1e-12, max_steps=None):
@@ -120,7 +138,7 @@ class BruteForce:
         lower = (weights[-1] @ instance.fixed_values[rows].T).max(axis=1)
         upper = weights[-1] @ instance.fixed_values[rows].max(axis=0)
         for here, child in zip(weights[-2::-1], self.children[::-1], strict=True):
-            gain = here @ instance.click[rows].T
+            gain = here @ instance.expected_reward[rows].T
             lower = (gain + lower[child[:, rows]].sum(axis=2)).max(axis=1)
             upper = (gain + upper[child[:, rows]].sum(axis=2)).max(axis=1)
         return float(lower[0]), float(upper[0])
@@ -139,7 +157,7 @@ def value_bounds(instance, weights, depth):
             upper = sum(w * max(row[x] for row in fixed) for x, w in enumerate(here))
             steps = []
             for a in categories if left else ():
-                gain = sum(here[x] * (outcomes[a][x][0] + outcomes[a][x][3]) for x in types)
+                gain = sum(here[x] * (outcomes[a][x][0] + outcomes[a][x][3]) for x in types) * reward_of(instance, a)
                 after = [
                     bounds(
                         [here[x] * outcomes[a][x][o] for x in types],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import departing as dp
 from departing.data.log import Episodes
-from departing.evaluation.continuation import clicks_within, continuation_values, first_steps
+from departing.evaluation.continuation import continuation_values, first_steps, value_within
 from departing.offpolicy import policy_nodes
 from departing.offpolicy.importance_sampling import Moments, importance_returns, observation_probabilities
 from departing.offpolicy.policy_nodes import PolicyNodes
@@ -199,13 +199,13 @@ def test_rare_counts_have_an_approximate_continuation_value():
 
 @settings(max_examples=20)
 @given(st.data())
-def test_clicks_within_some_steps_agree_with_following_all_counts(data):
+def test_the_value_within_some_steps_agrees_with_following_all_counts(data):
     instance = data.draw(instances(probabilities=st.floats(0.2, 0.7), most=3, depart=0.8))
     greedy = dp.Greedy(instance)
     policy = data.draw(st.one_of(schedules(instance.n_categories), st.just(greedy), st.just(Opaque(greedy))))
     steps = data.draw(st.integers(0, 6))
     clicks, _ = first_steps(instance, policy, steps, 0.0)
-    within = clicks_within(instance, policy, steps, 1e-9, 10**5)
+    within = value_within(instance, policy, steps, 1e-9, 10**5)
     assert instance.prior @ within == pytest.approx(instance.prior @ clicks, abs=1e-8)
 
 

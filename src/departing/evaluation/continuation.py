@@ -1,4 +1,4 @@
-"""Continuation values of a policy: expected remaining clicks at all reachable counts, by type."""
+"""Continuation values of a policy: expected remaining reward at all reachable counts, by type."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from departing.evaluation.closed_form import schedule_values
 from departing.evaluation.forward import Truncation
+from departing.evaluation.horizon import RemainingValues, endless_values
 from departing.evaluation.traversal import first_level, traverse
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
@@ -17,7 +18,7 @@ from departing.policy.schedule import Schedule
 class ContinuationLevel:
     """Continuation values `values[n, M]` at the counts after some steps, and their rows after a click and a stay.
 
-    `child[n, 2]` are rows of the next level, -1 for counts that are not followed. `gained` is the expected clicks of
+    `child[n, 2]` are rows of the next level, -1 for counts that are not followed. `gained` is the expected reward of
     an average user at this step, and later at counts that are not followed.
     """
 
@@ -28,7 +29,7 @@ class ContinuationLevel:
 
 @dataclass(frozen=True)
 class ContinuationValues:
-    """Expected clicks from now on of users under `policy`, by type.
+    """Expected reward from now on of users under `policy`, by type.
 
     Counts are numbered by level, that is by steps; rare counts that are in no level have the number -1.
     """
@@ -46,7 +47,8 @@ class ContinuationValues:
         if not inside.all():
             rare = counts[~inside]
             bounds = switch_probability_bounds(self.policy, rare, self.instance)
-            values[~inside] = _approximate(self.instance, recommended(self.policy, rare), bounds)
+            remaining = RemainingValues(self.instance)
+            values[~inside] = _approximate(remaining, step, recommended(self.policy, rare), bounds)
         return values
 
     def child_rows(self, step: int, rows: Integers, outcomes: Integers) -> Integers:
@@ -61,11 +63,12 @@ class ContinuationValues:
 def continuation_values(
     instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int
 ) -> ContinuationValues:
-    """Compute continuation values for users of up to `steps` steps.
+    """Compute continuation values for users of up to `steps` steps, at most those of the horizon.
 
     Those of a schedule are exact. Another policy is followed through the count graph until the remaining uncertainty
-    is below `gap` clicks of an average user, or `max_nodes` counts are reached.
+    is below a value of `gap` of an average user, or `max_nodes` counts are reached.
     """
+    steps = steps if instance.horizon is None else min(steps, instance.horizon)
     levels = (
         _schedule_levels(instance, policy, steps)
         if isinstance(policy, Schedule)
@@ -75,33 +78,37 @@ def continuation_values(
 
 
 def first_steps(instance: Instance, policy: Policy, steps: int, rare: float) -> tuple[Floats, Floats]:
-    """Expected clicks of every type in the first steps, and its probability to be active after them, `[M]`.
+    """Expected reward of every type in the first steps, and its probability to be active after them, `[M]`.
 
-    Counts that less than a share `rare` of the users have are left out.
+    Counts that less than a share `rare` of the users have are left out. At the horizon nobody is active.
     """
     gained = np.zeros(instance.n_types)
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == instance.horizon:
+            break
         if level.step == steps:
             return gained, level.weights.sum(axis=0)
         level.keep(level.weights @ instance.prior >= rare)
-        gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
+        gained += np.einsum("nx,nx->x", level.weights, instance.expected_reward[level.categories])
     return gained, np.zeros(instance.n_types)
 
 
-def clicks_within(instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int) -> Floats:
-    """Expected clicks `[M]` of every type in its first `steps` steps.
+def value_within(instance: Instance, policy: Policy, steps: int, gap: float, max_nodes: int) -> Floats:
+    """Expected reward `[M]` of every type in its first `steps` steps: its value with that horizon.
 
     Exact for a schedule. The counts of another policy are followed until they are committed to a category within
-    `gap` clicks of an average user, or `max_nodes` are expanded.
+    `gap` of the value of an average user, or `max_nodes` are expanded.
     """
-    gained, click, leave = np.zeros(instance.n_types), instance.click, instance.departure_probabilities
+    steps = steps if instance.horizon is None else min(steps, instance.horizon)
+    gained, reward, leave = np.zeros(instance.n_types), instance.expected_reward, instance.departure_probabilities
     if isinstance(policy, Schedule):
         active = np.ones(instance.n_types)
         for a in policy.first_categories(steps):
-            gained += active * click[a]
+            gained += active * reward[a]
             active = active * (1 - leave[a])
         return gained
-    spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
+    endless = endless_values(instance)
+    spread = endless.max(axis=0) - endless.min(axis=0)
     truncation, lost = Truncation(gap, max_nodes), 0.0
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
         if level.step == steps:
@@ -112,9 +119,9 @@ def clicks_within(instance: Instance, policy: Policy, steps: int, gap: float, ma
         a = level.categories[stop]
         with np.errstate(divide="ignore"):  # a sure departure
             later = -np.expm1((steps - level.step) * np.log1p(-leave[a])) / leave[a]
-        gained += np.einsum("nx,nx->x", level.weights[stop], click[a] * later)
+        gained += np.einsum("nx,nx->x", level.weights[stop], reward[a] * later)
         level.keep(~stop)
-        gained += np.einsum("nx,nx->x", level.weights, click[level.categories])
+        gained += np.einsum("nx,nx->x", level.weights, reward[level.categories])
     return gained
 
 
@@ -124,10 +131,10 @@ def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> list[C
     categories = policy.first_categories(steps)
     values = [(lower + upper) / 2]
     for a in categories[::-1]:
-        values.append(instance.click[a] + (1 - instance.departure_probabilities[a]) * values[-1])
+        values.append(instance.expected_reward[a] + (1 - instance.departure_probabilities[a]) * values[-1])
     levels, active = [], instance.normalised_prior
     for value, a in zip(values[:0:-1], categories, strict=True):
-        gained = float(active @ instance.click[a])
+        gained = float(active @ instance.expected_reward[a])
         levels.append(ContinuationLevel(value[None], np.zeros((1, 2), np.int64), gained))
         active = active * (1 - instance.departure_probabilities[a])
     return [*levels, ContinuationLevel(values[0][None], np.full((1, 2), -1), float(active @ values[0]))]
@@ -135,17 +142,21 @@ def _schedule_levels(instance: Instance, policy: Schedule, steps: int) -> list[C
 
 def _count_levels(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> list[ContinuationLevel]:
     """Follow all counts that matter forward, then compute their values backward."""
-    spread = instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0)
+    remaining = RemainingValues(instance)
     prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
     visited: list[tuple[Integers, Integers, Floats, float]] = []
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
-        errors = (level.weights * level.switch_bounds) @ (prior * spread)
+        worst, best = remaining.limits(level.step)
+        errors = (level.weights * level.switch_bounds) @ (prior * (best - worst))
         stop = truncation.rows(errors, lost)
+        if level.step == instance.horizon:
+            stop[:] = True
         lost += float(errors[stop].sum())
-        values, categories = _approximate(instance, level.categories, level.switch_bounds), level.categories
+        categories = level.categories
+        values = _approximate(remaining, level.step, categories, level.switch_bounds)
         later = float(np.einsum("nx,nx,x->", level.weights[stop], values[stop], prior))
         level.keep(~stop)
-        gained = float(np.einsum("nx,nx,x->", level.weights, instance.click[level.categories], prior))
+        gained = float(np.einsum("nx,nx,x->", level.weights, instance.expected_reward[level.categories], prior))
         child = np.full((len(stop), 2), -1)
         child[~stop] = level.child
         visited.append((np.where(stop, -1, categories), child, values, gained + later))
@@ -155,13 +166,13 @@ def _count_levels(instance: Instance, policy: Policy, gap: float, max_nodes: int
         rows = np.flatnonzero(categories >= 0)
         if len(rows):
             shown, ahead = categories[rows], np.concatenate([following, np.zeros((1, instance.n_types))])[child[rows]]
-            values[rows] = instance.click[shown] + (probabilities[shown] * ahead).sum(axis=1)
+            values[rows] = instance.expected_reward[shown] + (probabilities[shown] * ahead).sum(axis=1)
         levels.append(ContinuationLevel(values, child, gained))
         following = values
     return levels[::-1]
 
 
-def _approximate(instance: Instance, categories: Integers, switch_bounds: Floats) -> Floats:
+def _approximate(remaining: RemainingValues, step: int, categories: Integers, switch_bounds: Floats) -> Floats:
     """Continuation values `[n, M]` without lookahead: the present category always, or the mean of best and worst."""
-    middle = (instance.fixed_values.max(axis=0) + instance.fixed_values.min(axis=0)) / 2
-    return np.asarray((1 - switch_bounds) * instance.fixed_values[categories] + switch_bounds * middle)
+    worst, best = remaining.limits(step)
+    return np.asarray((1 - switch_bounds) * remaining.fixed(step)[categories] + switch_bounds * ((best + worst) / 2))

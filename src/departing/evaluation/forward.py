@@ -3,7 +3,8 @@
 import numpy as np
 
 from departing.evaluation.bounds import ROUNDING, UNDERFLOW
-from departing.evaluation.departures import Departures
+from departing.evaluation.departures import Departures, new_departures
+from departing.evaluation.horizon import RemainingValues
 from departing.evaluation.traversal import Booleans, first_level, traverse
 from departing.model.counts import clicks
 from departing.model.instance import Floats, Instance
@@ -37,45 +38,48 @@ class Truncation:
 
 
 def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int) -> tuple[Floats, Floats, float]:
-    """Bounds `[M]` on the expected clicks of every type, and a lower bound on those of an average user.
+    """Bounds `[M]` on the expected reward of every type, and a lower bound on that of an average user.
 
     The bounds are at most `gap` apart on average over the prior.
 
-    The continuation value of a user of type x lies between those of the worst and the best fixed category, `worst[x]`
-    and `best[x]`; and if another category than the present a is recommended with probability at most δ, between
-    `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always recommending a. Counts whose bounds
-    are close together, times their weight, are given these bounds and not followed. After `max_nodes` expanded nodes
-    all that remain are. There the value of an alpha-vector policy under its own instance is at least its best
-    vector's.
+    The continuation value of a user of type x lies between `worst[x]` and `best[x]`, without a horizon those of
+    the worst and the best fixed category; and if another category than the present a is recommended with
+    probability at most δ, between `(1 - δ) v + δ worst` and `(1 - δ) v + δ best` where v is the value of always
+    recommending a. Counts whose bounds are close together, times their weight, are given these bounds and not
+    followed. After `max_nodes` expanded nodes all that remain are. There the value of an alpha-vector policy
+    under its own instance is at least its best vector's.
     """
     own = policy if isinstance(policy, Alpha) and policy.successors is not None else None
-    own = own if own is not None and own.instance == instance else None
+    own = own if own is not None and instance.horizon is None and own.instance == instance else None
     prior, above = instance.normalised_prior, 0.0  # above: what the vectors add to the lower bound
-    best, worst = instance.fixed_values.max(axis=0), instance.fixed_values.min(axis=0)
-    gained, stopped, limits = np.zeros(instance.n_types), np.zeros((2, instance.n_types)), np.stack([worst, best])
+    remaining = RemainingValues(instance)
+    gained, stopped = np.zeros(instance.n_types), np.zeros((2, instance.n_types))
     truncation = Truncation(gap, max_nodes)
     levels, widest, lost = 0, 0, 0.0
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == instance.horizon:
+            break
+        worst, best = remaining.limits(level.step)
         switching = level.weights * level.switch_bounds
         errors = switching @ (instance.prior * (best - worst))
         stop = truncation.rows(errors, lost)
         levels, widest = levels + 1, max(widest, len(errors))
         if stop.any():
-            fixed = instance.fixed_values[level.categories[stop]]
+            fixed = remaining.fixed(level.step)[level.categories[stop]]
             staying = np.einsum("nx,nx->x", level.weights[stop] - switching[stop], fixed)
-            stopped += staying + switching[stop].sum(axis=0) * limits
+            stopped += staying + switching[stop].sum(axis=0) * np.stack([worst, best])
             if own is not None:
                 rows = level.weights[stop]
                 lower = (rows - switching[stop]) * fixed + switching[stop] * worst
                 above += float(np.maximum(own.value_lower_bounds(rows * prior) - lower @ prior, 0.0).sum())
             lost += float(errors[stop].sum())
             level.keep(~stop)
-        gained += np.einsum("nx,nx->x", level.weights, instance.click[level.categories])
+        gained += np.einsum("nx,nx->x", level.weights, instance.expected_reward[level.categories])
     # Terms are positive, and differences exact up to one rounding, so roundings add up. For each level: 3 in an
     # outcome probability and 1 in its product with a weight, at most 2K - 1 additions of parents, 1 addition to the
-    # total. For the sum of a level: one addition for each row. Fixed values (4), products and this bound: below 128.
+    # total. For the sum of a level: one addition for each row. Fixed values (17), products and this bound: below 128.
     rounding = ROUNDING * (128 + widest + levels * (2 * instance.n_categories + 6))
-    underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + best)
+    underflow = UNDERFLOW * 4 * (1 + levels * widest) * (1 + remaining.endless.max(axis=0))
     lower, upper = (gained + stopped[0]) * (1 - rounding), (gained + stopped[1]) * (1 + rounding)
     lower = np.maximum(lower - underflow, 0.0)
     return lower, upper + underflow, float(prior @ lower + above) * (1 - rounding)
@@ -89,9 +93,12 @@ def departure_distribution(
     A user who is recommended another category than the present one with probability at most δ counts as committed to
     it with weight 1 - δ; the rest remains.
     """
-    departures, lost = Departures(instance), np.zeros(instance.n_types)
+    departures, lost = new_departures(instance), np.zeros(instance.n_types)
     truncation = Truncation(gap / 2, max_nodes)
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
+        if level.step == instance.horizon:
+            departures.end(clicks(level.counts), level.weights)
+            break
         switching = level.weights * level.switch_bounds
         stop = truncation.rows(switching @ instance.prior, float(lost @ instance.prior))
         if stop.any():

@@ -1,10 +1,11 @@
-"""Expected remaining clicks of users with given counts under a policy."""
+"""Expected remaining clicks, or reward, of users with given counts under a policy."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from departing.evaluation.closed_form import schedule_values
+from departing.evaluation.horizon import RemainingValues
 from departing.model.belief import log_weights, posterior
 from departing.model.counts import Integers, hash_rows, steps
 from departing.model.instance import CLICK, STAY, Floats, Instance
@@ -21,7 +22,7 @@ FIRST_TOLERANCE, TOLERANCE_STEP = 100.0, 10.0
 
 @dataclass(frozen=True)
 class RemainingClicks:
-    """Expected remaining clicks `values[n]`, and bounds `lower[n]` and `upper[n]` that contain the exact ones."""
+    """Expected remaining reward `values[n]`, clicks by default, and bounds that contain the exact ones."""
 
     values: Floats
     lower: Floats
@@ -31,21 +32,22 @@ class RemainingClicks:
 def remaining_clicks(
     instance: Instance, policy: Policy, counts: Integers, gap: float, max_nodes: int | None = None
 ) -> RemainingClicks:
-    """Compute the expected clicks from now on of active users with given counts.
+    """Compute the expected reward, clicks by default, from now on of active users with given counts.
 
-    Schedules have a closed form. Every other policy is followed through the count graph, from all counts at once,
-    until the bounds of each are at most `gap` apart.
+    After the last step of the horizon it is 0. Schedules have a closed form. Every other policy is followed through
+    the count graph, from all counts at once, until the bounds of each are at most `gap` apart.
 
     Parameters
     ----------
     instance : Instance
-        Users and categories.
+        Users and categories. Of an instance with segments the common prior is used: pass `instance.in_segment(name)`
+        and the policy of the segment.
     policy : Policy
         Policy whose categories are indices into those of the instance.
     counts : int array [n, K, 4]
         Counts without departures that have a positive probability under the instance.
     gap : float
-        Largest difference of the bounds, in clicks.
+        Largest difference of the bounds, in the unit of the value.
     max_nodes : int, optional
         Largest number of nodes to expand. Then the bounds reached so far are returned.
         [default: 10⁷ divided by the number of categories]
@@ -73,6 +75,8 @@ def remaining_clicks(
 def _of_schedule(instance: Instance, policy: Schedule, counts: Integers) -> RemainingClicks:
     """Closed form: the values depend on the number of steps and the belief only."""
     last = sum(n for _, n in policy.phases)
+    if instance.horizon is not None:
+        last = instance.horizon
     made, row = np.unique(np.minimum(steps(counts), last), return_inverse=True)
     bounds = np.array([schedule_values(instance, policy, int(step)) for step in made]).reshape(
         -1, 2, instance.n_types
@@ -88,18 +92,26 @@ class _Level:
     `reach[n]` is the largest probability with which a user at one of the roots reaches the node.
     """
 
-    def __init__(self, instance: Instance, policy: Policy, counts: Integers, reach: Floats) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        policy: Policy,
+        counts: Integers,
+        reach: Floats,
+        remaining: RemainingValues,
+        step: int,
+    ) -> None:
         self.counts, self.reach = counts, reach
         self.categories = recommended(policy, counts)
         self.beliefs = posterior(log_weights(instance, counts), instance.prior)
         switch = switch_probability_bounds(policy, counts, instance) * self.beliefs
-        worst, best = instance.fixed_values.min(axis=0), instance.fixed_values.max(axis=0)
-        staying = ((self.beliefs - switch) * instance.fixed_values[self.categories]).sum(axis=1)
+        (worst, best), fixed = remaining.limits(step), remaining.fixed(step)
+        staying = ((self.beliefs - switch) * fixed[self.categories]).sum(axis=1)
         lower, upper = staying + switch @ worst, staying + switch @ best
-        if isinstance(policy, Alpha) and policy.instance == instance:
+        if isinstance(policy, Alpha) and instance.horizon is None and policy.instance == instance:
             estimate = policy.value(self.beliefs)  # that of the best vector, usually close
         else:
-            estimate = (self.beliefs * instance.fixed_values[self.categories]).sum(axis=1)
+            estimate = (self.beliefs * fixed[self.categories]).sum(axis=1)
         self.values = np.stack([np.clip(estimate, lower, upper), lower, upper])
         self.rows = np.empty(0, np.int64)
         self.child = np.empty((0, 2), np.int64)
@@ -116,7 +128,7 @@ class _Level:
         shown = self.categories[rows]
         probabilities = instance.outcome_probabilities[shown][:, [CLICK, STAY]]
         outcomes = np.einsum("nox,nx->no", probabilities, self.beliefs[rows])
-        gained = (instance.click[shown] * self.beliefs[rows]).sum(axis=1)
+        gained = (instance.expected_reward[shown] * self.beliefs[rows]).sum(axis=1)
         reachable = (instance.outcome_probabilities[:, [CLICK, STAY]] > 0).any(axis=2)
         child, counts = expand(self.counts[rows], shown, reachable)
         self.rows, self.child, self.transition = rows, child, np.column_stack([gained, outcomes])
@@ -140,11 +152,11 @@ class _Graph:
         self.first, last = int(made.min()), int(made.max())
         self.n_roots, self.levels = len(counts), list[_Level]()
         self.root_rows = list[tuple[Integers, Integers]]()  # per level: roots, and their rows of the level
-        arrived, reach, step = counts[:0], np.zeros(0), self.first
+        arrived, reach, step, remaining = counts[:0], np.zeros(0), self.first, RemainingValues(instance)
         while len(arrived) or step <= last:
             roots = np.flatnonzero(made == step) if step <= last else np.empty(0, np.int64)
             nodes, reach, row = _join(arrived, reach, counts[roots])
-            level = _Level(instance, policy, nodes, reach)
+            level = _Level(instance, policy, nodes, reach, remaining, step)
             follow = np.flatnonzero(level.reach * level.widths > tolerance)
             follow = follow[: max(max_nodes - self.expanded, 0)]
             arrived, reach = level.expand(instance, follow) if len(follow) else (counts[:0], np.zeros(0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from departing.data.log import Log
-from departing.evaluation.continuation import clicks_within
+from departing.evaluation.continuation import value_within
 from departing.evaluation.traversal import first_level, traverse
 from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_significant
@@ -67,7 +67,7 @@ def extrapolation(
 ) -> Extrapolation:
     """Compare the clicks within the longest history with the whole value under the model."""
     instance, steps = fit.instance, int(histories.confirmed.steps.max())
-    by_type = clicks_within(instance, policy, steps, evaluation_tolerance(instance), max_nodes)
+    by_type = value_within(instance, policy, steps, evaluation_tolerance(instance), max_nodes)
     clicks = float(instance.normalised_prior @ by_type)
     return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > 0 else 0.0)
 

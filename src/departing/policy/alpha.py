@@ -31,7 +31,7 @@ class Alpha(BeliefPolicy):
     instance : Instance
         Model that gives the belief.
     vectors : array_like of float, shape (n, M)
-        Expected clicks of each alpha vector by type.
+        Value of each alpha vector by type.
     categories : sequence of int or str, length n
         First category of each vector, by index or name.
     successors : array_like of int, shape (n, 2), optional
@@ -114,7 +114,7 @@ class Alpha(BeliefPolicy):
         if self.successors is None:
             raise AssertionError("The vectors of this policy have no successors.")
         outcomes = self.instance.outcome_probabilities[self.categories]
-        step = self.instance.click[self.categories]
+        step = self.instance.expected_reward[self.categories]
         for o, outcome in enumerate((CLICK, STAY)):
             step = step + outcomes[:, outcome] * self.vectors[self.successors[:, o]]
         excess = np.maximum((self.vectors - step).max(axis=0), 0.0) + VALUE_ROUNDING * np.abs(self.vectors).max(

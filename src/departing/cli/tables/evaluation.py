@@ -1,6 +1,6 @@
 """Exact values of policies for the terminal and as JSON values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -51,32 +51,43 @@ class EvaluationTable:
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        title = "Expected clicks per user"
+        unit = self.instance.unit
+        title = f"Expected {unit} per user"
         types = (name if name.startswith("type") else f"type {name}" for name in self.instance.types)
-        wide = new_table(title, "policy", "clicks", "loss", *types, min_width=12)
+        wide = new_table(title, "policy", unit, "loss", *types, min_width=12)
         for cells, (_, value) in zip(self._cells(), self.rows, strict=True):
             wide.add_row(*cells, *(format_bounds(by.lower, by.upper, TYPE_DECIMALS) for by in value.by_type))
         if Measurement.get(console, options.update(max_width=10_000), wide).maximum <= options.max_width:
             yield wide
             return
-        table = new_table(title, "policy", "clicks", "loss", min_width=12)
+        table = new_table(title, "policy", unit, "loss", min_width=12)
         for cells in self._cells():
             table.add_row(*cells)
         yield table
-        table = new_table("By type", "policy", "type", "clicks", min_width=12)
-        for policy, value in self.rows:
-            table.add_section()
-            for i, (name, by) in enumerate(zip(self.instance.types, value.by_type, strict=True)):
-                clicks = format_bounds(by.lower, by.upper, TYPE_DECIMALS)
-                table.add_row("" if i else escape(policy), escape(name), clicks)
-        yield table
+        names = self.instance.types
+        by_type = [(policy, dict(zip(names, value.by_type, strict=True))) for policy, value in self.rows]
+        yield _parts_table("By type", "type", unit, by_type)
+
+
+def _parts_table(title: str, part: str, unit: str, rows: Sequence[tuple[str, Mapping[str, Bounds]]]) -> RichTable:
+    """Values of policies in parts of the users, such as types: a row for each policy and part."""
+    table = new_table(title, "policy", part, unit, min_width=12)
+    for policy, parts in rows:
+        table.add_section()
+        for i, (name, by) in enumerate(parts.items()):
+            table.add_row("" if i else escape(policy), escape(name), format_bounds(by.lower, by.upper, TYPE_DECIMALS))
+    return table
 
 
 def evaluation_contents(
     instance: Instance, rows: Rows, gap: float, distribution: bool
 ) -> Iterator[EvaluationTable | RichTable | str]:
     """Values, a sentence for every policy whose gap is wider than requested, and distributions on request."""
-    yield EvaluationTable(instance, rows)
+    table = EvaluationTable(instance, rows)
+    yield table
+    if instance.segments is not None:
+        by_segment = [(policy, value.by_segment) for policy, value in table.rows]
+        yield _parts_table("By segment", "segment", instance.unit, by_segment)
     for policy, value in rows:
         if value.gap > max(gap, 1e-9 * value.upper):
             yield f"The gap of {policy} is {format_significant(value.gap)}; raise --nodes to reduce it."
@@ -88,6 +99,10 @@ def evaluation_values(policy: str, value: Evaluation, distribution: bool) -> dic
     """One evaluation as JSON values."""
     values = {"policy": policy} | json_fields(value, "lower", "upper")
     values["by_type"] = [json_fields(by, "lower", "upper") for by in value.by_type]
+    if value.by_segment:
+        values["by_segment"] = {name: json_fields(by, "lower", "upper") for name, by in value.by_segment.items()}
+    if "reward" in value.instance.extensions:
+        values["unit"] = value.unit
     if distribution:
         values |= json_fields(value.distribution, "returns", "steps", "survival")
         values["truncated"] = value.distribution.remaining

@@ -1,0 +1,36 @@
+"""Commands on an instance with rewards, a horizon and segments."""
+
+import pytest
+
+import departing as dp
+from helpers.commands import json_output, output
+
+DEVICES = dp.Segments(["mobile", "desktop"], share=[0.75, 0.25], prior=[[0.8, 0.2], [0.4, 0.6]], columns=["device"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    shop = dp.Instance(
+        None,
+        [[0.5, 0.28], [0.4, 0.39]],
+        0.5,
+        categories=["news", "sport"],
+        reward=[1.0, 10.0],
+        unit="euro",
+        horizon=7,
+        segments=DEVICES,
+    )
+    shop.save(tmp_path / "shop.toml")
+    return tmp_path / "shop.toml"
+
+
+def test_evaluate_prints_values_in_the_unit_and_by_segment(file):
+    text = output("evaluate", file, "fixed:sport", "greedy", "--distribution")
+    assert "Expected euro per user" in text
+    assert "By segment" in text
+    assert "mobile" in text
+    rows = json_output("evaluate", file, "fixed:sport")["policies"]
+    value = dp.evaluate(dp.Instance.load(file), dp.Fixed(1))
+    assert rows[0]["unit"] == "euro"
+    assert rows[0]["lower"] == value.lower
+    assert rows[0]["by_segment"]["desktop"]["upper"] == value.by_segment["desktop"].upper
