@@ -69,7 +69,7 @@ def test_edges_are_the_fixed_point_of_value_iteration_on_the_grid():
     beliefs = np.stack([grid, 1 - grid], axis=1)
     twin = beliefs @ problem.type_values
     for _ in range(400):
-        steps = beliefs @ problem.click.T
+        steps = beliefs @ problem.reward.T
         for transition in (problem.click_stay, problem.stay):
             moved = beliefs[:, None] * transition
             steps += moved.sum(axis=2) * np.interp(moved[..., 0] / moved.sum(axis=2), grid, twin)

@@ -138,5 +138,5 @@ def test_another_policy_fails_verification():
 
 def test_negative_clicks_fail_verification():
     plan = dp.plan(COUNTER)
-    plan.certificate.clicks[:] -= 1
+    plan.certificate.reward[:] -= 1
     assert not plan.verify()

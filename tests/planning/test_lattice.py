@@ -127,7 +127,7 @@ def test_bounds_contain_the_exact_fractions_of_all_open_children(seed):
 def test_a_large_lattice_grows_its_arrays():
     instance = sure(60, 60, seed=1)
     plan = dp.plan(instance, gap=1e-7)
-    assert len(plan.certificate.clicks) > 1024
+    assert len(plan.certificate.reward) > 1024
     assert plan.gap <= 1e-7
     assert plan.verify()
 
@@ -143,5 +143,5 @@ def test_a_wrong_lattice_fails_verification():
     plan = dp.plan(instance)
     assert not plan.certificate.verify(plan.policy, plan.lower + 1e-3, plan.upper).holds
     assert not plan.certificate.verify(plan.policy, plan.lower, plan.lower - 1e-3).holds
-    plan.certificate.clicks[3] -= 0.01
+    plan.certificate.reward[3] -= 0.01
     assert not plan.verify()

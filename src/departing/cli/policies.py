@@ -15,6 +15,7 @@ from departing.model.errors import InputError
 POLICIES_HELP = f"{opt.POLICY_HELP} By default all fixed policies and greedy."
 FAMILY_HELP = "Draw a random instance: uniform, specialists, sticky, row, column or diagonal."
 NODES_HELP = "Maximum number of nodes (counts) to expand for each policy."
+GAP_HELP = "Optimality gap at which to stop, in the unit of the value (clicks per user by default)."
 SENSITIVITY_HELP = "Report the effect of changing every probability by up to this fraction of it."
 
 
@@ -110,7 +111,7 @@ def simulate(
 
 def plan(
     file: opt.InstanceArgument,
-    gap: Annotated[float, Option(help="Optimality gap at which to stop, in clicks per user.")] = 1e-6,
+    gap: Annotated[float | None, Option(help=GAP_HELP, show_default="1e-6 of the largest reward")] = None,
     seconds: Annotated[float, Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
     method: Annotated[str, Option(help="auto, closed-form, lattice or search.")] = "auto",
     allowed: Annotated[str | None, Option(metavar="C,C,…", help="Allowed categories.", show_default="all")] = None,
@@ -145,8 +146,10 @@ def plan(
         planned.reason,
         tables.plan_table(planned, baselines),
     ]
-    if planned.gap > gap:
-        contents.append(f"The gap of {gap:g} was not reached within {seconds:g} s, or is below the rounding error.")
+    if planned.gap > planned.target_gap:
+        contents.append(
+            f"The gap of {planned.target_gap:g} was not reached within {seconds:g} s, or is below the rounding error."
+        )
     if shifts is not None:
         values["sensitivity"] = tables.sensitivity_values(shifts, planned)
         contents.append(tables.sensitivity_table(shifts, planned))

@@ -14,10 +14,10 @@ from departing.decision.stack import Stack
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
-from departing.model.instance import Instance
 from departing.model.progress import Progress
-from departing.model.validation import check_int, check_seed
+from departing.model.validation import check_instance, check_int, check_seed
 from departing.planning.plan import Plan, plan
+from departing.planning.problem import restrict
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed
 
@@ -28,6 +28,7 @@ MIN_DRAWS, MAX_DRAWS = 20, 10_000  # 20 are the fewest for a 95% interval
 
 def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Progress | None) -> Decision:
     """Decide from a fit; see `departing.plan`."""
+    check_instance(fit.instance)
     draws, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, MAX_DRAWS), check_seed(seed)
     instance = fit.instance
     best = plan(instance, PLAN_GAP * instance.best_fixed[1], PLAN_SECONDS, allowed=allowed)
@@ -105,17 +106,9 @@ def _fixed(ensemble: Ensemble, allowed: list[int]) -> tuple[int, Claim]:
 
 def _greedy(ensemble: Ensemble, allowed: list[int]) -> Claim:
     """Values of the greedy policy."""
-    instances = [_restrict(each, allowed) for each in ensemble.instances]
+    instances = [restrict(each, allowed) for each in ensemble.instances]
     rules = [follow(Greedy(each), each) for each in instances]
     in_own, in_fit = np.array(
         [Stack.of([each, instances[0]]).values(rule) for each, rule in zip(instances, rules, strict=True)]
     ).T
     return Claim(in_own, in_fit, Stack.of(instances).values(rules[0]))
-
-
-def _restrict(instance: Instance, allowed: list[int]) -> Instance:
-    """The instance with the allowed categories only."""
-    if len(allowed) == instance.n_categories:
-        return instance
-    tables = {name: getattr(instance, name)[allowed] for name in ("click", "depart", "depart_on_click")}
-    return instance.replace(categories=[instance.categories[a] for a in allowed], **tables)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from departing.decision.decision import Decision
     from departing.fitting.fit import Fit
 
-GAP, SECONDS, METHOD = 1e-6, 60.0, "auto"  # defaults for an instance
+SECONDS, METHOD = 60.0, "auto"  # defaults for an instance
 BOOTSTRAP, SEED = 100, 0  # defaults for a fit; 100 resamples place the ends of a 95% interval
 
 
 @overload
 def plan(
     source: Instance,
-    gap: float = GAP,
+    gap: float | None = None,
     seconds: float = SECONDS,
     method: str = METHOD,
     *,
@@ -64,7 +64,8 @@ def plan(
     source : Instance or Fit
         Instance to plan for, or fit to decide from.
     gap : float
-        For an instance: largest difference of the bounds, in expected clicks per user [default: 1e-6].
+        For an instance: largest difference of the bounds, in expected reward per user [default: a millionth of
+        the largest reward].
     seconds : float
         For an instance: time limit [default: 60]. Compilation, which happens once, does not count. When the time is
         up, the best bounds so far are returned.
@@ -114,7 +115,7 @@ def plan(
             draws = BOOTSTRAP if bootstrap is None else bootstrap
             return decide(source, allowed, draws, SEED if seed is None else seed, progress)
     _check_unused("a fit", bootstrap=bootstrap, seed=seed)
-    gap, seconds = GAP if gap is None else gap, SECONDS if seconds is None else seconds
+    seconds = SECONDS if seconds is None else seconds
     method = METHOD if method is None else method
     return plan_instance(source, gap, seconds, method, allowed=allowed, progress=progress)
 

@@ -3,12 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from departing.evaluation.bounds import Bounds
 from departing.evaluation.evaluate import Evaluation, evaluate
-from departing.model.instance import Instance
-from departing.planning.problem import PlanningProblem
+from departing.planning.problem import PlanningProblem, restrict
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
@@ -33,7 +30,7 @@ class Baseline:
     evaluation : Evaluation
         Its value.
     loss : Bounds
-        Bounds on its loss compared with the optimal policy, in expected clicks per user.
+        Bounds on its loss compared with the optimal policy, in expected reward per user.
     """
 
     policy: Policy
@@ -45,7 +42,7 @@ def evaluate_baselines(plan: "Plan", nodes: int = NODES) -> tuple[Baseline, ...]
     """Evaluate the greedy and the best fixed policy of the allowed categories, with about `nodes` nodes at most."""
     instance = plan.instance
     best = Fixed(PlanningProblem(instance, plan.allowed).best_fixed[0])
-    restricted = _restrict(instance, plan.allowed)
+    restricted = restrict(instance, plan.allowed)
     tolerance = max(GAP_FRACTION * plan.gap, VALUE_FRACTION * plan.upper)
     rows = []
     for where, policy in ((restricted, Greedy(restricted)), (instance, best)):
@@ -53,12 +50,3 @@ def evaluate_baselines(plan: "Plan", nodes: int = NODES) -> tuple[Baseline, ...]
         loss = Bounds(max(plan.lower - value.upper, 0.0), max(plan.upper - value.lower, 0.0))
         rows.append(Baseline(policy, value, loss))
     return tuple(rows)
-
-
-def _restrict(instance: Instance, allowed: tuple[int, ...]) -> Instance:
-    """The instance with the allowed categories only."""
-    if len(allowed) == instance.n_categories:
-        return instance
-    rows = np.array(allowed)
-    tables = {name: getattr(instance, name)[rows] for name in ("click", "depart", "depart_on_click")}
-    return instance.replace(categories=[instance.categories[a] for a in allowed], **tables)

@@ -25,7 +25,7 @@ MAX_NODES = {2: 1000, 3: 300}  # nodes of one plan: a few seconds for all of the
 class BeliefMap:
     """Alpha vectors that together give the best value known at every belief.
 
-    `vectors[n, M]` are expected clicks by type, `categories[n]` the first categories.
+    `vectors[n, M]` are expected rewards by type, `categories[n]` the first categories.
     """
 
     vectors: Floats
@@ -44,7 +44,7 @@ def belief_map(plan: "Plan", max_nodes: int | None = None) -> BeliefMap:
     """Plan at a grid of beliefs for two or three types, with at most `max_nodes` nodes each."""
     instance = plan.instance
     limit = MAX_NODES[instance.n_types] if max_nodes is None else max_nodes
-    gap = max(plan.gap, GAP_FRACTION * plan.value, 1e-9)
+    gap = max(plan.gap, GAP_FRACTION * plan.value, 1e-9 * float(instance.reward.max()))
     vectors = [first_vector(plan)]
     for belief in _grid(instance.n_types):
         problem = PlanningProblem(instance.replace(prior=belief), plan.allowed)

@@ -61,7 +61,7 @@ class Verification:
     checks : tuple of CertificateCheck
         One for each kind of claim.
     tolerance : float
-        Allowance for rounding that the bounds include, in expected clicks per user.
+        Allowance for rounding that the bounds include, in the unit of the value.
     """
 
     checks: tuple[CertificateCheck, ...]
@@ -135,7 +135,7 @@ class ClosedFormCertificate(Certificate):
 class LatticeCertificate(Certificate):
     """Certificate of a lattice search: every child of a node is a node or cannot exceed the upper bound.
 
-    `parent`, `category`, `depth` and `clicks` are those of the nodes, `[N]`; `rounding_error` bounds the
+    `parent`, `category`, `depth` and `reward` are those of the nodes, `[N]`; `rounding_error` bounds the
     rounding error of the upper bound.
     """
 
@@ -143,12 +143,12 @@ class LatticeCertificate(Certificate):
     parent: Integers = field(repr=False)
     category: Integers = field(repr=False)
     depth: Integers = field(repr=False)
-    clicks: Floats = field(repr=False)
+    reward: Floats = field(repr=False)
     rounding_error: float
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the value of the walk, and every child that was not created."""
-        problem, n = self.problem, len(self.clicks)
+        problem, n = self.problem, len(self.reward)
         counts = np.zeros((n, len(problem.categories)), np.int32)
         weights = np.empty((n, problem.instance.n_types))
         weights[0] = problem.prior
@@ -158,16 +158,16 @@ class LatticeCertificate(Certificate):
             counts[level] = counts[self.parent[level]]
             counts[level, self.category[level]] += 1
             weights[level] = weights[self.parent[level]] * problem.click_stay[self.category[level]]
-        reward = weights @ problem.click.T
-        child_upper = reward + weights @ (problem.click_stay * problem.type_values).T + self.clicks[:, None]
+        steps = weights @ problem.reward.T
+        child_upper = steps + weights @ (problem.click_stay * problem.type_values).T + self.reward[:, None]
         unit = max(2 * self.rounding_error, 1e-300)  # as much again for these checks
         index = {row.tobytes(): i for i, row in enumerate(counts)}
-        short = [-float(self.clicks[0])]
+        short = [-float(self.reward[0])]
         for i, a in np.argwhere(child_upper > upper):
             after = counts[i].copy()
             after[a] += 1
             child = index.get(after.tobytes())
-            lost = np.inf if child is None else self.clicks[i] + reward[i, a] - self.clicks[child]
+            lost = np.inf if child is None else self.reward[i] + steps[i, a] - self.reward[child]
             short.append(lost * (self.depth[i] + 1))  # each step of a walk may lose as much
         checks = (
             _dropped(problem),
@@ -247,8 +247,8 @@ class _Graph:
         value, q_upper = self.points.value[:n], self.points.q_upper[:n].T
         allowed = np.array(problem.allowed)
         outcomes = problem.instance.outcome_probabilities[allowed]
-        after = problem.instance.click[allowed] + (outcomes[:, CLICK] + outcomes[:, STAY]) * value
-        kept = problem.click + (problem.click_stay + problem.stay) * value
+        after = problem.instance.expected_reward[allowed] + (outcomes[:, CLICK] + outcomes[:, STAY]) * value
+        kept = problem.reward + (problem.click_stay + problem.stay) * value
         at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
         occurring = problem.prior > 0  # no claim depends on types that do not occur
         return _check("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
@@ -299,7 +299,7 @@ class _Graph:
             values, by_category, _ = self._cover_values(rows)
             child = nodes.child[e]
             has_children = child[:, :, 1] >= 0
-            steps = beliefs @ problem.click.T
+            steps = beliefs @ problem.reward.T
             for o, transition in enumerate((problem.click_stay, problem.stay)):
                 reached = np.where(has_children, child[:, :, o], 0)
                 steps += nodes.upper[reached] / mass[:, None]
@@ -448,7 +448,7 @@ class SearchCertificate(Certificate):
         kept: list[Floats] = []
         for x, y, value, q_upper, keep in self.edges:
             beliefs = np.stack([grid, 1 - grid], axis=1)
-            steps = beliefs @ problem.click[:, [x, y]].T
+            steps = beliefs @ problem.reward[:, [x, y]].T
             for transition in (problem.click_stay, problem.stay):
                 moved = beliefs[:, None, :] * transition[:, [x, y]]
                 mass = moved.sum(axis=2)
@@ -467,9 +467,9 @@ class SearchCertificate(Certificate):
     def _check_vectors(self, unit: float) -> CertificateCheck:
         """Every alpha vector is at most one step of its category followed by its successors."""
         controller = self.controller
-        click, click_stay, stay, _ = controller.probabilities(self.problem.instance)
+        reward, click_stay, stay, _ = controller.probabilities(self.problem.instance)
         after_click, after_stay = (controller.vectors[controller.successor[:, o]] for o in range(2))
-        excess = controller.vectors - (click + click_stay * after_click + stay * after_stay)
+        excess = controller.vectors - (reward + click_stay * after_click + stay * after_stay)
         forbidden = ~np.isin(controller.categories, self.problem.allowed)
         parts = [excess[:, self.problem.prior > 0], np.where(forbidden, np.inf, 0)]
         return _check("alpha vectors", parts, unit)

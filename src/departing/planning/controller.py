@@ -58,9 +58,9 @@ class Controller:
         )
 
     def probabilities(self, instance: Instance) -> tuple[Floats, Floats, Floats, Floats]:
-        """Probabilities `[n, M]` of the states: of a click, of the outcomes click and stay, and of departure."""
+        """Expected reward of the states, and probabilities of a click, a stay and a departure, `[n, M]` each."""
         a, outcomes = self.categories, instance.outcome_probabilities
-        return instance.click[a], outcomes[a, CLICK], outcomes[a, STAY], instance.departure_probabilities[a]
+        return instance.expected_reward[a], outcomes[a, CLICK], outcomes[a, STAY], instance.departure_probabilities[a]
 
     def solve(self, instance: Instance, deadline: "Deadline | None" = None) -> Self:
         """The controller with its values under `instance`, which may have another number of types."""

@@ -24,12 +24,12 @@ class LatticeSearch:
     def __init__(self, problem: PlanningProblem, progress: BoundsProgress | None = None) -> None:
         self.problem = problem
         self._progress = progress
-        optimistic = problem.click + problem.click_stay * problem.type_values
-        self._model = (problem.click, problem.click_stay, problem.fixed_values, optimistic)
+        optimistic = problem.reward + problem.click_stay * problem.type_values
+        self._model = (problem.reward, problem.click_stay, problem.fixed_values, optimistic)
         n, n_types, k = 1024, problem.instance.n_types, len(problem.categories)
         self.counters = np.zeros(kernels.N_COUNTERS, np.int64)
         self.nodes = nodes = allocate(kernels.LatticeNodes, {"N": n, "M": n_types, "K": k})
-        nodes.weights[0], nodes.clicks[0], nodes.key[0], nodes.depth[0] = problem.prior, 0.0, 0, 0
+        nodes.weights[0], nodes.reward[0], nodes.key[0], nodes.depth[0] = problem.prior, 0.0, 0, 0
         nodes.parent[0] = nodes.category[0] = -1
         given = {"table": key_table(n), "step_key": key_multipliers(k), "merge_loss": np.zeros(1)}
         self._queue = allocate(kernels.Queue, {"N": n}, **given)
@@ -43,7 +43,7 @@ class LatticeSearch:
 
     @property
     def rounding_error(self) -> float:
-        """Bound on the rounding error of the upper bound, in clicks; d is the depth and M the number of types.
+        """Bound on the rounding error of the upper bound; d is the depth and M the number of types.
 
         Every term of the bound is positive, so each rounding changes it by a factor of at most 1 + 2^-53. A term
         passes through at most
@@ -51,11 +51,11 @@ class LatticeSearch:
         - M roundings of the prior: M - 1 additions and a quotient;
         - 3 d of its weight: a product at each step, with a probability of 2 roundings;
         - 4 d for the categories that were dropped: two probabilities of 2 roundings were compared;
-        - (d + 1) M + 1 additions, M for the expected clicks of each step and M for the last bound;
-        - 8 of the optimistic value (4 in the value of a type), and 1 of its product with the weight.
+        - (d + 1) M + 1 additions, M for the expected reward of each step and M for the last bound;
+        - 10 of the optimistic value (5 in the value of a type), and 1 of its product with the weight.
 
         The rest, up to 64 + (d + 4) M + 8 d, covers products of roundings. Where several paths led to a node, the
-        first was kept, which had up to `merge_loss` fewer clicks; this may happen at every step. Results below the
+        first was kept, which had up to `merge_loss` less reward; this may happen at every step. Results below the
         normal range lose up to 2^-1074 each, times the value of a type.
         """
         types, depth = self.problem.instance.n_types, int(self.counters[DEPTH])
@@ -97,7 +97,7 @@ class LatticeSearch:
             if self.counters[FULL]:
                 if nbytes(self.nodes, self._queue) > MAX_BYTES / 2:
                     return
-                n = 2 * len(self.nodes.clicks)
+                n = 2 * len(self.nodes.reward)
                 self.nodes = grown(self.nodes, N=n)
                 self._queue = grown(self._queue, N=n)._replace(table=key_table(n))
                 insert_keys(self._queue.table, self.nodes.key, self.n_nodes)
@@ -114,11 +114,11 @@ class LatticeSearch:
 
     def certificate(self) -> LatticeCertificate:
         """The nodes, without the arrays that only the search needs."""
-        parent, category, depth, clicks = (
+        parent, category, depth, reward = (
             array[: self.n_nodes].copy()
-            for array in (self.nodes.parent, self.nodes.category, self.nodes.depth, self.nodes.clicks)
+            for array in (self.nodes.parent, self.nodes.category, self.nodes.depth, self.nodes.reward)
         )
-        return LatticeCertificate(self.problem, parent, category, depth, clicks, self.rounding_error)
+        return LatticeCertificate(self.problem, parent, category, depth, reward, self.rounding_error)
 
 
 def solve_lattice(problem: PlanningProblem, limits: Limits) -> Solution:

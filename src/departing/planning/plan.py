@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from departing.planning.certificate import Certificate, Verification
 from departing.planning.closed_form import solve_closed_form
 from departing.planning.controller import Controller
 from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
+from departing.planning.scaling import largest_reward, solve_scaled
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from departing.planning.baselines import Baseline
     from departing.planning.sensitivity import Sensitivity
 
+SUPPORTED = ("reward",)  # extensions of the model
+DEFAULT_GAP = 1e-6  # of the largest reward
 METHODS = ("auto", "closed-form", "lattice", "search")
 # Limit of a reference plan. The instances of the bundled studies need at most 1,200 nodes. So many take the heuristic
 # search 20 seconds to two minutes, about the default time limit of `plan`.
@@ -45,7 +48,7 @@ class Plan(Bounds):
     Attributes
     ----------
     lower, upper : float
-        Bounds in expected clicks per user, rounding included.
+        Bounds in expected reward per user, rounding included.
     policy : Policy
         The policy.
     method : str
@@ -62,6 +65,8 @@ class Plan(Bounds):
         Claims that `verify` checks.
     controller : Schedule or Controller
         Schedule or finite-state controller whose value is at least `lower`; the value of the policy is at least that.
+    target_gap : float
+        Gap that was aimed at.
     """
 
     policy: Policy
@@ -72,6 +77,7 @@ class Plan(Bounds):
     allowed: tuple[int, ...] = field(repr=False)
     certificate: Certificate = field(repr=False)
     controller: Schedule | Controller = field(repr=False)
+    target_gap: float = field(repr=False)
 
     def verify(self) -> Verification:
         """Check the bounds against the certificate, without a search.
@@ -107,7 +113,7 @@ class Plan(Bounds):
         """
         lines = [
             f"Policy: {self.describe()}",
-            f"Expected clicks per user: {self.value:.8f} (optimal within {self.gap:.1g})",
+            f"Expected {self.instance.unit} per user: {self.value:.8f} (optimal within {self.gap:.1g})",
             f"Method: {self.method}. {self.reason}",
             "Loss compared with the optimal policy:",
         ]
@@ -133,7 +139,7 @@ class Plan(Bounds):
 
     def _repr_html_(self) -> str:
         rows = [
-            ["expected clicks per user", f"{self.value:.6g}"],
+            [f"expected {self.instance.unit} per user", f"{self.value:.6g}"],
             ["optimal within", f"{self.gap:.1g}"],
             ["method", self.method],
             ["planning time", f"{self.seconds:.2g} s"],
@@ -147,7 +153,7 @@ class Plan(Bounds):
         return evaluate_baselines(self)
 
     def value_under(self, instance: Instance) -> float:
-        """Return the expected clicks per user of the plan's controller if users behave according to `instance`.
+        """Return the expected reward per user of the plan's controller if users behave according to `instance`.
 
         Parameters
         ----------
@@ -166,7 +172,7 @@ class Plan(Bounds):
         by : float
             Relative size of the perturbations, between 0 and 1.
         gap : float, optional
-            Gap of the new plans in expected clicks per user [default: a thousandth of the value].
+            Gap of the new plans in expected reward per user [default: a thousandth of the value].
 
         Returns
         -------
@@ -196,7 +202,7 @@ class Plan(Bounds):
 
 def plan(
     instance: Instance,
-    gap: float = 1e-6,
+    gap: float | None = None,
     seconds: float = 60.0,
     method: str = "auto",
     *,
@@ -209,8 +215,8 @@ def plan(
     ----------
     instance : Instance
         Instance to plan for.
-    gap : float
-        Largest difference of the bounds, in expected clicks per user.
+    gap : float, optional
+        Largest difference of the bounds, in expected reward per user [default: a millionth of the largest reward].
     seconds : float
         Time limit, of which a twentieth is kept for extracting the policy. Compilation, which happens once, does not
         count. When the time is up, the best bounds so far are returned, with a policy whose value is at most 0.1 %
@@ -240,9 +246,10 @@ def plan(
     >>> best.policy, round(best.value, 10), best.method
     (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
     """
-    check_instance(instance)
-    gap, seconds = check_positive("gap", gap), check_positive("seconds", seconds)
+    check_instance(instance, SUPPORTED)
+    seconds = check_positive("seconds", seconds)
     problem = PlanningProblem(instance, allowed)
+    gap = DEFAULT_GAP * largest_reward(problem) if gap is None else check_positive("gap", gap)
     method = _choose_method(problem, method)
     _compile(method)
     return _run(problem, method, Limits(gap, Deadline(seconds), progress=progress))
@@ -253,6 +260,7 @@ def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
 
     Faces are left out: their nodes take less time than others, but count as much.
     """
+    check_instance(problem.instance, SUPPORTED)
     method = _choose_method(problem, "auto")
     _compile(method)
     return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes, faces=False))
@@ -268,10 +276,11 @@ def plan_reference(instance: Instance, gap: float) -> Plan:
 
 def _run(problem: PlanningProblem, method: str, limits: Limits) -> Plan:
     """Run a compiled method and complete its solution to a plan."""
-    policy, controller, lower, upper, reason, certificate = _solve(method, problem, limits)
+    solution = solve_scaled(partial(_solve, method), problem, limits)
+    policy, controller, lower, upper, reason, certificate = solution
     policy = resolve_policy(policy, problem.instance.categories)
     run = (policy, method, reason, limits.deadline.elapsed)
-    return Plan(lower, upper, *run, problem.instance, problem.allowed, certificate, controller)
+    return Plan(lower, upper, *run, problem.instance, problem.allowed, certificate, controller, limits.gap)
 
 
 def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:

@@ -1,6 +1,6 @@
 """What all planning methods share: the quantities of an instance, the time limit, and the form of a result."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class PlanningProblem:
         Allowed categories that no other allowed one dominates, in the order of the instance.
     prior : array [M]
         Prior that sums to 1.
-    click : array [k, M]
-        Click probabilities of `categories`.
+    reward : array [k, M]
+        Expected reward of a recommendation of `categories`.
     click_stay, stay, depart : array [k, M]
         Probabilities of a click after which the user stays, of a no-click after which the user stays, of departure.
     fixed_values : array [k, M]
@@ -52,11 +52,11 @@ class PlanningProblem:
         if allowed is not None:
             every = every[allowed_mask(allowed, (instance.n_categories,), instance.categories)]
         outcomes, depart = instance.outcome_probabilities, instance.departure_probabilities
-        tables = (instance.click, outcomes[:, CLICK], outcomes[:, STAY], depart, instance.fixed_values)
+        tables = (instance.expected_reward, outcomes[:, CLICK], outcomes[:, STAY], depart, instance.fixed_values)
         self.instance, self.allowed = instance, tuple(int(a) for a in every)
         self.categories = every[_undominated(dominance_table(instance)[every])]
         rows = (np.ascontiguousarray(table[self.categories]) for table in tables)
-        self.click, self.click_stay, self.stay, self.depart, self.fixed_values = rows
+        self.reward, self.click_stay, self.stay, self.depart, self.fixed_values = rows
         self.type_values: Floats = np.asarray(instance.fixed_values[every].max(axis=0))
         self.prior = instance.normalised_prior
 
@@ -65,11 +65,11 @@ class PlanningProblem:
         face, instance = type(self).__new__(type(self)), self.instance
         prior = self.prior[types] / self.prior[types].sum()
         click, depart, last = (each[:, types] for each in (instance.click, instance.depart, instance.depart_on_click))
-        face.instance, face.allowed = Instance(prior, click, depart, last), self.allowed
+        face.instance, face.allowed = Instance(prior, click, depart, last, reward=instance.reward), self.allowed
         face.categories = self.categories
-        arrays = (self.click, self.click_stay, self.stay, self.depart, self.fixed_values)
+        arrays = (self.reward, self.click_stay, self.stay, self.depart, self.fixed_values)
         rows = (np.ascontiguousarray(array[:, types]) for array in arrays)
-        face.click, face.click_stay, face.stay, face.depart, face.fixed_values = rows
+        face.reward, face.click_stay, face.stay, face.depart, face.fixed_values = rows
         face.type_values, face.prior = self.type_values[types], prior
         return face
 
@@ -93,7 +93,7 @@ class PlanningProblem:
     def known_type_bound(self) -> float:
         """Upper bound of every policy: the value if types were known, rounding included.
 
-        Roundings: at most 4 in the value of a type, 24 in the sum of the prior of up to 128 types (NumPy adds
+        Roundings: at most 5 in the value of a type, 24 in the sum of the prior of up to 128 types (NumPy adds
         pairwise: one more whenever their number doubles), 1 in the quotient, M in the product, and 2 of this bound.
         """
         types = self.instance.n_types
@@ -121,6 +121,15 @@ class PlanningProblem:
             return float(self.rounding(depth) * (self.prior @ self.max_mean_steps))
 
 
+def restrict(instance: Instance, allowed: Sequence[int]) -> Instance:
+    """The instance with the allowed categories only."""
+    if len(allowed) == instance.n_categories:
+        return instance
+    rows = np.array(allowed)
+    tables = {name: getattr(instance, name)[rows] for name in ("click", "depart", "depart_on_click", "reward")}
+    return instance.replace(categories=[instance.categories[a] for a in allowed], **tables)
+
+
 def dominance_table(instance: Instance) -> Floats:
     """Table `[K, 4, M]` by which a category dominates another: none of its entries is smaller.
 
@@ -128,7 +137,7 @@ def dominance_table(instance: Instance) -> Floats:
     """
     outcomes = instance.outcome_probabilities
     return np.stack(
-        [instance.click, outcomes[:, CLICK], outcomes[:, STAY], -instance.departure_probabilities], axis=1
+        [instance.expected_reward, outcomes[:, CLICK], outcomes[:, STAY], -instance.departure_probabilities], axis=1
     )
 
 

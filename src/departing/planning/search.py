@@ -71,7 +71,7 @@ class Search:
         self._pace = INITIAL_PACE
         self._beliefs = np.empty((0, problem.instance.n_types))
         n_types, n_categories = problem.instance.n_types, len(problem.categories)
-        self.model = kernels.SearchModel(problem.click, problem.click_stay, problem.stay, problem.depart)
+        self.model = kernels.SearchModel(problem.reward, problem.click_stay, problem.stay, problem.depart)
         self.edges: list[Edge] = []
         if known is None and n_types <= MAX_EDGE_TYPES:
             self.edges = _solve_edges(problem, deadline)
@@ -92,7 +92,7 @@ class Search:
     def _add_known_points(self) -> None:
         problem, points, known = self.problem, self.points, self.known
         n_types = problem.instance.n_types
-        optimistic = problem.click + (problem.click_stay + problem.stay) * problem.type_values
+        optimistic = problem.reward + (problem.click_stay + problem.stay) * problem.type_values
         n = n_types + len(known.value)
         corners = PointClaims(np.eye(n_types), problem.type_values, optimistic.T)
         for name in PointClaims._fields:
@@ -407,7 +407,7 @@ def _edge_points(problem: PlanningProblem, edges: Sequence[Edge]) -> PointClaims
 def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
     """Upper bounds on the edges of the belief simplex, the most likely pairs of types first."""
     grid, edges = edge_grid(), []
-    probabilities = (problem.click, problem.click_stay, problem.stay, problem.type_values)
+    probabilities = (problem.reward, problem.click_stay, problem.stay, problem.type_values)
     likely = [x for x in np.argsort(-problem.prior, kind="stable").tolist() if problem.prior[x] > 0]
     for x, y in (sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]):
         value, q_upper = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))

@@ -32,7 +32,7 @@ class Perturbation:
     change : str
         Description of the perturbation.
     optimal_value : float
-        Value of the optimal policy of the perturbed instance, in expected clicks per user.
+        Value of the optimal policy of the perturbed instance, in expected reward per user.
     plan_value : float
         Value of the original plan under the perturbed instance.
     first : tuple of int

@@ -23,7 +23,7 @@ def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
     """Bounds and method of a plan, and the losses of simpler policies compared with it."""
     table = key_value_table(
         "Plan",
-        ("clicks per user", format_bounds(plan.lower, plan.upper)),
+        (f"{plan.instance.unit} per user", format_bounds(plan.lower, plan.upper)),
         ("lower bound", f"{plan.lower:.12g}"),
         ("upper bound", f"{plan.upper:.12g}"),
         ("gap", format_significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12"),
@@ -38,7 +38,7 @@ def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
 
 
 def _loss(baseline: Baseline, plan: Plan) -> str:
-    """Loss of a baseline in clicks per user and as a share of the value, as far as the bounds decide it."""
+    """Loss of a baseline in the unit of the value and as a share of the value, as far as the bounds decide it."""
     loss = baseline.loss
     if baseline.evaluation.lower > plan.lower + 1e-9 * plan.upper:
         return f"none: its lower bound is {format_significant(baseline.evaluation.lower - plan.lower)} higher"

@@ -13,7 +13,7 @@ BOTH, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, ALWAYS = range(4)
 
 
 class AlphaVectors(NamedTuple):
-    """Alpha vectors of conditional plans: expected clicks by type, first category and continuation."""
+    """Alpha vectors of conditional plans: expected reward by type, first category and continuation."""
 
     value: Annotated[np.ndarray, np.float64, "AM"]
     category: Annotated[np.ndarray, np.int32, "A"]
@@ -105,9 +105,9 @@ def backup_vector(model, vectors, counters, row, weights, a, after_click, after_
 @inner
 def backed_up_value(model, vectors, a, after_click, after_stay, form, x):
     """The value for type x of category a followed by the vectors `after_click` and `after_stay`, or a again."""
-    click, click_stay, stay = model.click[a, x], model.click_stay[a, x], model.stay[a, x]
+    reward, click_stay, stay = model.reward[a, x], model.click_stay[a, x], model.stay[a, x]
     if form == BOTH:
-        return click + click_stay * vectors.value[after_click, x] + stay * vectors.value[after_stay, x]
+        return reward + click_stay * vectors.value[after_click, x] + stay * vectors.value[after_stay, x]
     if form == REPEAT_AFTER_CLICK:
-        return (click + stay * vectors.value[after_stay, x]) / (model.depart[a, x] + stay)
-    return (click + click_stay * vectors.value[after_click, x]) / (model.depart[a, x] + click_stay)
+        return (reward + stay * vectors.value[after_stay, x]) / (model.depart[a, x] + stay)
+    return (reward + click_stay * vectors.value[after_click, x]) / (model.depart[a, x] + click_stay)

@@ -1,7 +1,7 @@
 """A* search of the lattice of click counts, for users who depart at the first no-click.
 
 Then a policy is a sequence of categories. A node stands for the clicks so far by category: the weights of the types
-and the expected clicks on the way. Sequences with equal counts meet in one node. Children are created one at a time
+and the expected reward on the way. Sequences with equal counts meet in one node. Children are created one at a time
 in the order of their upper bounds, which assume that the type becomes known after the next step.
 """
 
@@ -22,7 +22,7 @@ class LatticeNodes(NamedTuple):
     """Nodes of the lattice, each with the step from its parent."""
 
     weights: Annotated[np.ndarray, np.float64, "NM"]
-    clicks: Annotated[np.ndarray, np.float64, "N"]  # expected clicks before the node
+    reward: Annotated[np.ndarray, np.float64, "N"]  # expected reward before the node
     parent: Annotated[np.ndarray, np.int32, "N"]
     category: Annotated[np.ndarray, np.int32, "N"]
     depth: Annotated[np.ndarray, np.int32, "N"]
@@ -37,7 +37,7 @@ class Queue(NamedTuple):
     node: Annotated[np.ndarray, np.int32, "N"]
     table: Annotated[np.ndarray, np.int32, "T"]
     step_key: Annotated[np.ndarray, np.uint64, "K"]
-    merge_loss: Annotated[np.ndarray, np.float64, "1"]  # largest click difference by which a later path was better
+    merge_loss: Annotated[np.ndarray, np.float64, "1"]  # largest difference by which a later path was better
 
 
 @inner
@@ -53,29 +53,29 @@ def _add_node(nodes, queue, counters, fixed, optimistic, lower):
         for x in range(n_types):
             least += fixed[a, x] * nodes.weights[n, x]
             most += optimistic[a, x] * nodes.weights[n, x]
-        if nodes.clicks[n] + least > lower * (1 + 1e-13):  # a longer walk must gain more than rounding
-            lower = nodes.clicks[n] + least
+        if nodes.reward[n] + least > lower * (1 + 1e-13):  # a longer walk must gain more than rounding
+            lower = nodes.reward[n] + least
             counters[BEST], counters[BEST_THEN] = n, a
-        nodes.child_upper[n, a] = nodes.clicks[n] + most
+        nodes.child_upper[n, a] = nodes.reward[n] + most
         top = max(top, nodes.child_upper[n, a])
     counters[OPEN] = heap_push(queue.upper, queue.node, counters[OPEN], top, n)
     return lower
 
 
 @search_kernel
-def expand_lattice(click, click_stay, fixed, optimistic, nodes, queue, counters, lower, gap, max_nodes):
+def expand_lattice(step_reward, click_stay, fixed, optimistic, nodes, queue, counters, lower, gap, max_nodes):
     """Create up to `max_nodes` nodes, or until the upper bound is within `gap` of the lower bound.
 
     `optimistic[K, M]` is the value of one step of a category followed by the best category of the known type. Returns
     the lower bound; the upper bound is on top of the queue.
     """
-    n_categories, n_types = click.shape
+    n_categories, n_types = step_reward.shape
     if counters[NODES] == 0:
         lower = _add_node(nodes, queue, counters, fixed, optimistic, lower)
     for _ in range(max_nodes):
         if counters[OPEN] == 0 or queue.upper[0] <= lower + gap:
             break
-        if counters[NODES] == len(nodes.clicks):
+        if counters[NODES] == len(nodes.reward):
             counters[FULL] = 1
             break
         counters[OPEN] = heap_pop(queue.upper, queue.node, counters[OPEN])
@@ -91,19 +91,19 @@ def expand_lattice(click, click_stay, fixed, optimistic, nodes, queue, counters,
         if second > -np.inf:
             counters[OPEN] = heap_push(queue.upper, queue.node, counters[OPEN], second, parent)
         n = counters[NODES]
-        clicks = nodes.clicks[parent]
+        reward = nodes.reward[parent]
         for x in range(n_types):
-            clicks += nodes.weights[parent, x] * click[best, x]
+            reward += nodes.weights[parent, x] * step_reward[best, x]
             nodes.weights[n, x] = nodes.weights[parent, x] * click_stay[best, x]
         key = nodes.key[parent] + queue.step_key[best]
         slot = find_slot(queue.table, nodes.key, key, key)
         if queue.table[slot] >= 0:
             # The same counts by another path. The bound is a consistent heuristic, so the first path was the best:
-            # rounding apart, no later one has more clicks.
-            queue.merge_loss[0] = max(queue.merge_loss[0], clicks - nodes.clicks[queue.table[slot]])
+            # rounding apart, no later one has more reward.
+            queue.merge_loss[0] = max(queue.merge_loss[0], reward - nodes.reward[queue.table[slot]])
             continue
         queue.table[slot] = n
-        nodes.key[n], nodes.clicks[n], nodes.parent[n], nodes.category[n] = key, clicks, parent, best
+        nodes.key[n], nodes.reward[n], nodes.parent[n], nodes.category[n] = key, reward, parent, best
         nodes.depth[n] = nodes.depth[parent] + 1
         lower = _add_node(nodes, queue, counters, fixed, optimistic, lower)
     return lower

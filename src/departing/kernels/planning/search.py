@@ -44,9 +44,9 @@ MIN_SWEEP_GAIN = 0.02
 
 
 class SearchModel(NamedTuple):
-    """Probabilities of an instance, each `[K, M]`."""
+    """Expected rewards and probabilities of an instance, each `[K, M]`."""
 
-    click: np.ndarray  # of a click
+    reward: np.ndarray  # expected reward of a step
     click_stay: np.ndarray  # of a click after which the user stays
     stay: np.ndarray  # of a no-click after which the user stays
     depart: np.ndarray  # of a departure, after a click or a no-click
@@ -70,7 +70,7 @@ class Nodes(NamedTuple):
     uncovered_value: Annotated[np.ndarray, np.float64, "N"]  # of what the cover leaves uncovered, per unit of mass
     paths: Annotated[np.ndarray, np.float64, "N"]  # number of optimistic paths from the root in this round
     child: Annotated[np.ndarray, np.int32, "EK2"]  # nodes after a click and after a stay, or -1
-    reward: Annotated[np.ndarray, np.float64, "EK"]  # expected clicks at this step
+    reward: Annotated[np.ndarray, np.float64, "EK"]  # expected reward of this step
     q_upper: Annotated[np.ndarray, np.float64, "EK"]  # upper bound for each first category
     backed_up: Annotated[np.ndarray, np.int64, "EK"]  # stamp of the last backup
     point: Annotated[np.ndarray, np.int32, "E"]  # belief point of the node
@@ -208,7 +208,7 @@ def _expand_category(model, nodes, points, vectors, space, lp, counters, n, a, t
             nodes.child[e, a, o] = c
     reward = 0.0
     for x in range(nodes.weights.shape[1]):
-        reward += nodes.weights[n, x] * model.click[a, x]
+        reward += nodes.weights[n, x] * model.reward[a, x]
     nodes.reward[e, a] = reward
     return True
 

@@ -33,10 +33,10 @@ def _sample_step(model, belief, a, u):
 def _point_backup(model, vectors, lp, space, counters, belief, start, min_gain):
     """Back up the best category at `belief`; keep the vector if it improves on `start` by more than `min_gain`."""
     best, most, best_after_click, best_after_stay = -1, 0.0, -1, -1
-    for a in range(len(model.click)):
+    for a in range(len(model.reward)):
         value = 0.0
         for x in range(len(belief)):
-            value += belief[x] * model.click[a, x]
+            value += belief[x] * model.reward[a, x]
             space.weights[x] = belief[x] * model.click_stay[a, x]
             space.belief[x] = belief[x] * model.stay[a, x]
         after_click, later = best_vector(space.weights, vectors, counters[VECTOR_COLUMNS], start, lp)

@@ -49,7 +49,7 @@ def _label_interval(axes: Axes, plan: Plan, prior: float) -> None:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel(f"belief in {_type(plan.instance, 0)}", fontsize=9.5, parse_math=False)
-    axes.set_ylabel("expected clicks per user", fontsize=9.5)
+    axes.set_ylabel(f"expected {plan.instance.unit} per user", fontsize=9.5, parse_math=False)
     axes.tick_params(labelsize=9)
     shift, side = (-0.008, "right") if prior > 0.5 else (0.008, "left")
     write(axes, prior + shift, 0.95, f"prior {percent(prior)}", transform=axes.get_xaxis_transform(), ha=side)
@@ -77,10 +77,10 @@ def _regions(axes: Axes, xs: Floats, first: Integers, style: CategoryStyle) -> N
         start = end
 
 
-def simplex_heading(axes: Axes) -> None:
+def simplex_heading(axes: Axes, unit: str) -> None:
     """Heading of the plot for three types."""
     inches(axes)
-    heading = "Best first category at every belief (colours) and expected clicks per user (lines)"
+    heading = f"Best first category at every belief (colours) and expected {unit} per user (lines)"
     write(axes, MARGIN, 0.48, heading, 10, ha="left")
     note = "Each corner is a known type; points between are beliefs."
     write(axes, MARGIN, 0.26, note, 9, ha="left", color=FAINT)
@@ -138,7 +138,7 @@ def draw_baselines(axes: Axes, plan: Plan) -> None:
     ]
     width, _ = inches(axes)
     most = max(value for _, value, _ in bars) or 1.0
-    write(axes, 0, 1.6, "expected clicks per user", 9.5, ha="left", weight="bold")
+    write(axes, 0, 1.6, f"expected {plan.instance.unit} per user", 9.5, ha="left", weight="bold")
     for i, (label, value, colour) in enumerate(bars):
         y = 1.02 - 0.48 * i
         axes.add_patch(Rectangle((0, y), (width - 0.6) * value / most, 0.17, color=colour, linewidth=0))

@@ -57,7 +57,7 @@ def draw_plan(plan: Plan) -> Figure:
     if beliefs and plan.instance.n_types == 2:
         draw_interval(area(figure, 0.95, 0.6, WIDTH - 1.3, panel - 1.2), plan, beliefs, style)
     elif beliefs:
-        simplex_heading(area(figure, 0, panel - 0.6, WIDTH, 0.6))
+        simplex_heading(area(figure, 0, panel - 0.6, WIDTH, 0.6), plan.instance.unit)
         draw_simplex(area(figure, 0.2, 0.1, 5.4, panel - 0.65), plan, beliefs, style)
         draw_baselines(area(figure, 6.0, 1.0, 2.65, 1.7), plan)
     return figure
@@ -78,7 +78,7 @@ def _title(figure: Figure, plan: Plan, columns: Sequence[Column]) -> None:
     write(axes, MARGIN, 0.78, shorten(_describe(plan), width, 12, "bold"), 12, ha="left", weight="bold")
     lower, upper = clicks(plan.lower), clicks(plan.upper)
     value = f"{lower} (optimal)" if lower == upper else f"at least {lower} (optimum: at most {upper})"
-    write(axes, MARGIN, 0.5, f"expected clicks per user: {value}", 10, ha="left")
+    write(axes, MARGIN, 0.5, f"expected {plan.instance.unit} per user: {value}", 10, ha="left")
     note = "Boxes: recommended category, and fraction of all users who get there."
     if not isinstance(plan.policy, Schedule) and any(node.committed for column in columns for node in column.nodes):
         note += f" From then on: at least {percent(1 - COMMITTED)} of them get no other category."
