@@ -34,3 +34,15 @@ def test_evaluate_prints_values_in_the_unit_and_by_segment(file):
     assert rows[0]["unit"] == "euro"
     assert rows[0]["lower"] == value.lower
     assert rows[0]["by_segment"]["desktop"]["upper"] == value.by_segment["desktop"].upper
+
+
+def test_simulate_prints_and_logs_rewards(file, tmp_path):
+    text = output("simulate", file, "greedy", "--users", "2e4")
+    assert "euro per user" in text
+    values = json_output("simulate", file, "fixed:sport", "--users", "3000", "--log", tmp_path / "log.csv")
+    assert values["unit"] == "euro"
+    assert values["reward"] == pytest.approx(3000 * values["mean"])
+    assert (tmp_path / "log.csv").read_text().startswith("user,time,device,category,clicked,departed,reward\n")
+    compared = json_output("simulate", file, "fixed:sport", "--against", "greedy", "--users", "5000")
+    assert compared["unit"] == "euro"
+    assert "Euro per user on the same" in output("simulate", file, "greedy", "--against", "greedy", "--users", "500")

@@ -20,4 +20,6 @@ FIT = 6  # fit: held-out users and random starts
 LEARNER = 3  # learners with a model: posterior samples
 LEARNER_MODE = 4  # learners with a model: starts of the mode, by number of arrived users
 POWER = 8  # SampleSize.simulate: clicks of both arms
+SEGMENTS = 10  # simulation under a policy: numbers of users by segment, and the seeds of the segments
+SAMPLE_REWARDS = 11  # sample_log: rewards of clicks
 LOWER_BOUND = 9  # regret_bound: starts of the search for alternatives

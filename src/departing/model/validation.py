@@ -98,6 +98,8 @@ def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:
     """Return `max_steps` if it is valid; if it is None, raise if users of some type practically never depart."""
     if max_steps is not None:
         return check_int("max_steps", max_steps)
+    if instance.horizon is not None:
+        return None
     mean_steps = 1 / instance.departure_probabilities
     if mean_steps.max() > MAX_MEAN_STEPS:
         a, x = np.unravel_index(mean_steps.argmax(), mean_steps.shape)

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,21 @@ from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.counts import Integers, clicks
 from departing.model.frames import to_frame
-from departing.model.instance import DEPART, Instance
+from departing.model.instance import CLICKS, DEPART, EXTENSIONS, Instance
 from departing.model.sampling import sample_outcomes, sample_types
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.library import PolicyLike, to_policy
 from departing.policy.protocol import Policy, recommended
-from departing.simulation.reference import UsersProgress
-from departing.simulation.run import exact_total, merge_values, normal_interval, standard_error
+from departing.simulation.reference import Recommend, Users, UsersProgress
+from departing.simulation.run import (
+    Rewards,
+    exact_total,
+    merge_values,
+    normal_interval,
+    standard_error,
+    user_rewards,
+)
+from departing.simulation.segments import SegmentPolicies, joined_instance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,20 +36,22 @@ BATCH_USERS = 2**16  # played together: amortises the cost of NumPy calls; the c
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference of the clicks per user of two policies, on the same users.
+    """Difference of the reward, by default the clicks, per user of two policies, on the same users.
 
     Attributes
     ----------
     users : int
         Number of users.
     first, second : float
-        Clicks per user of each policy.
+        Reward per user of each policy.
     difference : float
         `first - second`.
     stderr : float
         Standard error of the difference.
     unpaired_stderr : float
         Standard error that the difference would have on different users.
+    unit : str
+        Unit of the reward.
     """
 
     users: int
@@ -49,6 +60,7 @@ class Comparison:
     difference: float
     stderr: float
     unpaired_stderr: float
+    unit: str = CLICKS
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the difference, by the normal approximation."""
@@ -58,8 +70,9 @@ class Comparison:
         """Difference in one sentence."""
         low, high = self.interval()
         more = "more" if self.difference >= 0 else "fewer"
+        more = more if self.unit == CLICKS else more.replace("fewer", "less")
         return (
-            f"The first policy gets {abs(self.difference):.3g} clicks per user {more} than the second "
+            f"The first policy gets {abs(self.difference):.3g} {self.unit} per user {more} than the second "
             f"(95% interval of the difference {low:.3g} to {high:.3g})."
         )
 
@@ -69,8 +82,8 @@ class Comparison:
         return "\n".join(
             [
                 f"Users: {self.users:,}",
-                f"Clicks per user of the first policy: {self.first:.6g}",
-                f"Clicks per user of the second policy: {self.second:.6g}",
+                f"{self.unit.capitalize()} per user of the first policy: {self.first:.6g}",
+                f"{self.unit.capitalize()} per user of the second policy: {self.second:.6g}",
                 f"Difference: {self.difference:.4g} ± {self.stderr:.2g} (95% interval {low:.4g} to {high:.4g})",
                 f"Standard error on different users: {self.unpaired_stderr:.2g}",
             ]
@@ -88,7 +101,8 @@ class Comparison:
             95% interval of the difference.
         """
         lower, upper = self.interval()
-        return to_frame({name: [value] for name, value in (vars(self) | {"lower": lower, "upper": upper}).items()})
+        columns = vars(self) | {"lower": lower, "upper": upper}
+        return to_frame({name: [value] for name, value in columns.items() if name != "unit"})
 
     def _repr_html_(self) -> str:
         low, high = self.interval()
@@ -97,7 +111,7 @@ class Comparison:
             ["second policy", f"{self.second:.6g}", ""],
             ["difference", f"{self.difference:.4g}", f"{low:.4g} to {high:.4g}"],
         ]
-        return html_repr(self.describe(), [f"{self.users:,} users", "clicks per user", "95% interval"], rows)
+        return html_repr(self.describe(), [f"{self.users:,} users", f"{self.unit} per user", "95% interval"], rows)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Draw the difference with its 95% interval, on the same users and as it would be on different users.
@@ -127,7 +141,7 @@ def compare(
     max_steps: int | None = None,
     progress: UsersProgress | None = None,
 ) -> Comparison:
-    """Compare two policies on the same users: the same types, and the same random number at every step.
+    """Compare two policies on the same users: the same segments and types, and the same random number at every step.
 
     Parameters
     ----------
@@ -147,7 +161,7 @@ def compare(
     Returns
     -------
     Comparison
-        Difference of the clicks per user, with its standard error.
+        Difference of the reward per user, with its standard error.
 
     Raises
     ------
@@ -162,34 +176,49 @@ def compare(
     >>> result.stderr < result.unpaired_stderr / 10
     True
     """
-    check_instance(instance)
+    check_instance(instance, EXTENSIONS)
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     max_steps = check_max_steps(instance, max_steps)
-    policies = to_policy(first, instance.categories, instance), to_policy(second, instance.categories, instance)
+    if instance.horizon is not None:
+        max_steps = min(instance.horizon, instance.horizon if max_steps is None else max_steps)
+    policies = [_by_user(to_policy(policy, instance.categories, instance), instance) for policy in (first, second)]
+    sampled = instance if instance.segments is None else joined_instance(instance)
     empty = np.empty(0, np.int64)
     # Distinct returns of the first policy, of the second, and differences; with the number of users with each.
-    samples = [(empty, empty)] * 3
+    samples: list[tuple[Rewards, Integers]] = [(empty, empty)] * 3
     for batch, start in enumerate(range(0, users, BATCH_USERS)):
         rng = np.random.default_rng([seed, random_streams.COMPARE, batch])
-        pair = _play_pair(instance, policies, min(BATCH_USERS, users - start), rng, max_steps)
+        pair = _play_pair(sampled, policies, min(BATCH_USERS, users - start), rng, max_steps)
         for i, new in enumerate((*pair, pair[0] - pair[1])):
             values, multiplicity = samples[i]
             samples[i] = merge_values([values, new], [multiplicity, np.ones_like(new)])
         if progress is not None:
             progress(pair.shape[1])
-    means = [exact_total(*sample) / users for sample in samples]
+    means = [_total(*sample) / users for sample in samples]
     errors = [standard_error(*sample) for sample in samples]
-    return Comparison(users, means[0], means[1], means[2], errors[2], math.hypot(*errors[:2]))
+    return Comparison(users, means[0], means[1], means[2], errors[2], math.hypot(*errors[:2]), instance.unit)
+
+
+def _by_user(policy: Policy, instance: Instance) -> Recommend:
+    """Recommendations of a policy by counts and, if the instance has segments, by segment."""
+    if instance.segments is not None:
+        return SegmentPolicies.of(instance, policy)
+    return lambda users: recommended(policy, users.counts)
+
+
+def _total(rewards: Rewards, users: Integers) -> float:
+    """Sum of `rewards * users`, exact for clicks, otherwise without accumulated rounding errors."""
+    return exact_total(rewards, users) if rewards.dtype.kind == "i" else math.fsum((rewards * users).tolist())
 
 
 def _play_pair(
     instance: Instance,
-    policies: tuple[Policy, Policy],
+    policies: Sequence[Recommend],
     n: int,
     rng: np.random.Generator,
     max_steps: int | None,
-) -> Integers:
-    """Clicks `[2, n]` of n users under each policy, with one uniform number a user and step for both."""
+) -> Rewards:
+    """Clicks or rewards `[2, n]` of n users under each policy, with one uniform number a user and step for both."""
     types = sample_types(instance, n, rng)
     counts = np.zeros((2, n, instance.n_categories, 4), np.int64)
     active = np.ones((2, n), bool)
@@ -200,9 +229,11 @@ def _play_pair(
         uniforms[either] = rng.random(len(either))
         for i, policy in enumerate(policies):
             rows = np.flatnonzero(active[i])
-            categories = recommended(policy, counts[i, rows])
+            categories = policy(Users(rows, types[rows], counts[i, rows]))
             outcomes = sample_outcomes(instance, categories, types[rows], uniforms[rows])
             counts[i, rows, categories, outcomes] += 1
             active[i, rows[outcomes >= DEPART]] = False
         step += 1
-    return clicks(counts)
+    if "reward" not in instance.extensions:
+        return clicks(counts)
+    return np.array([user_rewards(instance, each) for each in counts])

@@ -12,9 +12,11 @@ import numpy as np
 from departing.model.counts import Integers
 from departing.model.files import check_writable
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Instance
-from departing.model.tables import TABLE_SUFFIXES, write_errors, write_table
-from departing.simulation.reference import Record
+from departing.model.tables import TABLE_SUFFIXES, quoted, write_errors, write_table
+from departing.simulation.reference import Record, Users
+from departing.simulation.segments import segment_columns
 
+COLUMNS = ("user", "time", "category", "clicked", "departed", "reward")  # of every log, or of one with rewards
 CHUNK_EVENTS = 2**20  # events collected before they go to the database: about 40 MB
 
 
@@ -22,7 +24,8 @@ CHUNK_EVENTS = 2**20  # events collected before they go to the database: about 4
 def event_log(path: str | os.PathLike[str], instance: Instance) -> Iterator[Record]:
     """Context with a function that records events; the file appears at `path` only if the context succeeds.
 
-    Columns: user and time (integers from 0), category (its name), clicked, departed.
+    Columns: user and time (integers from 0), those of the segment, category (its name), clicked, departed, and the
+    reward if clicks have one.
     """
     check_writable(path, TABLE_SUFFIXES)
     with (
@@ -41,15 +44,24 @@ class _Writer:
 
     def __init__(self, database: duckdb.DuckDBPyConnection, instance: Instance, path: str | os.PathLike[str]) -> None:
         self.database, self.names, self.path, self.waiting = database, list(instance.categories), path, 0
-        self.events: list[tuple[Integers, Integers, Integers, Integers]] = []
+        self.events: list[tuple[Integers, Integers, Integers, Integers, Integers]] = []
+        self.n_types, self.reward = instance.n_types, instance.reward
+        self.columns = {} if instance.segments is None else segment_columns(instance.segments, COLUMNS)
+        self.rewarded = rewarded = "reward" in instance.extensions
+        features = "".join(f", {quoted(name)} VARCHAR" for name in self.columns)
         database.execute("SET enable_progress_bar = false")
         database.execute(
-            'CREATE TABLE events ("user" BIGINT, "time" BIGINT, category VARCHAR, clicked BOOLEAN, departed BOOLEAN)'
+            f'CREATE TABLE events ("user" BIGINT, "time" BIGINT{features}, category VARCHAR, clicked BOOLEAN, '
+            f"departed BOOLEAN{', reward DOUBLE' if rewarded else ''})"
         )
+        selected = "".join(f", (${i})[s + 1]" for i in range(2, len(self.columns) + 2))
+        selected = f"u, t{selected}, ($1)[c + 1], clicked, departed{', reward' if rewarded else ''}"
+        self.insert = f"INSERT INTO events SELECT {selected} FROM chunk"
 
-    def record(self, users: Integers, time: int, categories: Integers, outcomes: Integers) -> None:
-        """Record one recommendation to each of `users`."""
-        self.events.append((users.copy(), np.full(len(users), time), categories, outcomes))
+    def record(self, users: Users, time: int, categories: Integers, outcomes: Integers) -> None:
+        """Record one recommendation to each of `users`; with segments their types are those of a joined instance."""
+        segments = users.types // self.n_types if self.columns else categories[:0]
+        self.events.append((users.ids.copy(), np.full(len(users), time), categories, outcomes, segments))
         self.waiting += len(users)
         if self.waiting >= CHUNK_EVENTS:
             self.flush()
@@ -58,16 +70,20 @@ class _Writer:
         """Move the buffered events into the database."""
         if not self.events:
             return
-        user, time, category, outcome = (np.concatenate(column) for column in zip(*self.events, strict=True))
+        user, time, category, outcome, segment = (np.concatenate(column) for column in zip(*self.events, strict=True))
+        clicked = (outcome == CLICK) | (outcome == CLICK_DEPART)
         chunk = {
             "u": user,
             "t": time,
             "c": category,
-            "clicked": (outcome == CLICK) | (outcome == CLICK_DEPART),
+            "clicked": clicked,
             "departed": outcome >= DEPART,
         }
+        if self.columns:
+            chunk["s"] = segment
+        if self.rewarded:
+            chunk["reward"] = np.where(clicked, self.reward[category], 0.0)
         self.database.register("chunk", chunk)
-        insert = "INSERT INTO events SELECT u, t, ($1)[c + 1], clicked, departed FROM chunk"
         with write_errors(self.path):
-            self.database.execute(insert, [self.names])
+            self.database.execute(self.insert, [self.names, *self.columns.values()])
         self.events, self.waiting = [], 0

@@ -27,7 +27,7 @@ from departing.policy.protocol import Policy
 from departing.simulation.automaton import Automaton, automaton, counts_like
 from departing.simulation.reference import FinishedUsers, Users, UsersProgress, no_progress, once, play
 from departing.simulation.regret_curve import RegretCurve
-from departing.simulation.run import Run, exact_total, merge_values
+from departing.simulation.run import Run, exact_total, merge_values, run_from_histories, total_reward, truncates
 
 # Users of a block: fixed, so that the number of threads does not change the result. Larger blocks need more memory
 # (16 bytes a user and thread), smaller ones more calls.
@@ -87,7 +87,12 @@ class Lanes:
         self.__dict__.update(state, _local=threading.local())
 
     def run(self, threads: int, progress: UsersProgress) -> Run:
-        """Play all blocks; histories are counted when they are first read."""
+        """Play all blocks; histories are counted when they are first read, or now if rewards need them."""
+        if not self.instance.equal_rewards:
+            histories = self.histories(threads, progress)
+            reward = total_reward(self.instance, histories)
+            curve = RegretCurve.of_policy(self.instance, self.policy, self.users, reward)
+            return run_from_histories(histories, "lanes", self.seed, curve, self.max_steps)
         histogram, n_steps, finished = np.zeros(HISTOGRAM_SIZE, np.int64), 0, FinishedUsers()
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
         for block in self.finish(self.run_blocks(threads, False, progress), finished, progress):
@@ -103,15 +108,17 @@ class Lanes:
             [np.arange(HISTOGRAM_SIZE), many, late.clicks], [histogram, many_users, late.multiplicity]
         )
         n_steps += exact_total(late.steps, late.multiplicity)
-        truncated = int(late.multiplicity[late.censored].sum())
-        curve = RegretCurve.of_policy(self.instance, self.policy, self.users, exact_total(returns, users))
-        histories = partial(self.histories, threads)
-        return Run(n_steps, truncated, "lanes", self.seed, returns, users, curve, histories)
+        truncated = int(late.multiplicity[late.censored].sum()) if truncates(self.instance, self.max_steps) else 0
+        total = exact_total(returns, users)
+        reward = self.instance.reward[0] * total if "reward" in self.instance.extensions else total
+        curve = RegretCurve.of_policy(self.instance, self.policy, self.users, reward)
+        count = partial(self.histories, threads)
+        return Run(n_steps, truncated, "lanes", self.seed, returns, users, curve, count)
 
-    def histories(self, threads: int) -> Histories:
+    def histories(self, threads: int, progress: UsersProgress = no_progress) -> Histories:
         """Histories of the run, by playing it again and counting."""
         finished = FinishedUsers()
-        for block in self.finish(self.run_blocks(threads, True, no_progress), finished, no_progress):
+        for block in self.finish(self.run_blocks(threads, True, progress), finished, progress):
             if block.final is not None:
                 finished.add(*merge(block.final, np.ones(len(block.final), np.int64)))
         return finished.histories(self.instance.n_categories)

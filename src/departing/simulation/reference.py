@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -12,8 +13,6 @@ from departing.model.sampling import sample_outcomes, sample_types
 from departing.policy.protocol import Policy, recommended
 
 UsersProgress = Callable[[int], None]  # called with the number of users who finished since the last call
-# user, time, category, outcome of every recommendation made at one time
-Record = Callable[[Integers, int, Integers, Integers], None]
 # Rows collected before equal counts are merged: small next to any run's memory, large next to a call's fixed cost.
 MERGE_AT = 2**16
 
@@ -71,6 +70,10 @@ class FinishedUsers:
         if self.unmerged > self.merge_at + 2 * len(self.rows[0]):
             self.merge()
 
+    def add_users(self, users: Users, rows: Integers) -> None:
+        """Add the users at `rows`."""
+        self.add(users.counts[rows])
+
     def depart(self, counts: Integers, categories: Integers, outcome: int, users: Integers) -> None:
         """Add `users[n]` who depart from `counts[n, K, 4]` by `outcome` of `categories[n]`."""
         some = users > 0
@@ -95,12 +98,14 @@ class FinishedUsers:
         return Histories(self.rows[0], self.multiplicities[0])
 
 
+Recommend = Callable[[Users], Integers]  # categories of users by more than their counts
+Record = Callable[[Users, int, Integers, Integers], None]  # users, time, and their categories and outcomes
 Arrivals = Callable[[int], Users]  # maps a number to at most that many new users; none when all have arrived
 
 
 def play(
     instance: Instance,
-    policy: Policy,
+    policy: Policy | Recommend,
     arrivals: Arrivals,
     rng: np.random.Generator,
     open_users: int,
@@ -111,23 +116,24 @@ def play(
 ) -> None:
     """Play users to the end, at most `open_users` at once; at every time each active user takes one step.
 
-    A user is recommended a category by the counts, answers with one of the four outcomes, sampled by the
-    probabilities of the hidden type, and is active until the outcome is a departure (terminated) or `max_steps` have
-    been made (truncated). The next user to arrive takes the place of one who is no longer active.
+    A user is recommended a category, by the counts if `policy` is a Policy, answers with one of the four outcomes,
+    sampled by the probabilities of the hidden type, and is active until the outcome is a departure (terminated) or
+    `max_steps` have been made (truncated). The next user to arrive takes the place of one who is no longer active.
     """
     users, time = arrivals(open_users), 0
+    by_counts = cast(Policy, policy) if hasattr(policy, "recommend") else None
     while n := len(users):
-        categories = recommended(policy, users.counts)
+        categories = cast(Recommend, policy)(users) if by_counts is None else recommended(by_counts, users.counts)
         outcomes = sample_outcomes(instance, categories, users.types, rng.random(n))
         users.counts[np.arange(n), categories, outcomes] += 1
         if record is not None:
-            record(users.ids, time, categories, outcomes)
+            record(users, time, categories, outcomes)
         over = outcomes >= DEPART
         if max_steps is not None:
             over |= steps(users.counts) >= max_steps
         rows = over.nonzero()[0]
         if len(rows):
-            finished.add(users.counts[rows])
+            finished.add_users(users, rows)
             progress(len(rows))
             users.replace(rows, arrivals(len(rows)))
         time += 1

@@ -99,8 +99,8 @@ class RegretCurve:
     values: PolicyValues | None = field(default=None, repr=False)
 
     @classmethod
-    def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: int) -> "RegretCurve":
-        """Curve of a run under one policy, with the one checkpoint `users`."""
+    def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: float) -> "RegretCurve":
+        """Curve of a run under one policy with these `clicks` or reward, with the one checkpoint `users`."""
         return cls(instance, np.array([users]), np.array([clicks]), [PolicySegment(0, policy, users)])
 
     @cached_property

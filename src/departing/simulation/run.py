@@ -4,18 +4,20 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import nan, sqrt
+from math import fsum, nan, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.formatting import format_count
 from departing.html_tables import html_repr
 from departing.model.counts import Integers
 from departing.model.frames import to_frame
 from departing.model.histories import Histories
-from departing.model.instance import Floats
+from departing.model.instance import CLICK, CLICK_DEPART, Floats, Instance
+from departing.model.packing import by_rows
 from departing.model.validation import check_confidence
 from departing.simulation.regret_curve import RegretCurve, Slope, slope
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from departing.learning.lower_bound.result import RegretBound
+
+
+Rewards = npt.NDArray[Any]  # clicks of users, or their rewards
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +40,12 @@ class Run:
         Number of users simulated.
     clicks, steps : int
         Clicks and recommendations of all users together.
+    reward : float
+        Reward of all users together in `unit`; the clicks by default.
+    mean : float
+        Reward per user.
     truncated : int
-        Users who had not departed after `max_steps`.
+        Users who had not departed after `max_steps`; not those who finished at the horizon of the instance.
     engine : str
         Engine that was used.
     seed : int
@@ -64,14 +73,37 @@ class Run:
         object.__setattr__(self, "clicks", exact_total(self.returns, self.returns_users))
 
     @property
+    def unit(self) -> str:
+        """Unit of the reward."""
+        return self.regret_curve.instance.unit
+
+    @cached_property
+    def reward(self) -> float:
+        """Reward of all users together in `unit`; the number of clicks by default."""
+        if "reward" not in self.regret_curve.instance.extensions:
+            return self.clicks
+        rewards, users = self._user_rewards
+        return fsum((rewards * users).tolist())
+
+    @property
     def mean(self) -> float:
-        """Clicks per user."""
-        return self.clicks / self.users
+        """Reward per user in `unit`; clicks per user by default."""
+        return self.reward / self.users
 
     @cached_property
     def stderr(self) -> float:
         """Standard error of the mean; NaN for a single user."""
-        return standard_error(self.returns, self.returns_users)
+        return standard_error(*self._user_rewards)
+
+    @property
+    def _user_rewards(self) -> tuple[Rewards, Integers]:
+        """Rewards of a user, not necessarily distinct, and the number of users with each."""
+        instance = self.regret_curve.instance
+        if "reward" not in instance.extensions:
+            return self.returns, self.returns_users
+        if instance.equal_rewards:
+            return instance.reward[0] * self.returns, self.returns_users
+        return user_rewards(instance, self.histories.counts), self.histories.multiplicity
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Confidence interval of the mean, by the normal approximation."""
@@ -108,6 +140,8 @@ class Run:
         """Result in one sentence."""
         low, high = self.interval()
         interval = f"95% interval {low:.6g} to {high:.6g}"
+        if "reward" in self.regret_curve.instance.extensions:
+            return f"{format_count(self.users, 'user')} brought {self.mean:.6g} {self.unit} on average ({interval})."
         return f"{format_count(self.users, 'user')} clicked {self.mean:.6g} times on average ({interval})."
 
     def summary(self) -> str:
@@ -115,7 +149,8 @@ class Run:
         low, high = self.interval()
         lines = [
             f"Users: {self.users:,} (engine {self.engine}, seed {self.seed})",
-            f"Clicks per user: {self.mean:.6g} ± {self.stderr:.2g} (95% interval {low:.6g} to {high:.6g})",
+            f"{self.unit.capitalize()} per user: {self.mean:.6g} ± {self.stderr:.2g} "
+            f"(95% interval {low:.6g} to {high:.6g})",
             f"Steps per user: {self.steps / self.users:.6g}",
         ]
         if self.truncated:
@@ -138,7 +173,7 @@ class Run:
     def _repr_html_(self) -> str:
         rows = [
             ["users", f"{self.users:,}"],
-            ["clicks per user", f"{self.mean:.6g} ± {self.stderr:.2g}"],
+            [f"{self.unit} per user", f"{self.mean:.6g} ± {self.stderr:.2g}"],
             ["steps per user", f"{self.steps / self.users:.6g}"],
             ["truncated users", f"{self.truncated:,}"],
             ["engine, seed", f"{self.engine}, {self.seed}"],
@@ -175,12 +210,33 @@ class Run:
         return save(draw_clicks(self), path)
 
 
-def run_from_histories(histories: Histories, engine: str, seed: int, regret_curve: RegretCurve) -> Run:
-    """Run in which users had these histories."""
+def run_from_histories(
+    histories: Histories, engine: str, seed: int, regret_curve: RegretCurve, max_steps: int | None = None
+) -> Run:
+    """Run in which users had these histories, truncated at `max_steps` or finished at the horizon of the instance."""
     users = histories.multiplicity
     returns, steps = merge_values([histories.clicks], [users]), exact_total(histories.steps, users)
-    truncated = int(users[histories.censored].sum())
+    truncated = int(users[histories.censored].sum()) if truncates(regret_curve.instance, max_steps) else 0
     return Run(steps, truncated, engine, seed, *returns, regret_curve, partial(_same, histories))
+
+
+def truncates(instance: Instance, max_steps: int | None) -> bool:
+    """True if active users are truncated: they have not finished at the horizon of the instance."""
+    return instance.horizon is None or (max_steps is not None and max_steps < instance.horizon)
+
+
+def user_rewards(instance: Instance, counts: Integers) -> Floats:
+    """Rewards `[n]` of users with `counts[n, K, 4]`."""
+    reward = np.zeros((instance.n_categories, 4))
+    reward[:, CLICK] = reward[:, CLICK_DEPART] = instance.reward
+    return np.asarray(by_rows(lambda rows: rows.reshape(len(rows), -1) @ reward.reshape(-1), counts), np.float64)
+
+
+def total_reward(instance: Instance, histories: Histories) -> float:
+    """Reward of all users: an integer for clicks, otherwise a float without accumulated rounding errors."""
+    if "reward" not in instance.extensions:
+        return exact_total(histories.clicks, histories.multiplicity)
+    return fsum((user_rewards(instance, histories.counts) * histories.multiplicity).tolist())
 
 
 def _same(histories: Histories) -> Histories:
@@ -200,7 +256,7 @@ def merge_values(values: list[Integers], multiplicities: list[Integers]) -> tupl
     return distinct[total > 0], total[total > 0]
 
 
-def standard_error(values: Integers, multiplicity: Integers) -> float:
+def standard_error(values: Rewards, multiplicity: Integers) -> float:
     """Standard error of the mean of `values`, each occurring `multiplicity` times."""
     n = int(multiplicity.sum())
     if n < 2:

@@ -13,15 +13,15 @@ from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, 
 from departing.model import random_streams
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import Instance
+from departing.model.instance import EXTENSIONS, Instance
 from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.library import PolicyLike, to_policy
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Policy, policy_in_segment
 from departing.policy.schedule import Schedule
-from departing.simulation.reference import FinishedUsers, UsersProgress, new_users, no_progress, play
+from departing.simulation.reference import FinishedUsers, Recommend, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
-from departing.simulation.run import Run, exact_total, run_from_histories
+from departing.simulation.run import Run, run_from_histories, total_reward
 from departing.simulation.run_record import RegretProgress, RunRecord
 
 # Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
@@ -65,7 +65,8 @@ def simulate(
     Parameters
     ----------
     instance : Instance
-        Users and categories.
+        Users and categories. Users get a segment by the shares of the segments and are recommended categories by the
+        policy of theirs. At the horizon a user is finished.
     policy : Policy, Plan, Learner or str
         Policy of all users, or its short form such as "greedy" or "fixed:CATEGORY"; or a learner that recommends and
         observes.
@@ -91,9 +92,10 @@ def simulate(
     threads : int, optional
         Number of threads of the engine `lanes`. [default: the number of cores]
     log : path, optional
-        File ending in .parquet or .csv to write all events to. Only under a policy.
+        File ending in .parquet or .csv to write all events to, with columns for the features of the segment and the
+        reward if the instance has them. Only under a policy.
     optimum : float or Bounds, optional
-        Expected clicks per user of the optimal policy, for `Run.regret`. [default: planned when first needed]
+        Value of the optimal policy, for `Run.regret`. [default: planned when first needed]
     progress : callable, optional
         Called with the number of users who finished since the last call.
     regret_progress : callable, optional
@@ -122,10 +124,10 @@ def simulate(
     """
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
     open_users = None if open_users is None else check_int("open_users", open_users)
-    check_instance(instance)
+    learns = hasattr(policy, "observe")
+    check_instance(instance, () if learns else EXTENSIONS)
     max_steps = check_max_steps(instance, max_steps)
     known_optimum = optimum_bounds(optimum)
-    learns = hasattr(policy, "observe")
     engines = LEARNING_ENGINES if learns else ENGINES
     if engine not in engines:
         kind = "learner" if learns else "policy"
@@ -197,11 +199,20 @@ class _Simulation:
         self, policy: Policy, max_steps: int | None, threads: int, log: str | os.PathLike[str] | None
     ) -> Run:
         """Simulate under a policy: step by step to write a log, in aggregate where that is cheaper, or by lanes."""
-        instance, engine, auto = self.instance, self.engine, self.engine == "auto"
-        if log is not None and engine not in ("auto", "step"):
-            raise InputError(f"engine is {engine!r}; an event log is written by the engine step (or auto).", "engine")
-        if engine == "step" or log is not None:
+        if log is not None and self.engine not in ("auto", "step"):
+            expected = "an event log is written by the engine step (or auto)"
+            raise InputError(f"engine is {self.engine!r}; {expected}.", "engine")
+        if self.instance.horizon is not None:
+            max_steps = min(self.instance.horizon, self.instance.horizon if max_steps is None else max_steps)
+        if self.engine == "step" or log is not None:
             return self._steps(policy, max_steps, log)
+        if self.instance.segments is not None:
+            return self._segments(policy, max_steps, threads)
+        return self._users(policy, max_steps, threads)
+
+    def _users(self, policy: Policy, max_steps: int | None, threads: int) -> Run:
+        """Simulate users without segments in aggregate where that is cheaper, or by lanes."""
+        instance, engine, auto = self.instance, self.engine, self.engine == "auto"
         if engine == "aggregate" or (auto and instance.n_types <= MANY_TYPES):
             from departing.simulation.aggregate import aggregate
 
@@ -211,7 +222,7 @@ class _Simulation:
             first = first_level(instance, policy, sample_type_counts(instance, self.users, rng))
             histories = aggregate(first, rng, max_steps, max_nodes, effort, self.progress)
             if histories is not None:
-                return self._run(policy, histories, "aggregate")
+                return self._run(policy, histories, "aggregate", max_steps)
             if engine == "aggregate":
                 raise InputError(
                     f"These users have more than {max_nodes} distinct counts; use fewer users, or the engine lanes."
@@ -221,23 +232,52 @@ class _Simulation:
         lanes = self.open_users or DEFAULT_LANES
         return Lanes(instance, policy, self.users, self.seed, lanes, max_steps).run(threads, self.progress)
 
+    def _segments(self, policy: Policy, max_steps: int | None, threads: int) -> Run:
+        """Simulate the users of every segment by themselves."""
+        from departing.simulation.segments import join_returns, simulate_segments
+
+        def simulated(name: str, users: int, seed: int) -> Run:
+            part = replace(self, instance=self.instance.in_segment(name), users=users, seed=seed)
+            return part._users(policy_in_segment(policy, name), max_steps, threads)
+
+        by_segment, histories = simulate_segments(self.instance, self.users, self.seed, simulated)
+        runs = list(by_segment.values())
+        reward = sum(run.reward for run in runs)
+        return Run(
+            steps=sum(run.steps for run in runs),
+            truncated=sum(run.truncated for run in runs),
+            engine=", ".join(sorted({run.engine for run in runs})),
+            seed=self.seed,
+            returns=(returns := join_returns(runs))[0],
+            returns_users=returns[1],
+            regret_curve=RegretCurve.of_policy(self.instance, policy, self.users, reward),
+            _count_histories=histories,
+        )
+
     def _steps(self, policy: Policy, max_steps: int | None, log: str | os.PathLike[str] | None) -> Run:
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_STEPS])
-        arrive, finished = new_users(self.instance, self.users, rng), FinishedUsers()
+        instance, finished = self.instance, FinishedUsers()
+        recommend: Policy | Recommend = policy
+        if self.instance.segments is not None:
+            from departing.simulation.segments import FinishedInSegments, SegmentPolicies, joined_instance
+
+            instance, recommend = joined_instance(self.instance), SegmentPolicies.of(self.instance, policy)
+            finished = FinishedInSegments(segments=self.instance.segments, n_types=self.instance.n_types)
+        arrive = new_users(instance, self.users, rng)
         users = (arrive, rng, self.open_users or DEFAULT_OPEN_USERS, max_steps, finished, self.progress)
         if log is None:
-            play(self.instance, policy, *users)
+            play(instance, recommend, *users)
         else:
             from departing.simulation.event_log import event_log
 
             with event_log(log, self.instance) as record:
-                play(self.instance, policy, *users, record)
-        return self._run(policy, finished.histories(self.instance.n_categories), "step")
+                play(instance, recommend, *users, record)
+        return self._run(policy, finished.histories(instance.n_categories), "step", max_steps)
 
-    def _run(self, policy: Policy, histories: Histories, engine: str) -> Run:
-        clicks = exact_total(histories.clicks, histories.multiplicity)
-        curve = RegretCurve.of_policy(self.instance, policy, histories.users, clicks)
-        return run_from_histories(histories, engine, self.seed, curve)
+    def _run(self, policy: Policy, histories: Histories, engine: str, max_steps: int | None) -> Run:
+        reward = total_reward(self.instance, histories)
+        curve = RegretCurve.of_policy(self.instance, policy, histories.users, reward)
+        return run_from_histories(histories, engine, self.seed, curve, max_steps)
 
 
 def _affordable_effort(instance: Instance, policy: Policy, users: int, max_steps: int | None) -> float:

@@ -6,6 +6,7 @@ from rich.table import Table as RichTable
 
 from departing.cli.tables.layout import key_value_table
 from departing.formatting import finite_or_none, format_number, format_percent, format_significant, json_fields
+from departing.model.instance import CLICKS
 from departing.simulation.compare import Comparison
 from departing.simulation.run import Run
 
@@ -18,7 +19,8 @@ def run_table(policy: str, run: Run, confidence: float, seconds: float) -> RichT
         ("clicks", f"{run.clicks:,}"),
         ("steps", f"{run.steps:,}"),
         *([("truncated users", f"{run.truncated:,}")] if run.truncated else []),
-        ("clicks per user", format_number(run.mean, 8)),
+        *([(run.unit, format_number(run.reward, 8))] if run.unit != CLICKS else []),
+        (f"{run.unit} per user", format_number(run.mean, 8)),
         ("standard error", format_significant(run.stderr)),
         _interval_row(run, confidence, 8),
         ("engine", run.engine),
@@ -34,7 +36,8 @@ def _interval_row(result: Run | Comparison, confidence: float, digits: int) -> t
 def run_values(policy: str, run: Run, confidence: float, seconds: float) -> dict[str, Any]:
     """One run as JSON values."""
     fields = json_fields(run, "users", "clicks", "steps", "truncated", "mean", "stderr", "engine", "seed")
-    return {"policy": policy, **fields, **_interval_values(run, confidence), "seconds": seconds}
+    rewards = {} if run.unit == CLICKS else {"reward": run.reward, "unit": run.unit}
+    return {"policy": policy, **fields, **rewards, **_interval_values(run, confidence), "seconds": seconds}
 
 
 def _interval_values(result: Run | Comparison, confidence: float) -> dict[str, Any]:
@@ -42,9 +45,9 @@ def _interval_values(result: Run | Comparison, confidence: float) -> dict[str, A
 
 
 def comparison_table(first: str, second: str, comparison: Comparison, confidence: float) -> RichTable:
-    """Clicks per user of two policies on the same users, and their difference."""
+    """Clicks or reward per user of two policies on the same users, and their difference."""
     return key_value_table(
-        f"Clicks per user on the same {comparison.users:,} users",
+        f"{comparison.unit.capitalize()} per user on the same {comparison.users:,} users",
         (first, format_number(comparison.first)),
         (second, format_number(comparison.second)),
         ("difference", format_number(comparison.difference)),
@@ -61,4 +64,5 @@ def comparison_values(first: str, second: str, comparison: Comparison, confidenc
         "means": [comparison.first, comparison.second],
         **json_fields(comparison, "users", "difference", "stderr", "unpaired_stderr"),
         **_interval_values(comparison, confidence),
+        **({} if comparison.unit == CLICKS else {"unit": comparison.unit}),
     }
