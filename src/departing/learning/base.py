@@ -254,6 +254,14 @@ class LearnerBase(ABC):
                 del self._users_of[version]
                 self._release(version)
 
+    def add_category(self, name: str) -> int:
+        """Add a category and return its index; a learner with a fixed catalogue raises `InputError`."""
+        raise InputError(f"A learner of kind {self.kind!r} has a fixed catalogue; to add {name!r}, use Bayes.")
+
+    def retire_category(self, name: str | int) -> int:
+        """Retire a category and return its index; a learner with a fixed catalogue raises `InputError`."""
+        raise InputError(f"A learner of kind {self.kind!r} has a fixed catalogue; to retire {name!r}, use Bayes.")
+
     def check(self, instance: Instance) -> None:
         """Raise `InputError` unless this learner can recommend the categories of `instance`."""
         if instance.n_categories != self.n_categories:

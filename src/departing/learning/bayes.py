@@ -1,6 +1,6 @@
 """Bayes: infer the instance, plan, and explore by the value of information."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, ClassVar
@@ -10,8 +10,10 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.base import Option
 from departing.learning.candidates import Candidates
+from departing.learning.catalogue import ChangingCatalogue
 from departing.learning.exploration import ExplorationBudget, allocate_block
-from departing.learning.model_learner import TYPES, ModelLearner, plan_for_learning
+from departing.learning.hierarchical import with_hierarchical_prior
+from departing.learning.model_learner import TYPES, plan_for_learning
 from departing.learning.posterior import Posterior, PosteriorSamples
 from departing.learning.type_numbers import TypeNumbers
 from departing.model.errors import InputError
@@ -52,7 +54,7 @@ def parse_types(text: str) -> int | str:
     return check_types("types", int(text) if text.removeprefix("-").isdecimal() else text)
 
 
-class Bayes(ModelLearner):
+class Bayes(ChangingCatalogue):
     """Infer prior, click and departure probabilities, plan, and explore.
 
     Sure departure is inferred. A block of users gets the plan with the largest posterior mean value, except those who
@@ -83,7 +85,7 @@ class Bayes(ModelLearner):
     """
 
     kind = "bayes"
-    saved = (*ModelLearner.saved, "_remembered", "_budget", "_numbers")
+    saved = (*ChangingCatalogue.saved, "_remembered", "_budget", "_numbers")
     options: ClassVar[dict[str, Option]] = {"types": check_types, "explore": EXPLORE}
 
     def __init__(
@@ -107,9 +109,9 @@ class Bayes(ModelLearner):
         self.loss: float | None = None  # posterior expected regret per user of the best policy so far
         self._remembered: list[Schedule] = []
         self._budget = ExplorationBudget()
+        self._start_catalogue()
 
-    def restrict(self, allowed: tuple[int, ...] | None) -> None:
-        """Recommend only the `allowed` categories from the next block on, None for all."""
+    def _restrict(self, allowed: tuple[int, ...] | None) -> None:
         self.allowed = allowed
         if allowed is not None:
             self._remembered = [p for p in self._remembered if set(p.phase_categories.tolist()) <= set(allowed)]
@@ -118,7 +120,7 @@ class Bayes(ModelLearner):
         n, evidence = self._block_size(), self.evidence()
         if evidence is None:
             return [(plan_for_learning(self.posterior.sample_prior(), self.allowed).policy, n)]
-        evidence = self._draw_types(evidence)
+        evidence = self._draw_types(self._prepare(evidence, self.posterior.n_types))
         samples = self.posterior.sample(evidence, SAMPLES, self._starts())
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             users = self.rng.multinomial(n, samples.weights)
@@ -137,6 +139,20 @@ class Bayes(ModelLearner):
         if self._numbers is not None:
             self.posterior = self._numbers.draw(evidence, self.arrived, self._starts()).posterior
         return replace(evidence, n_types=self.posterior.n_types)
+
+    def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:
+        pool = self._likeliest().pool
+        evidence = with_hierarchical_prior(evidence, tuple(self._added), pool[0] if pool else None)
+        return super()._prepare(evidence, n_types)
+
+    def _posteriors(self) -> Iterable[Posterior]:
+        numbers = [] if self._numbers is None else [number.posterior for number in self._numbers.numbers]
+        return {id(posterior): posterior for posterior in [self.posterior, *numbers]}.values()
+
+    def _extend(self) -> None:
+        super()._extend()
+        if self._numbers is not None:
+            self._numbers.n_categories = self.n_categories
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state` of a learner with the same arguments."""

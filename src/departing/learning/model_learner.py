@@ -74,6 +74,10 @@ class ModelLearner(TransitionLearner):
         likelihood = MixtureLikelihood.from_counts(*self.transitions.histogram(MAX_COUNTS), self.posterior.n_types)
         return likelihood if len(likelihood.users) else None
 
+    def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:
+        """Return the evidence for a number of types, with the prior of this learner."""
+        return replace(evidence, n_types=n_types)
+
     def _starts(self) -> int:
         """Return the number of random starts of inference."""
         return 3 if self.arrived < EARLY_USERS else 4
@@ -90,4 +94,4 @@ class ModelLearner(TransitionLearner):
         evidence = self.evidence()
         if evidence is None:
             return posterior.sample_prior()
-        return posterior.mode(replace(evidence, n_types=posterior.n_types), self._starts())
+        return posterior.mode(self._prepare(evidence, posterior.n_types), self._starts())

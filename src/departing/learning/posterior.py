@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 from departing.fitting.likelihood import MIN_PROBABILITY, MixtureLikelihood, Parameters
 from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_maximise
 from departing.learning.files import check_shape
+from departing.learning.hierarchical import HierarchicalLikelihood, extended
 from departing.learning.instance_batch import BOUNDARY_COUNT, InstanceBatch
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
@@ -113,6 +114,11 @@ class Posterior:
                 check_shape(name, array, (self.n_categories, self.n_types)[name == "prior" :])
         self.pool = [Parameters(**arrays) for arrays in state]
 
+    def add_category(self) -> None:
+        """Add a category that nobody has been shown."""
+        self.n_categories += 1
+        self.pool = [extended(parameters) for parameters in self.pool]
+
     def sample(self, likelihood: MixtureLikelihood, n: int, starts: int) -> PosteriorSamples:
         """Sample `n` weighted instances; modes of small mass are over-represented on purpose."""
         modes = self._modes(likelihood, starts)
@@ -193,6 +199,8 @@ class Posterior:
         # Poisson(1); those that are the mode itself, because types coincide, are not further modes.
         same = sum(_coincide(mode.logits, mode.logits, mode.precision, self.n_types))
         log_prior = self.n_types * likelihood.n_responses * log(6) + lgamma(2 * self.n_types)
+        if isinstance(likelihood, HierarchicalLikelihood):
+            log_prior += likelihood.log_prior_correction
         return float(log_mass + log_prior - log(same))
 
     def _split(self, parameters: Parameters, x: int) -> Parameters:

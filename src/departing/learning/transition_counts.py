@@ -111,6 +111,16 @@ class TransitionCounts:
         counts[..., CLICK : STAY + 1] = self.nodes[nodes]
         return counts
 
+    def add_category(self) -> None:
+        """Add a category that nobody has been shown."""
+        state = self.state()
+        state["nodes"] = np.pad(state["nodes"], ((0, 0), (0, 2)))
+        state["outcomes"] = np.pad(state["outcomes"], ((0, 0), (0, 1), (0, 0)))
+        state["child"] = np.pad(state["child"], ((0, 0), (0, 1), (0, 0)), constant_values=-1)
+        self.n_categories += 1
+        self._multipliers = key_multipliers(2 * self.n_categories)
+        self._load(state, max(1 << self.size.bit_length(), 64))
+
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
         return {"limit": self.limit} | {name: array[: self.size].copy() for name, array in self._arrays.items()}

@@ -1,0 +1,169 @@
+"""ChangingCatalogue: learners whose categories are added and retired while they run."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from departing.learning.model_learner import ModelLearner
+from departing.learning.posterior import Posterior
+from departing.model.counts import Integers
+from departing.model.errors import InputError
+from departing.model.names import check_names, find_category
+from departing.policy.protocol import Policy, recommended
+
+# Users that count as those so far when categories have changed, for the size of the next blocks: a tenth of all users
+# would be too coarse for the first trials of a new category. Set by hand; costs about 40 more blocks.
+USERS_AT_CHANGE = 1000
+
+
+class ChangingCatalogue(ModelLearner):
+    """A learner that infers an instance and whose categories may be added and retired.
+
+    Indices of categories never change: a new category gets the next one, and a retired one keeps its own. Users keep
+    the policy that they were assigned, which recommends no retired category any more.
+    """
+
+    saved = (*ModelLearner.saved, "_widths", "_retired", "_added", "_changed_at")
+    allowed: tuple[int, ...] | None
+
+    def _start_catalogue(self) -> None:
+        """Initialise the attributes; all categories are available."""
+        self._widths: dict[int, int] = {}  # number of categories of policies that were made for fewer than now
+        self._retired: set[int] = set()
+        self._added: list[int] = []  # categories added after the first user: their prior is hierarchical
+        self._changed_at: int | None = None  # users so far when categories changed last
+        self._restricted: tuple[int, ...] | None = None
+
+    @property
+    def retired(self) -> tuple[int, ...]:
+        """Indices of the retired categories."""
+        return tuple(sorted(self._retired))
+
+    def add_category(self, name: str) -> int:
+        """Add a category, which new users may be recommended from now on.
+
+        Its click and departure probabilities start from a hierarchical prior, which is learned from those of the
+        other categories by type. Users explore it where the value of information pays.
+
+        Parameters
+        ----------
+        name : str
+            Name of the category, different from all others, or from a retired one to make that available again.
+
+        Returns
+        -------
+        int
+            Index of the category.
+
+        Raises
+        ------
+        InputError
+            If there is a category of this name that is not retired.
+        """
+        if name in self.category_names and self.category_names.index(name) in self._retired:
+            index = self.category_names.index(name)
+            self._retired.discard(index)
+        else:
+            index = self.n_categories
+            self._names = check_names("categories", [*self.category_names, name])
+            self._extend()
+        self._replan()
+        return index
+
+    def retire_category(self, name: str | int) -> int:
+        """Retire a category: it is not recommended any more; what its users did still counts as evidence.
+
+        Parameters
+        ----------
+        name : str or int
+            Name or index of the category.
+
+        Returns
+        -------
+        int
+            Index of the category.
+
+        Raises
+        ------
+        InputError
+            If there is no such category, it is retired already, or no other category is available.
+        """
+        index = find_category(name, self.category_names)
+        if index in self._retired:
+            raise InputError(f"Category {self.category_names[index]!r} is retired already.")
+        if len(self._retired) + 1 == self.n_categories:
+            raise InputError(f"Category {self.category_names[index]!r} is the last one; add another before.")
+        self._retired.add(index)
+        self._replan()
+        return index
+
+    def restrict(self, allowed: tuple[int, ...] | None) -> None:
+        """Recommend only the `allowed` categories from the next block on, None for all that are not retired."""
+        self._restricted = allowed
+        if self._retired:
+            every = range(self.n_categories) if allowed is None else allowed
+            allowed = tuple(a for a in every if a not in self._retired)
+        self._restrict(allowed)
+
+    def _restrict(self, allowed: tuple[int, ...] | None) -> None:
+        self.allowed = allowed
+
+    def _posteriors(self) -> Iterable[Posterior]:
+        """Return all posteriors, each once."""
+        return [self.posterior]
+
+    def _extend(self) -> None:
+        """Make room for one more category in everything that is stored."""
+        for version in self._policies:
+            self._widths.setdefault(version, self.n_categories)
+        if self.arrived:
+            self._added.append(self.n_categories)
+        self.n_categories += 1
+        self._counts = np.concatenate([self._counts, np.zeros((len(self._counts), 1, 4), np.int64)], axis=1)
+        self.transitions.add_category()
+        for posterior in self._posteriors():
+            posterior.add_category()
+
+    def _block_size(self) -> int:
+        if self._changed_at is None:
+            return super()._block_size()
+        since = self.arrived - self._changed_at + USERS_AT_CHANGE
+        return max(1, int(min(self.arrived, since) * self.growth))
+
+    def _replan(self) -> None:
+        """Let the next user start a block; active users keep their policies."""
+        self._queue = []
+        for version in [version for version in self._policies if not self._users_of[version]]:
+            self._release(version)
+        self._changed_at = self.arrived
+        self.restrict(self._restricted)
+
+    def _release(self, version: int) -> None:
+        super()._release(version)
+        if version not in self._policies:
+            self._widths.pop(version, None)
+
+    def _recommend(self, version: int, rows: Integers) -> Integers:
+        policy: Any = self.policy(version)
+        if not isinstance(policy, Policy) or (not self._retired and version not in self._widths):
+            return super()._recommend(version, rows)
+        width = self._widths.get(version, self.n_categories)
+        counts = self._counts[rows, :width]
+        available = np.array([a not in self._retired for a in range(width)])
+        if available.all():
+            return recommended(policy, counts)
+        if not available.any():  # all categories of the policy are retired
+            return np.full(len(rows), min(set(range(self.n_categories)) - self._retired))
+        return recommended(policy, counts, np.broadcast_to(available, (len(rows), width)))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state` of a learner with the same arguments."""
+        fresh: dict[str, Any] = {
+            "widths": {},
+            "retired": set(),
+            "added": [],
+            "changed_at": None,
+        }  # of earlier releases
+        super().restore(fresh | state)
+        self.restrict(self._restricted)
