@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
@@ -117,6 +117,7 @@ class Client:
         *,
         propensity: float | None = None,
         event: str | None = None,
+        segment: str | Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Request a recommendation.
 
@@ -132,6 +133,9 @@ class Client:
             Include `belief` and `expected_remaining_clicks`.
         event
             ID of the event, unique over all users; a random one by default.
+        segment
+            Segment of the user, such as "de/mobile", or its features by the columns of `serve --segment`. That of
+            the first request counts until the user departs.
 
         Returns
         -------
@@ -143,7 +147,7 @@ class Client:
         ServiceError
             If the service rejects the request.
         """
-        body = {
+        body: dict[str, Any] = {
             "user": user,
             "allowed": None if allowed is None else list(allowed),
             "event": event or uuid4().hex,
@@ -151,21 +155,36 @@ class Client:
             "propensity": propensity,
             "explain": explain,
         }
+        if segment is not None:
+            body["segment"] = segment if isinstance(segment, str) else dict(segment)
         return dict(self.call("POST", "/v1/recommend", body))
 
-    def feedback(self, event: str, clicked: bool, departed: bool | None = None) -> dict[str, Any]:
+    def feedback(
+        self, event: str, clicked: bool, departed: bool | None = None, reward: float | None = None
+    ) -> dict[str, Any]:
         """Send the outcome of an event.
+
+        Parameters
+        ----------
+        event
+            ID of the event.
+        clicked, departed
+            Whether the user clicked, and whether the user departed.
+        reward
+            Value of the click in the unit of the service, at least 0.
 
         Returns
         -------
         dict
             `accepted`, and if that is false `code` and `reason`.
         """
-        body = {"event": event, "clicked": clicked, "departed": departed}
+        body: dict[str, Any] = {"event": event, "clicked": clicked, "departed": departed}
+        if reward is not None:
+            body["reward"] = reward
         return dict(self.call("POST", "/v1/feedback", body))
 
     def feedback_batch(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Send up to 1,000 outcomes, dicts with `event`, `clicked` and optionally `departed`; one result for each."""
+        """Send up to 1,000 outcomes, dicts of the arguments of `feedback`; return one result for each."""
         return list(self.call("POST", "/v1/feedback", list(rows)))
 
     def depart(self, user: str) -> bool:

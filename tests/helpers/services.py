@@ -20,7 +20,7 @@ from departing.service.store.queries import WRITE_CHECK_KEY
 NAMES = ["news", "sports", "music"]
 TABLES = (
     *("meta", "categories", "users", "decisions", "feedback", "departures", "policies", "allocations", "counters"),
-    *("experiments", "assignments"),
+    *("experiments", "assignments", "segments"),
 )
 
 

@@ -111,6 +111,6 @@ def test_rejected_feedback_is_sent_again_after_a_new_recommendation_and_then_cou
         assert session.send({"accepted": False}) != request
     assert users.rejected_feedback == 1
     result = LoadTestResult(
-        SITE, dp.plan(SITE), users.clicks, users.regrets, users.rejected_feedback, np.ones(4), 1.0
+        SITE, dp.plan(SITE), users.clicks, users.rewards, users.regrets, users.rejected_feedback, np.ones(4), 1.0
     )
     assert result.summary().splitlines()[-1] == "Rejected feedback: 1."

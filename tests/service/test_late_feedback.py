@@ -110,13 +110,15 @@ class PlainService:
             visit["departed"] = True
 
     def counts(self, visit, training=False):
-        """Counts of a visit: those to decide by, or those to learn from."""
+        """Counts of a visit: those that are shown, or those to learn from."""
         counts = np.zeros((3, 4), int)
         for event in visit["events"]:
             last = visit["events"][-1] is event
             if event["clicked"] is None and self.missing_feedback != "no-click":
                 continue
             if training and last and not visit["departed"] and not self.settled(event):
+                continue
+            if last and not visit["departed"] and event["clicked"] is None:
                 continue
             click, no_click = (CLICK_DEPART, DEPART) if last and visit["departed"] else (CLICK, STAY)
             counts[event["category"], click if event["clicked"] else no_click] += 1

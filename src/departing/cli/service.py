@@ -59,6 +59,14 @@ def serve(
     explore: Annotated[
         str, typer.Option(metavar="SHARE", help="Share of uniformly random recommendations.")
     ] = "0.01",
+    segment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,…",
+            help="Features of which the segment in a request is composed, such as country,device.",
+            show_default="as stored",
+        ),
+    ] = None,
     missing_feedback: Annotated[str, typer.Option(help="Missing feedback means no-click or not-seen.")] = "no-click",
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Start in shadow mode: the caller decides. The store remembers it.")
@@ -132,6 +140,7 @@ def serve(
     names = check_names("categories", split_names(categories)) if categories else ()
     if len(names) == 1:
         raise InputError(f"--categories is {names[0]!r:.40}; expected at least two names, such as news,sport.")
+    columns = check_names("segment", split_names(segment)) if segment else ()
     is_new = not is_postgres(store) and not Path(store).exists()
     if model is None and not learn and is_new:
         raise InputError("There is no policy to serve; use --instance FILE, or --learn with --categories.")
@@ -161,6 +170,7 @@ def serve(
             departures_reported=departures is not None,
             learn=learn,
             grace_period=grace,
+            segment_columns=tuple(columns),
         )
         if workers > 1 and not total:
             # Errors are reported once here, not in each worker.

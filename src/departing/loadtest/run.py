@@ -29,18 +29,20 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class LoadTestResult:
-    """Clicks and regret of the simulated users of a load test, and the latencies of their requests.
+    """Clicks, rewards and regret of the simulated users of a load test, and the latencies of their requests.
 
     Attributes
     ----------
     instance : Instance
         The true instance.
     optimum : Bounds
-        Bounds on the expected clicks per user of the optimal policy.
+        Bounds on the value of the optimal policy, with the segments of the users if the instance has some.
     clicks : array [users]
         Clicks of every user.
+    rewards : array [users]
+        Reward of every user, in the unit of the instance.
     regrets : array [users]
-        Regret of every user in clicks; its mean estimates the regret per user without bias.
+        Regret of every user, in the unit of the instance; its mean estimates the regret per user without bias.
     rejected_feedback : int
         Outcomes that the service did not accept.
     latencies : array [requests]
@@ -52,6 +54,7 @@ class LoadTestResult:
     instance: Instance
     optimum: Bounds
     clicks: Integers
+    rewards: Floats
     regrets: Floats
     rejected_feedback: int
     latencies: Floats
@@ -63,18 +66,18 @@ class LoadTestResult:
         return (0.0 if -ROUNDING * self.optimum.upper <= mean < 0 else mean), stderr
 
     def ranges(self) -> Rows:
-        """Clicks and regret per user in ranges of users, each as long as all before it."""
+        """Reward and regret per user in ranges of users, each as long as all before it."""
         n, rows = len(self.regrets), []
         ends = sorted({0, *(n >> k for k in range(RANGES))})
         for start, stop in pairwise(ends):
-            clicks, clicks_stderr = _mean(self.clicks[start:stop].astype(np.float64))
+            value, value_stderr = _mean(self.rewards[start:stop])
             regret, regret_stderr = self.regret(start, stop)
-            row = {"first": start + 1, "last": stop, "clicks_per_user": clicks, "clicks_stderr": clicks_stderr}
+            row = {"first": start + 1, "last": stop, "clicks_per_user": value, "clicks_stderr": value_stderr}
             rows.append(row | {"regret_per_user": regret, "regret_stderr": regret_stderr})
         return rows
 
     def baselines(self) -> Rows:
-        """Expected clicks per user and regret of the service and of baseline policies."""
+        """Value per user and regret of the service and of baseline policies."""
         category, fixed = self.instance.best_fixed
         values = {
             "optimal policy": self.optimum.value,
@@ -92,6 +95,8 @@ class LoadTestResult:
         return {
             "users": n,
             "clicks": int(self.clicks.sum()),
+            "reward": float(self.rewards.sum()),
+            "unit": self.instance.unit,
             "regret": n * regret,
             "regret_stderr": None if stderr is None else n * stderr,
             "optimum": [self.optimum.lower, self.optimum.upper],
@@ -108,9 +113,9 @@ class LoadTestResult:
         """Total regret, request rate and latencies, in a few lines."""
         values = self.to_dict()
         stderr = "" if values["regret_stderr"] is None else f" ± {format_clicks(values['regret_stderr'])}"
-        optimum = format_bounds(self.optimum.lower, self.optimum.upper, 4)
+        optimum, unit = format_bounds(self.optimum.lower, self.optimum.upper, 4), self.instance.unit
         lines = [
-            f"Total regret: {format_clicks(values['regret'])}{stderr} clicks. Optimum: {optimum} clicks per user.",
+            f"Total regret: {format_clicks(values['regret'])}{stderr} {unit}. Optimum: {optimum} {unit} per user.",
             f"{values['requests']:,} requests in {self.seconds:.1f} s: {values['requests'] / self.seconds:,.0f}/s, "
             f"latency median {1e3 * values['median_seconds']:.1f} ms, p99 {1e3 * values['p99_seconds']:.1f} ms.",
         ]
@@ -193,5 +198,5 @@ def run_loadtest(
     start = time.perf_counter()
     asyncio.run(run_sessions(url, [simulated.session() for _ in range(min(open_users, users))], latencies))
     seconds = time.perf_counter() - start
-    results = simulated.clicks, simulated.regrets, simulated.rejected_feedback
+    results = simulated.clicks, simulated.rewards, simulated.regrets, simulated.rejected_feedback
     return LoadTestResult(instance, optimum, *results, np.array(latencies), seconds)

@@ -19,10 +19,17 @@ from departing.model.errors import InputError
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Instance
 
 
-class SimulatedUsers:
-    """Users of an instance, with their clicks and regrets in order of arrival.
+class _Group:
+    """Users of one segment, or all users of an instance without segments."""
 
-    The seed fixes the type of every user and the random number behind each outcome, not what the service shows.
+    def __init__(self, segment: str | None, instance: Instance) -> None:
+        self.segment, self.type_cdf = segment, instance.normalised_prior.cumsum()[:-1].tolist()
+
+
+class SimulatedUsers:
+    """Users of an instance, with their clicks, rewards and regrets in order of arrival.
+
+    The seed fixes segment and type of every user and the random number behind each outcome, not what is shown.
 
     Parameters
     ----------
@@ -56,14 +63,18 @@ class SimulatedUsers:
         shown: str | None = None,
     ) -> None:
         self.instance, self.step_regret, self.seed = instance, step_regret, seed
-        self.clicks, self.regrets = np.zeros(users, np.int64), np.zeros(users)
+        self.clicks, self.rewards, self.regrets = np.zeros(users, np.int64), np.zeros(users), np.zeros(users)
         self.rejected_feedback = 0
         self._choice = {} if shown is None else {"shown": shown}
         self._interval, self._next_arrival = (1 / pace if pace else 0.0), 0.0
         self._headers, self._progress, self._remaining = headers, progress, iter(range(users))
         self._run_id = uuid4().hex[:12]  # keeps the users of two load tests apart
         self._index = {name: a for a, name in enumerate(instance.categories)}
-        self._type_cdf = instance.normalised_prior.cumsum()[:-1].tolist()
+        segments = instance.segments
+        names = (None,) if segments is None else segments.names
+        self._groups = [_Group(name, instance.in_segment(name)) for name in names]
+        self._segment_cdf = [] if segments is None else segments.share.cumsum()[:-1].tolist()
+        self._rewards = instance.reward.tolist() if "reward" in instance.extensions else None
         self._outcome_cdf = instance.outcome_probabilities.cumsum(axis=1)[:, :3].transpose(0, 2, 1).tolist()
 
     def session(self) -> Session:
@@ -84,23 +95,29 @@ class SimulatedUsers:
 
     def _visit(self, i: int) -> Session:
         rng = Random(f"{self.seed} {i}")
-        user_type, step, outcome = bisect_right(self._type_cdf, rng.random()), 0, CLICK
+        group = self._groups[bisect_right(self._segment_cdf, rng.random()) if self._segment_cdf else 0]
+        user_type, step, outcome = bisect_right(group.type_cdf, rng.random()), 0, CLICK
+        after = self.step_regret.in_segment(group.segment).after
+        request = {"user": f"loadtest {self._run_id} {i}", **self._choice}
+        if group.segment is not None:
+            request["segment"] = group.segment
         clicks_and_stays = [0] * (2 * self.instance.n_categories)
         while outcome in (CLICK, STAY):
-            category, outcome = yield from self._step(i, step, user_type, rng.random())
-            self.regrets[i] += self.step_regret.after(tuple(clicks_and_stays))[category]
-            self.clicks[i] += outcome in (CLICK, CLICK_DEPART)
+            event = f"{self._run_id}-{i}-{step}"
+            category, outcome = yield from self._step(request | {"event": event}, user_type, rng.random())
+            self.regrets[i] += after(tuple(clicks_and_stays))[category]
+            if outcome in (CLICK, CLICK_DEPART):
+                self.clicks[i] += 1
+                self.rewards[i] += self.instance.reward[category]
             if outcome in (CLICK, STAY):
                 clicks_and_stays[2 * category + outcome] += 1
             step += 1
 
-    def _step(self, i: int, step: int, user_type: int, draw: float) -> Generator[bytes, Any, tuple[int, int]]:
+    def _step(self, request: dict[str, str], user_type: int, draw: float) -> Generator[bytes, Any, tuple[int, int]]:
         """Return the category shown and the outcome of one step.
 
         A service that was killed may have lost its recommendation and then rejects the feedback; both are sent twice.
         """
-        event = f"{self._run_id}-{i}-{step}"
-        request = {"user": f"loadtest {self._run_id} {i}", "event": event, **self._choice}
         for _ in range(2):
             name = (yield post_request("/v1/recommend", request, self._headers))["category"]
             if name not in self._index:
@@ -108,7 +125,9 @@ class SimulatedUsers:
             category = self._index[name]
             outcome = bisect_right(self._outcome_cdf[category][user_type], draw)
             clicked, departed = outcome in (CLICK, CLICK_DEPART), outcome in (DEPART, CLICK_DEPART)
-            feedback = {"event": event, "clicked": clicked, "departed": departed}
+            feedback: dict[str, Any] = {"event": request["event"], "clicked": clicked, "departed": departed}
+            if clicked and self._rewards is not None:
+                feedback["reward"] = self._rewards[category]
             result = yield post_request("/v1/feedback", feedback, self._headers)
             if result["accepted"]:
                 return category, outcome

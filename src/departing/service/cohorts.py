@@ -149,7 +149,7 @@ class ClicksGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Users whose window is over: arrival time, first version, recommendations and clicks in the window, `[n]`.
+    """Users whose window is over, `[n]`: arrival time, first version, recommendations and clicks in it, segment.
 
     A user who returned after a departure is another user of the same `person`. Users are independent of each other
     only if they are different persons, so intervals are computed from one value per person.
@@ -160,6 +160,7 @@ class Cohort:
     steps: Integers
     clicks: Floats
     person: Integers
+    segment: npt.NDArray[np.object_] | None = None  # names, None without any
 
     @cached_property
     def _persons(self) -> Floats:
@@ -217,6 +218,11 @@ class Cohort:
         latest[decided[order[-max(LATEST_USERS, self.min_users) :]]] = True
         versions = set(self.version[latest].tolist())
         return self._group(versions.pop() if len(versions) == 1 else None, latest)
+
+    def in_segment(self, name: str) -> ClicksGroup | None:
+        """Return the users of a segment; None if they are too few for an interval."""
+        chosen = np.asarray(self.segment == name, bool)
+        return self._group(None, chosen) if chosen.any() else None
 
     def survival(self, points: int) -> list[tuple[int, Interval]]:
         """Return the share of users with at least 0, 1, … recommendations in the window, at most `points` of them."""

@@ -50,7 +50,7 @@ class DashboardReader:
             names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
             ((active,),) = snapshot.execute(queries.ACTIVE_USERS)
             current = CALLER if state.shadow else policy.version
-            statistics = self._read_statistics(snapshot, len(names), current, now)
+            statistics = self._read_statistics(snapshot, len(names), current, instance, now)
             categories = zip(names, statistics.outcomes, statistics.shown, strict=True)
             return m.Dashboard(
                 now,
@@ -62,6 +62,7 @@ class DashboardReader:
                     for a, (name, outcomes, shown) in enumerate(categories)
                 ],
                 [] if instance is None else _types(instance),
+                statistics.segments,
                 self._learning,
                 state.shadow,
                 None if state.running is None else state.running.id,
@@ -74,7 +75,9 @@ class DashboardReader:
                 self._service.warnings(),
             )
 
-    def _read_statistics(self, snapshot: Database, n_categories: int, version: int, now: float) -> "_Statistics":
+    def _read_statistics(
+        self, snapshot: Database, n_categories: int, version: int, instance: Instance | None, now: float
+    ) -> "_Statistics":
         started = time.monotonic()
         last = self._statistics
         if last is not None and started < last.expires and len(last.shown) == n_categories:
@@ -83,7 +86,13 @@ class DashboardReader:
         delay = 0.0 if period == inf else now - self._service.uptime.cutoff(now, period)
         known_until = now - WRITE_DELAY - self._service.store.oldest_unwritten
         sample = UserSample.read(snapshot, known_until, delay)
-        figures = sample.follow_up(version), sample.window + sample.delay, sample.outcomes(n_categories)
+        cohort = sample.cohort()
+        figures = (
+            sample.follow_up(cohort, version),
+            sample.segments(cohort, instance),
+            sample.window + sample.delay,
+            sample.outcomes(n_categories),
+        )
         shown = _shown(snapshot, n_categories)
         ended = time.monotonic()
         self._statistics = _Statistics(*figures, shown, ended + STATISTICS_FACTOR * (ended - started))
@@ -105,6 +114,7 @@ class _Statistics(NamedTuple):
     """Figures that take longer to read."""
 
     follow_up: m.FollowUp
+    segments: list[m.SegmentActivity]
     settled_after: float
     outcomes: list[tuple[int, int]]
     shown: list[bool | None]

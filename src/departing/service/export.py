@@ -17,7 +17,8 @@ from departing.service.store.connection import Database
 CONTENT_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 COLUMNS = (
     "{user: 'VARCHAR', time: 'TIMESTAMPTZ', category: 'VARCHAR', clicked: 'BOOLEAN', departed: 'BOOLEAN', "
-    "propensity: 'DOUBLE', version: 'BIGINT', experiment: 'BIGINT', arm: 'VARCHAR', event: 'VARCHAR'}"
+    "propensity: 'DOUBLE', version: 'BIGINT', experiment: 'BIGINT', arm: 'VARCHAR', segment: 'VARCHAR', "
+    "reward: 'DOUBLE', event: 'VARCHAR'}"
 )
 Read = Callable[[], AbstractContextManager[Database]]
 Parts = Generator[bytes, None, None]
@@ -82,6 +83,8 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
                     "version": version,
                     "experiment": experiment,
                     "arm": arm,
+                    "segment": segment,
+                    "reward": reward,
                     "event": key or format_event_id(epoch, event),
                 }
             )
@@ -95,6 +98,8 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
                 version,
                 experiment,
                 arm,
+                segment,
+                reward,
                 event,
                 key,
                 epoch,
@@ -113,8 +118,9 @@ def history_events(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> lis
             names[category],
             _optional_bool(clicked),
             _optional_bool(departed),
+            reward,
         )
-        for event, key, epoch, time, category, clicked, departed in rows
+        for event, key, epoch, time, category, clicked, departed, reward in rows
     ]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers
-from departing.model.instance import CLICK_DEPART, DEPART, Floats
+from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
 from departing.service import messages as m
 from departing.service.cohorts import CALLER, DAY, WINDOWS, ClicksGroup, Cohort, choose_window
 from departing.service.store import queries
@@ -20,6 +20,10 @@ PERIOD = 90 * DAY  # of arrivals, three times the longest window
 MAX_USERS = 20_000  # every n-th if there are more: standard errors of about 1 %
 MAX_STEPS_READ = 50_000  # recommendations read one by one, for visits that are longer than the window
 MAX_COUNTS = 1_000_000  # users times categories in the departure rates
+MAX_SEGMENTS = 12  # of the dashboard, as many as fit on the page
+PER_USER = (
+    *("number", "arrived", "visited", "departed", "version", "clicks", "steps", "forgotten", "person", "segment"),
+)
 MAX_POINTS = 40  # of the survival curve
 
 
@@ -41,6 +45,7 @@ class UserSample:
     steps: Integers
     forgotten: npt.NDArray[np.bool_]
     person: Integers  # number that the visits of a person share
+    segment: npt.NDArray[np.object_]  # name, or None
     window: float = WINDOWS[0]
 
     @classmethod
@@ -51,12 +56,14 @@ class UserSample:
         first = starts[0][0] if starts else last + 1
         every = (last - first) // MAX_USERS + 1
         rows = snapshot.execute(queries.SAMPLED_USERS, first, every, last) if first <= last else []
-        person = np.array([decode_user(state).person for state, *_ in rows], np.int64)
+        users = [decode_user(state) for state, *_ in rows]
+        person = np.array([user.person for user in users], np.int64)
+        segment = np.array([user.segment for user in users], object)
         columns = np.array([row[1:] for row in rows], float).reshape(-1, 8).T
         number, departed, version, clicks, steps = columns[[0, 3, 4, 5, 6]].astype(np.int64)
         arrived, visited = columns[1], columns[2] - columns[1]
-        users = (number, arrived, visited, departed > 0, version, clicks, steps, columns[7] > 0, person)
-        sample = cls(snapshot, time, delay, first, every, *users)
+        figures = (number, arrived, visited, departed > 0, version, clicks, steps, columns[7] > 0, person, segment)
+        sample = cls(snapshot, time, delay, first, every, *figures)
         if not rows:
             return sample
         window = choose_window(arrived, sample.visited, sample.departed, time, delay)
@@ -68,8 +75,7 @@ class UserSample:
         if times == 1:
             return self
         kept = (self.number - self.first) % (self.every * times) == 0
-        fields = ("number", "arrived", "visited", "departed", "version", "clicks", "steps", "forgotten", "person")
-        return replace(self, every=self.every * times, **{name: getattr(self, name)[kept] for name in fields})
+        return replace(self, every=self.every * times, **{name: getattr(self, name)[kept] for name in PER_USER})
 
     @property
     def _over(self) -> npt.NDArray[np.bool_]:
@@ -97,11 +103,11 @@ class UserSample:
         for number, *counts in self._rows(queries.SAMPLED_STEPS, window, window, until, window):
             steps[position[number]], clicks[position[number]] = counts
         over = self._over
-        return Cohort(self.arrived[over], version[over], steps[over], clicks[over], self.person[over])
+        arrived, person, segment = self.arrived[over], self.person[over], self.segment[over]
+        return Cohort(arrived, version[over], steps[over], clicks[over], person, segment)
 
-    def follow_up(self, current: int) -> m.FollowUp:
+    def follow_up(self, cohort: Cohort, current: int) -> m.FollowUp:
         """Return the estimates for the dashboard; `current` is the version of new users, or `CALLER`."""
-        cohort = self.cohort()
         known = self.arrived + self.window + self.delay <= self.time
         latest = cohort.latest(current)
         return m.FollowUp(
@@ -115,6 +121,23 @@ class UserSample:
             None if latest is None else m.ClicksEstimate(_version(latest), latest.users, *latest.clicks),
             [m.SurvivalPoint(count, *share) for count, share in cohort.survival(MAX_POINTS)],
         )
+
+    def segments(self, cohort: Cohort, instance: Instance | None) -> list[m.SegmentActivity]:
+        """Return the segments with most users, and the clicks of their users; empty if no user has a segment."""
+        names, users = np.unique([name for name in self.segment.tolist() if name is not None], return_counts=True)
+        priors = None if instance is None else instance.segments
+        rows = []
+        for i in np.argsort(-users, kind="stable")[:MAX_SEGMENTS].tolist():
+            name = str(names[i])
+            group = cohort.in_segment(name)
+            estimate = None if group is None else m.ClicksEstimate(_version(group), group.users, *group.clicks)
+            known = instance is not None and priors is not None and priors.index(name) is not None
+            prior = None
+            if known and instance is not None:
+                prior = dict(zip(instance.types, instance.in_segment(name).prior.tolist(), strict=True))
+            share = float(users[i]) / len(self.segment)
+            rows.append(m.SegmentActivity(name, int(users[i]) * self.every, share, estimate, prior))
+        return rows
 
     def outcomes(self, n_categories: int) -> list[tuple[int, int]]:
         """Return the known outcomes of each category, and the departures among them.

@@ -14,6 +14,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 20
 Allowed = Annotated[
     list[Name], Meta(min_length=1, max_length=1000, description="Categories to choose from; all by default.")
 ]
+Features = Annotated[dict[str, Name], Meta(min_length=1, max_length=20)]
+Segment = Annotated[
+    Name | Features,
+    Meta(description="Name of the user's segment, or its features by the columns of --segment."),
+]
+MAX_REWARD = 1e12  # sums of rewards and of their squares stay exact enough
 EventId = Annotated[str, Meta(min_length=1, max_length=100)]
 UnixTime = Annotated[float, Meta(description="Unix time in seconds.")]
 Explain = Annotated[bool, Meta(description="Include `belief` and `expected_remaining_clicks` in the response.")]
@@ -29,7 +35,8 @@ class NestingError(InputError):
 class RecommendRequest(Struct, forbid_unknown_fields=True):
     """A request for one recommendation to one user.
 
-    `event` makes the request idempotent. `shown` and `propensity` are the caller's own choice in shadow mode.
+    `event` makes the request idempotent. `shown` and `propensity` are the caller's own choice in shadow mode. The
+    `segment` of the first request is that of the user until departure.
     """
 
     user: Name
@@ -38,13 +45,15 @@ class RecommendRequest(Struct, forbid_unknown_fields=True):
     shown: Name | None = None
     propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
     explain: Explain = False
+    segment: Segment | None = None
 
 
 class Recommendation(Struct, omit_defaults=True):
     """A category to show, with the event ID to send with the feedback.
 
     `propensity` is the probability with which the category was drawn. `shadow_category` is present in shadow mode:
-    the category that the policy would have shown. `experiment` and `arm` are present in a running experiment.
+    the category that the policy would have shown. `experiment` and `arm` are present in a running experiment. `code`
+    is `segment_kept` if the request has another segment than the user's first one, which is then in `segment`.
     """
 
     event: str
@@ -56,14 +65,17 @@ class Recommendation(Struct, omit_defaults=True):
     shadow_category: str | UnsetType = UNSET
     experiment: int | UnsetType = UNSET
     arm: str | UnsetType = UNSET
+    segment: str | UnsetType | None = UNSET
+    code: Literal["segment_kept"] | UnsetType = UNSET
 
 
 class Feedback(Struct, forbid_unknown_fields=True):
-    """The outcome of an event; `departed` is optional."""
+    """The outcome of an event; `departed` and, of a click, the `reward` in the unit of the service are optional."""
 
     event: EventId
     clicked: bool
     departed: bool | None = None
+    reward: Annotated[float, Meta(ge=0, le=MAX_REWARD)] | None = None
 
 
 FeedbackBatch = Annotated[list[Feedback], Meta(min_length=1, max_length=1000)]
@@ -105,13 +117,14 @@ class Health(Struct):
 
 
 class HistoryEvent(Struct):
-    """A past recommendation and its outcome, null where there is no feedback."""
+    """A past recommendation and its outcome, null where there is no feedback; `reward` only if it was sent."""
 
     event: str
     time: UnixTime
     category: str
     clicked: bool | None
     departed: bool | None
+    reward: float | None
 
 
 class OutcomeCounts(Struct):
@@ -124,11 +137,12 @@ class OutcomeCounts(Struct):
 
 
 class UserState(Struct):
-    """The state of a user: counts by category, belief over types, and the latest 100 events."""
+    """The state of a user: segment, counts by category, belief over types, and the latest 100 events."""
 
     user: str
     version: int
     departed: bool
+    segment: str | None
     counts: dict[str, OutcomeCounts]
     belief: dict[str, float] | None
     expected_remaining_clicks: float | None
@@ -238,6 +252,19 @@ class FollowUp(Struct):
     survival: list[SurvivalPoint]
 
 
+class SegmentActivity(Struct):
+    """A segment: its users in the last 90 days, their share, their clicks, and the prior over types of the policy.
+
+    `clicks` is null while the segment has too few users, and `prior` while the policy does not know the segment.
+    """
+
+    name: str
+    users: int
+    share: float
+    clicks: ClicksEstimate | None
+    prior: dict[str, float] | None
+
+
 class LearningPoint(Struct):
     """Bounds on the value of a version when it was published, after `users` users.
 
@@ -304,6 +331,7 @@ class Dashboard(Struct):
     counters: dict[str, int]
     categories: list[CategoryActivity]
     types: list[TypeShare]
+    segments: list[SegmentActivity]
     learning: bool
     shadow: bool
     experiment: int | None

@@ -17,7 +17,7 @@ from departing.model.instance import Instance
 from departing.planning.policy_tree import policy_tree
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
-from departing.policy.protocol import Policy, recommended
+from departing.policy.protocol import Policy, policy_in_segment, recommended
 from departing.service.store.cache import Recent
 from departing.service.store.connection import Rows
 from departing.service.user import counts_array
@@ -59,6 +59,8 @@ class PolicyVersion:
         self.n_categories, self.details = n_categories, details
         self.uniform = bool(details.get("uniform"))  # True if all categories have equal probability
         self._serial = next(_serials)  # in this process; numbers are unique in one store only
+        self._has_segments = hasattr(policy, "in_segment")
+        self._segments: dict[str | None, tuple[int, Policy]] = {}  # at most as many as the store has
 
     @classmethod
     def from_row(cls, number: int, created: float, document: str, details: str) -> "PolicyVersion":
@@ -89,12 +91,17 @@ class PolicyVersion:
         return None if document is None else Instance.from_dict(document, f"policy {self.number}")
 
     def choose(
-        self, counts: list[int], allowed: list[int], explore: float, rng: random.Random
+        self,
+        counts: list[int],
+        allowed: list[int],
+        explore: float,
+        rng: random.Random,
+        segment: str | None = None,
     ) -> tuple[int, float, int]:
         """Choose a category; return it, its propensity, and the policy's own choice.
 
         With probability `explore` the category is drawn uniformly from those `allowed`, which are in order. `counts`
-        are those of a user, in a row.
+        are those of a user, in a row, and `segment` is that of the user.
         """
         explore = 1.0 if self.uniform else explore
         known = allowed if allowed[-1] < self.n_categories else [a for a in allowed if a < self.n_categories]
@@ -104,32 +111,45 @@ class PolicyVersion:
         if len(known) < self.n_categories:
             mask = np.zeros(self.n_categories, bool)
             mask[known] = True
-        best = self._best(counts, mask)
+        best = self._best(counts, mask, segment)
         shown = rng.choice(allowed) if explore > 0 and rng.random() < explore else best
         propensity = explore / len(allowed) + (1 - explore if shown == best else 0.0)
         return shown, propensity, best
 
-    def _best(self, counts: list[int], mask: NDArray[np.bool_] | None) -> int:
+    def _best(self, counts: list[int], mask: NDArray[np.bool_] | None, segment: str | None) -> int:
         """Return the policy's category for counts, among the categories it knows and those allowed."""
+        serial, policy = self._serial, self.policy
+        if self._has_segments:
+            serial, policy = self._in_segment(segment)
         if mask is not None:
-            return int(recommended(self.policy, counts_array(counts, self.n_categories)[None], mask[None])[0])
-        key = (self._serial, *counts[: 4 * self.n_categories])
+            return int(recommended(policy, counts_array(counts, self.n_categories)[None], mask[None])[0])
+        key = (serial, *counts[: 4 * self.n_categories])
         category: int | None = _memo.get(key)
         if category is None:
             category = _memo.find(key)
             if category is None:
-                category = int(recommended(self.policy, counts_array(counts, self.n_categories)[None])[0])
+                category = int(recommended(policy, counts_array(counts, self.n_categories)[None])[0])
                 _memo.add(key, category)
         return category
 
-    def forecast(self, counts: list[int]) -> tuple[dict[str, float], float] | None:
-        """Return belief and expected remaining clicks of a user who stays.
+    def _in_segment(self, segment: str | None) -> tuple[int, Policy]:
+        """Return the policy of a segment and its serial number; unknown segments have the default policy."""
+        own = self._segments.get(segment)
+        if own is None:
+            own = self._segments[segment] = next(_serials), policy_in_segment(self.policy, segment)
+        return own
+
+    def forecast(self, counts: list[int], segment: str | None = None) -> tuple[dict[str, float], float] | None:
+        """Return belief and expected remaining clicks of a user who stays, from the prior of the segment.
 
         None if the version has no instance or the counts are impossible.
         """
         instance = self.instance
         if instance is None:
             return None
+        instance, policy = instance.in_segment(segment), self.policy
+        if self._has_segments:
+            policy = self._in_segment(segment)[1]
         known = counts_array(counts, instance.n_categories)
         known[:, 2:] = 0  # the forecast is for a user who stays
         try:
@@ -137,7 +157,7 @@ class PolicyVersion:
         except InputError:  # no type of the instance can have these counts
             return None
         # Without lookahead, too slow for a request: exact for schedules, the best alpha vector of a plan.
-        remaining = remaining_clicks(instance, self.policy, known[None], gap=0.0, max_nodes=0)
+        remaining = remaining_clicks(instance, policy, known[None], gap=0.0, max_nodes=0)
         return dict(zip(instance.types, belief.tolist(), strict=True)), float(remaining.values[0])
 
 
@@ -156,5 +176,11 @@ def policy_details(policy: Policy, instance: Instance) -> dict[str, Any]:
     return {
         "description": describe(policy, instance),
         "instance": instance.to_dict(),
-        "tree": policy_tree(policy, instance, TREE_DEPTH).to_dict(instance),
+        "tree": _tree(policy, instance),
     }
+
+
+def _tree(policy: Policy, instance: Instance) -> dict[str, Any]:
+    """Return the policy tree of users whose segment is not known."""
+    instance, policy = instance.in_segment(None), policy_in_segment(policy, None)
+    return policy_tree(policy, instance, TREE_DEPTH).to_dict(instance)

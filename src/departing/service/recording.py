@@ -32,16 +32,26 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
     if user is None:
         raise StoreError(f"The store is damaged: user {decision.user_number} is missing. {RESTORE}.")
     step, was_departed = user.open_step(event_number), user.departed
-    earlier = tx.feedback(event_number) if step is None else step.recorded
-    feedback = RecordedFeedback(row.clicked, row.departed)
+    earlier = None
+    if step is None or step.clicked is not None:  # the step does not hold the reward
+        earlier = tx.feedback(event_number)
+    feedback = RecordedFeedback(row.clicked, row.departed, row.reward)
+    adds_reward = row.reward is not None and _adds_reward(earlier, feedback)
     arguments = user, event_number, feedback, now, settings.missing_feedback, earlier
     if was_departed:
         added = apply_late_feedback(*arguments, settings.late_limit)
     else:
         added = user_rules.apply_feedback(*arguments)
-    if not added:
+    if not added and not adds_reward:
         return "repeated_feedback"
+    if adds_reward:
+        tx.count("rewarded_clicks")
+    if earlier is not None:  # one of them completes the other
+        departed = row.departed if added and row.departed is not None else earlier.departed
+        feedback = RecordedFeedback(row.clicked, departed, row.reward if adds_reward else earlier.reward)
     tx.record_feedback(user, event_number, feedback, now)
+    if not added:
+        return "completed_feedback"
     if row.departed:
         tx.count("reported_departures")
     if user.departed and not was_departed:
@@ -55,6 +65,17 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
     if row.clicked:
         tx.count("clicks")
     return "feedback"
+
+
+def _adds_reward(earlier: RecordedFeedback | None, feedback: RecordedFeedback) -> bool:
+    """Return True if the reward of feedback was not recorded before; raise if it contradicts what was."""
+    if not feedback.clicked:
+        raise FeedbackRejectedError(RejectionCode.REWARD_WITHOUT_CLICK)
+    if earlier is None or earlier.reward is None:
+        return True
+    if earlier.reward != feedback.reward:
+        raise FeedbackRejectedError(RejectionCode.CONFLICTING_FEEDBACK)
+    return False
 
 
 def record_reported_departure(tx: Transaction, user: User, settings: Settings, now: float) -> bool:

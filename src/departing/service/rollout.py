@@ -13,6 +13,7 @@ from departing.model.errors import InputError
 from departing.model.names import list_names
 from departing.service.experiments.experiment import CALLER, LATEST, TREATMENT, Experiment
 from departing.service.policy_version import PolicyVersion
+from departing.service.segment_names import SegmentLimitError
 from departing.service.store import queries
 from departing.service.store.base import Transaction, Write
 from departing.service.store.connection import Rows
@@ -30,6 +31,7 @@ class RolloutState:
 
     names: list[str] = field(default_factory=list)  # of all categories, in the order of counts
     retired: frozenset[int] = frozenset()
+    segments: frozenset[str] = frozenset()  # distinct names in requests
     versions: dict[int, PolicyVersion] = field(default_factory=dict)
     latest: int = -1  # version of new users after the trials
     trials: tuple[tuple[int, int], ...] = ()  # first user number after the trial, and its version
@@ -76,8 +78,8 @@ class Rollout:
     Each process adopts the changes of others in `refresh`.
     """
 
-    def __init__(self, max_categories: int) -> None:
-        self._max_categories, self.state = max_categories, RolloutState()
+    def __init__(self, max_categories: int, max_segments: int) -> None:
+        self._max_categories, self._max_segments, self.state = max_categories, max_segments, RolloutState()
         self._epoch = 0  # of the store when the versions were read; a new one may hold others
 
     def category(self, tx: Transaction, name: str, field: str) -> int:
@@ -126,6 +128,7 @@ class Rollout:
         self._change(
             tx,
             names=[name for name, _ in rows],
+            segments=frozenset(name for (name,) in tx.rows(queries.SEGMENTS)),
             retired=frozenset(a for a, (_, retired_at) in enumerate(rows) if retired_at is not None),
             shadow=settings.get(queries.SHADOW_KEY) == "1",
             pinned=int(settings[queries.PINNED_KEY]) if queries.PINNED_KEY in settings else None,
@@ -209,6 +212,19 @@ class Rollout:
         elif names.index(name) in self.state.retired:
             self._change(tx, retired=self.state.retired - {names.index(name)})
             tx.write(queries.RETIRE_CATEGORY, None, name)
+
+    def add_segment(self, tx: Transaction, name: str, now: float) -> None:
+        """Add a segment unless it is known."""
+        if name in self.state.segments:
+            return
+        self.reload(tx)
+        if name in self.state.segments:
+            return
+        if len(self.state.segments) >= self._max_segments:
+            limit = f"the store has {self._max_segments:,} distinct segments, the most that are supported"
+            raise SegmentLimitError(f"segment is {name!r:.60}; {limit}. Send coarser segments, or none.")
+        self._change(tx, segments=self.state.segments | {name})
+        tx.write(queries.ADD_SEGMENT, name, now)
 
     def retire_category(self, tx: Transaction, name: str, now: float) -> None:
         """Retire a category: it is not shown any more."""

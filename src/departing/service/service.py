@@ -22,6 +22,7 @@ from departing.service.late_feedback import make_final
 from departing.service.policy_version import PolicyVersion, parse_versions
 from departing.service.recording import record_inferred_departure, record_reported_departure
 from departing.service.rollout import NotFoundError, Rollout
+from departing.service.segment_names import segment_name
 from departing.service.settings import Settings
 from departing.service.store import queries
 from departing.service.store.base import Prefetch, Store, Transaction
@@ -51,7 +52,7 @@ class Service:
     ) -> None:
         self.store, self.settings, self.clock = store, settings or Settings(), clock or Clock()
         self.rng = random.Random(seed)
-        self.rollout = Rollout(self.settings.max_categories)
+        self.rollout = Rollout(self.settings.max_categories, self.settings.max_segments)
         self._now = 0.0
         self._recorder = FeedbackRecorder(store, self.settings, self.now)
         self._warnings, self._warn = find_warnings(self.settings.rule, {}), list[Callable[[], dict[str, str]]]()
@@ -99,7 +100,10 @@ class Service:
                 return repeated
         now, settings, rollout = self.now(), self.settings, self.rollout
         allowed = self._allowed(tx, request.allowed)
-        user = self._active_user(tx, request.user, now)
+        segment = None if request.segment is None else segment_name(request.segment, settings.segment_columns)
+        user = self._active_user(tx, request.user, now, segment)
+        if segment != user.segment and segment is not None:
+            tx.count("kept_segments")
         if tx.store.shared:
             rollout.catch_up(tx, user.version, user.n_categories, user.experiment)
         state = rollout.state
@@ -111,7 +115,9 @@ class Service:
         counts = user.current_counts(settings.missing_feedback)
         version = state.versions[user.version]
         propensity: float | None
-        category, propensity, policy_category = version.choose(counts, allowed, settings.explore, self.rng)
+        category, propensity, policy_category = version.choose(
+            counts, allowed, settings.explore, self.rng, user.segment
+        )
         if shown is not None:
             category, propensity = shown, request.propensity
         event_number = tx.store.new_event_number()
@@ -133,10 +139,10 @@ class Service:
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
-        return self._recommendation(decision, counts if request.explain else None)
+        return self._recommendation(decision, user, counts if request.explain else None, segment)
 
-    def _active_user(self, tx: Transaction, name: str, now: float) -> User:
-        """Return the user of this name; a new one if there is none, or the last one has departed."""
+    def _active_user(self, tx: Transaction, name: str, now: float, segment: str | None) -> User:
+        """Return the user of this name; a new one in a segment if there is none, or the last one has departed."""
         user = tx.user(name)
         if user is not None and not user.departed:
             if user.last_seen >= self.uptime.cutoff(now, self.settings.inactive_after):
@@ -152,7 +158,10 @@ class Service:
             # A returning user starts a new record. The old one gets a placeholder name, because names are unique.
             tx.rename_user(previous, f"earlier {uuid4().hex}")
         number = tx.store.new_user_number()
-        user = User(number, name, state.version_for(number), [], [], arrived=now)
+        if segment is not None:
+            self.rollout.add_segment(tx, segment, now)
+            state = self.rollout.state
+        user = User(number, name, state.version_for(number), [], [], arrived=now, segment=segment)
         if previous is not None:
             user.previous, user.first = previous.number, previous.person
         if state.running is not None:
@@ -187,7 +196,8 @@ class Service:
             raise InputError(f"event is {event!r:.60}; this ID was already used for another user; use a new one.")
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
         counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
-        return self._recommendation(decision, counts if request.explain else None)
+        segment = None if request.segment is None else segment_name(request.segment, self.settings.segment_columns)
+        return self._recommendation(decision, user, counts if request.explain else None, segment)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
         """Yield the user of a name, then the same person before each earlier departure."""
@@ -196,12 +206,16 @@ class Service:
             yield user
             user = tx.user_by_number(user.previous) if user.previous >= 0 else None
 
-    def _recommendation(self, decision: Decision, counts: list[int] | None) -> m.Recommendation:
+    def _recommendation(
+        self, decision: Decision, user: User, counts: list[int] | None, segment: str | None
+    ) -> m.Recommendation:
+        """Return the response; `segment` is that of the request."""
         names, version = self.rollout.state.names, decision.version
-        forecast = None if counts is None else self.rollout.state.versions[version].forecast(counts)
+        forecast = None if counts is None else self.rollout.state.versions[version].forecast(counts, user.segment)
         belief, clicks = forecast or (UNSET, UNSET)
         shadow_category = names[decision.policy_category] if decision.shadow else UNSET
         arm, experiment = (UNSET, UNSET) if decision.arm is None else (decision.arm, decision.experiment)
+        is_kept = segment is not None and segment != user.segment
         event = decision.client_event_id or format_event_id(decision.epoch, decision.event_number)
         return m.Recommendation(
             event,
@@ -213,6 +227,8 @@ class Service:
             shadow_category,
             experiment,  # type: ignore[arg-type]  # not None where there is an arm
             arm,
+            user.segment if is_kept else UNSET,
+            "segment_kept" if is_kept else UNSET,
         )
 
     def _allowed(self, tx: Transaction, names: Sequence[str] | None) -> list[int]:
@@ -272,13 +288,14 @@ class Service:
         history = tx.rows(queries.USER_HISTORY, user.number, MAX_HISTORY)
         self.rollout.catch_up(tx, user.version, max([user.n_categories, *(row[3] + 1 for row in history)]))
         names = self.rollout.state.names
-        counts = user.current_counts(self.settings.missing_feedback)
+        counts = user.known_counts(self.settings.missing_feedback)
         rows = counts_array(counts, len(names)).tolist()
-        belief, clicks = self.rollout.state.versions[user.version].forecast(counts) or (None, None)
+        belief, clicks = self.rollout.state.versions[user.version].forecast(counts, user.segment) or (None, None)
         return m.UserState(
             user.name,
             user.version,
             user.departed,
+            user.segment,
             {name: m.OutcomeCounts(*row) for name, row in zip(names, rows, strict=True)},
             belief,
             None if user.departed else clicks,

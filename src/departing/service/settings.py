@@ -5,6 +5,7 @@ from math import inf
 
 from departing.service.departures import DepartureRule
 from departing.service.limits import MAX_USERS
+from departing.service.segment_names import MAX_SEGMENTS
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Settings:
     max_users: int = MAX_USERS  # active at once
     departures_reported: bool = False  # True if the caller has agreed to report departures
     learn: bool = False  # True if a trainer learns from the store; requires a definition of departure
-
+    segment_columns: tuple[str, ...] = ()  # features of which the name of a segment is composed
+    max_segments: int = MAX_SEGMENTS  # distinct names
     grace_period: float | None = None  # seconds after an inferred departure; as long as `inactive_after` if None
 
     @property

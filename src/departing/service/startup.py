@@ -18,6 +18,7 @@ from departing.service.event_log import log_event
 from departing.service.names import check_name
 from departing.service.policy_version import INITIAL, INSTANCE, PolicyVersion, policy_details
 from departing.service.rollout import RolloutState
+from departing.service.segment_names import adopt_columns
 from departing.service.service import Service
 from departing.service.settings import Settings
 from departing.service.store import queries
@@ -77,17 +78,22 @@ def open_service(
         nonlocal instance, settings
         listed = names if instance is None else instance.categories
 
-        def adopt(tx: Transaction) -> tuple[list[str], DepartureRule, DepartureRule]:
+        def adopt(tx: Transaction) -> tuple[list[str], tuple[str, ...], DepartureRule, DepartureRule]:
             """Adopt categories and settings together, or none of them if one is refused."""
             rules = adopt_rule(tx, settings.rule, settings.learn)
             known = _add_categories(tx, store.name, listed)
             tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, settings.missing_feedback)
             if settings.shadow:
                 _start_shadow_mode(tx, store.name)
-            return known, *rules
+            return known, adopt_columns(tx, _columns(settings, instance)), *rules
 
-        known, rule, before = await store.transaction(adopt)
-        settings = replace(settings, inactive_after=rule.inactive_after, departures_reported=rule.reported)
+        known, columns, rule, before = await store.transaction(adopt)
+        settings = replace(
+            settings,
+            inactive_after=rule.inactive_after,
+            departures_reported=rule.reported,
+            segment_columns=columns,
+        )
         if before.is_defined and rule != before:
             log_event("departures_redefined", before=before.describe(), now=rule.describe())
         if instance is not None and known != list(instance.categories):
@@ -125,6 +131,15 @@ def _check_new(path: Path, names: Sequence[str], settings: Settings, accept_loss
         raise InputError(NEW.format(path.resolve()))
     for name in names:
         check_name("categories", name)
+
+
+def _columns(settings: Settings, instance: Instance | None) -> Sequence[str]:
+    """Return the columns of segments: those of the settings, or those of the instance."""
+    own = () if instance is None or instance.segments is None else instance.segments.columns
+    given = settings.segment_columns
+    if own and given and tuple(own) != tuple(given):
+        raise InputError(f"segment is {','.join(given)!r:.60}; expected {','.join(own)!r:.60}, as in the instance.")
+    return given or own
 
 
 def _add_categories(tx: Transaction, store: str, names: Sequence[str]) -> list[str]:

@@ -31,6 +31,10 @@ class RejectionCode(StrEnum):
     )
     CONFLICTING_FEEDBACK = "conflicting_feedback", "Conflicts with feedback already recorded for this event."
     USER_RETURNED = "user_returned", "The user returned after this event and cannot have departed at it."
+    REWARD_WITHOUT_CLICK = (
+        "reward_without_click",
+        "Only a click can have a reward; send `clicked` true, or no `reward`.",
+    )
     EVENT_CLOSED = "event_closed", "The event was closed because its feedback did not arrive in time."
 
     reason: str
@@ -55,6 +59,7 @@ class RecordedFeedback(msgspec.Struct, frozen=True, gc=False):
 
     clicked: bool
     departed: bool | None
+    reward: float | None = None
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -106,6 +111,7 @@ class User(msgspec.Struct, array_like=True, gc=False):
     entry: int = -1  # number of the same person at the first visit in the experiment
     inferred: InferredDeparture | None = None  # of a departed user, unless the departure was reported
     first: int = -1  # number of the same person at the first visit; -1 if this is the first one
+    segment: str | None = None  # as of the first request
 
     @property
     def person(self) -> int:
@@ -145,6 +151,12 @@ class User(msgspec.Struct, array_like=True, gc=False):
                 else:
                     add_count(counts, step.category, CLICK if clicked else STAY)
         return counts
+
+    def known_counts(self, missing_feedback: str) -> list[int]:
+        """Return the current counts without the latest recommendation while its feedback may still arrive."""
+        latest = self.open_step(self.last_event)
+        is_pending = latest is not None and latest.clicked is None
+        return self.current_counts(missing_feedback, self.last_event if is_pending else inf)
 
     def training_counts(self, missing_feedback: str) -> list[int]:
         """Return the settled counts plus the steps without feedback before the user's latest one."""

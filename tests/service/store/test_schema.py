@@ -20,6 +20,7 @@ from departing.service.store.connection import connect, is_postgres
 from departing.service.workers.shadow import ShadowReporter
 from departing.service.workers.trainer import Trainer
 from helpers.load import check
+from helpers.services import recommend, service
 
 TABLES_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -253,3 +254,27 @@ def test_a_store_with_schema_2_is_migrated(schema_2):
         trainer = Trainer(training, types=3)
         assert trainer.learner is None  # it is rebuilt from the counts
         assert trainer.given_instance() == magazine()
+
+
+def test_a_store_with_schema_4_is_migrated(address):
+    with service(address) as served:
+        recommend(served, "ann", event="1")
+        run(served.feedback([m.Feedback("1", True)]))
+    with closing(connect(address)) as database, database.transaction():
+        for statement in (
+            *("ALTER TABLE users DROP COLUMN segment", "DROP INDEX feedback_rewards", "DROP TABLE segments"),
+            *("ALTER TABLE feedback DROP COLUMN reward", "UPDATE meta SET value = '4' WHERE key = 'schema'"),
+        ):
+            database.execute(statement)
+        state = database.execute("SELECT state FROM users")[0][0]
+        old = msgspec.msgpack.encode(msgspec.msgpack.decode(state)[:16])
+        database.execute("UPDATE users SET state = ?", old)
+    with service(address) as served:
+        assert run(served.user_state("ann")).segment is None
+        assert run(served.feedback([m.Feedback("1", True, None, 2.0)]))[0].accepted
+        assert recommend(served, "bob", segment="mobile").code is m.UNSET
+        run(served.flush())
+        with served.store.read() as snapshot:
+            assert snapshot.execute("SELECT segment FROM users ORDER BY number") == [(None,), ("mobile",)]
+            assert snapshot.execute("SELECT reward FROM feedback") == [(2.0,)]
+            assert snapshot.execute(queries.SETTING, "schema") == [(str(schema.SCHEMA),)]

@@ -10,13 +10,13 @@ from departing.loadtest.run import LoadTestResult
 
 def loadtest_tables(result: LoadTestResult) -> list[Table]:
     """User ranges, and the service beside baseline policies."""
-    users = f"{len(result.regrets):,} users"
-    ranges = new_table(users, "users", "clicks per user", "±", "regret per user", "±", labels=0)
+    users, unit = f"{len(result.regrets):,} users", result.instance.unit
+    ranges = new_table(users, "users", f"{unit} per user", "±", "regret per user", "±", labels=0)
     for row in result.ranges():
         means = (row[name] for name in ("clicks_per_user", "clicks_stderr", "regret_per_user", "regret_stderr"))
         ranges.add_row(f"{row['first']:,} to {row['last']:,}", *map(_format, means))
-    ranges.caption = "Regret: expected clicks lost compared with the optimal policy. ±: standard error."
-    baselines = new_table("Expected clicks", "", "clicks per user", f"regret of {users}")
+    ranges.caption = f"Regret: expected {unit} lost compared with the optimal policy. ±: standard error."
+    baselines = new_table(f"Expected {unit}", "", f"{unit} per user", f"regret of {users}")
     for row in result.baselines():
         cells = format_number(row["clicks_per_user"], 4), format_clicks(row["regret"])
         baselines.add_row(escape(row["policy"]), *cells)

@@ -17,8 +17,10 @@ HELP = {
     "reported_departures": "Departures that were reported.",
     "reopened_users": "Users who were active again because feedback arrived after an inferred departure.",
     "returned_users": "Users who returned after they counted as departed.",
+    "kept_segments": "Requests with another segment than the user's first one.",
     "repeated_feedback": "Repeated feedback.",
-    "completed_feedback": "Feedback that added the departure to earlier feedback.",
+    "completed_feedback": "Feedback that added the departure or the reward to earlier feedback.",
+    "rewarded_clicks": "Clicks with a reward.",
     "forgotten_users": "Anonymised users.",
 }
 # Counters of the store that are one metric with a label each: name, label and help by the prefix of their names.

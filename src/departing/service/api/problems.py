@@ -13,6 +13,7 @@ from departing.model.errors import InputError
 from departing.service import messages as m
 from departing.service.event_log import log_event
 from departing.service.rollout import NotFoundError
+from departing.service.segment_names import SegmentLimitError
 from departing.service.service import UserLimitError
 from departing.service.store.base import RETRY_AFTER, OverloadedError, StoreError
 from departing.service.store.connection import UnreachableError
@@ -40,6 +41,7 @@ class ProblemCode(StrEnum):
     REQUEST_TIMEOUT = "request_timeout", 408
     BODY_TOO_LARGE = "body_too_large", 413
     INVALID_REQUEST = "invalid_request", 422
+    SEGMENT_LIMIT = "segment_limit", 422
     RATE_LIMITED = "rate_limited", 429
     INTERNAL_ERROR = "internal_error", 500
     EXPORT_LIMIT = "export_limit", 503
@@ -69,6 +71,7 @@ CAUSES: tuple[tuple[tuple[type[Exception], ...], ProblemCode, str], ...] = (
     ((msgspec.DecodeError, UnicodeDecodeError), ProblemCode.INVALID_JSON, "The body is not valid JSON: {}."),
     ((m.NestingError,), ProblemCode.INVALID_JSON, "{}"),
     ((NotFoundError,), ProblemCode.NOT_FOUND, "{}"),
+    ((SegmentLimitError,), ProblemCode.SEGMENT_LIMIT, "{}"),
     ((UserLimitError,), ProblemCode.USER_LIMIT, "{}"),
     ((OverloadedError,), ProblemCode.OVERLOADED, "{}"),
     ((UnreachableError, StoreError, OSError, sqlite3.Error), ProblemCode.STORE_UNAVAILABLE, "{}"),

@@ -201,10 +201,11 @@ class Transaction:
         self.save_user(user)
 
     def record_feedback(self, user: User, event_number: int, feedback: RecordedFeedback, now: float) -> None:
-        """Write feedback together with the user's state; a later call may add whether the user departed."""
+        """Write feedback together with the user's state; a later call may add the departure and the reward."""
         self.assign(self._cache.feedback, event_number, feedback)
         departed = None if feedback.departed is None else int(feedback.departed)
-        self._writes.append((queries.SAVE_FEEDBACK, (event_number, now, int(feedback.clicked), departed)))
+        row = (event_number, now, int(feedback.clicked), departed, feedback.reward)
+        self._writes.append((queries.SAVE_FEEDBACK, row))
         self.save_user(user)
 
     def record_departure(self, user: User, now: float, cause: str) -> None:
@@ -404,7 +405,7 @@ def user_write(user: User, missing_feedback: str) -> Write:
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
     state, departed, seen = encode(user), int(user.departed), user.last_seen
     row = (user.number, user.name, state, encode(counts), departed, seen, user.version, clicks, user.steps)
-    return queries.SAVE_USER, (*row, user.arrived)
+    return queries.SAVE_USER, (*row, user.arrived, user.segment)
 
 
 def _decision(rows: Rows) -> Decision | None:
@@ -413,7 +414,7 @@ def _decision(rows: Rows) -> Decision | None:
 
 def feedback_of_row(row: tuple[Any, ...]) -> RecordedFeedback:
     """Return feedback from its columns."""
-    return RecordedFeedback(bool(row[0]), None if row[1] is None else bool(row[1]))
+    return RecordedFeedback(bool(row[0]), None if row[1] is None else bool(row[1]), row[2])
 
 
 def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
@@ -430,7 +431,7 @@ def grouped(writes: Iterable[Write]) -> Iterator[tuple[str, list[tuple[Any, ...]
                 continue
             rows = groups[query] = {}
         key = values[:2] if query is counter else values[0]
-        if query is feedback and key in rows:  # later feedback can only add the departure
-            values = (*rows[key][:3], values[3])
+        if query is feedback and key in rows:  # later feedback can only add the departure and the reward
+            values = (*rows[key][:3], *values[3:])
         rows[key] = values
     yield from ((each, [*rows.values()]) for each, rows in groups.items())

@@ -19,6 +19,7 @@ from departing.service.store.connection import SqliteDatabase
 from departing.service.user import RecordedFeedback, User
 
 _encode = msgspec.json.Encoder().encode
+_FeedbackRow = tuple[int, int, int | None, float | None]  # event number, clicked, departed, reward
 
 
 class Loaded(NamedTuple):
@@ -46,9 +47,9 @@ class Loader:
             rows += self._rows(queries.DECISIONS_BY_CLIENT_EVENT_ID_JSON, client_event_ids, list[Decision])
             events = [decision.event_number for decision in rows]
             states = self._rows(queries.USERS_JSON, [decision.user_number for decision in rows], list[str])
-            feedback = self._rows(queries.FEEDBACK_JSON, events, list[list[int | None]])
+            feedback = self._rows(queries.FEEDBACK_JSON, events, list[_FeedbackRow])
         recorded: dict[int, RecordedFeedback | None] = dict.fromkeys(events)
-        recorded.update({int(row[0] or 0): feedback_of_row(tuple(row[1:])) for row in feedback})
+        recorded.update({row[0]: feedback_of_row(row[1:]) for row in feedback})
         return Loaded([decode_user(bytes.fromhex(state)) for state in states], rows, recorded)
 
     def _rows(self, query: str, keys: Sequence[int | str], kind: Any) -> Any:
@@ -71,7 +72,9 @@ def missing(cache: Cache, event_ids: Sequence[str]) -> list[str]:
         number = cache.event_numbers.find(event_id) if parsed is None else parsed[1]
         decision = None if number is None else cache.decisions.find(number)
         user = None if decision is None else cache.user_by_number(decision.user_number)
-        if user is None or (user.open_step(number) is None and not cache.feedback.contains(number)):
+        step = None if user is None else user.open_step(number)
+        is_recorded = step is None or step.clicked is not None
+        if user is None or (is_recorded and not cache.feedback.contains(number)):
             absent.append(event_id)
     return absent
 

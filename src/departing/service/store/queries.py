@@ -17,6 +17,7 @@ PINNED_KEY = "pinned"
 SHADOW_KEY = "shadow"
 DEPARTURES_KEY = "departures"  # the definition of departure
 MISSING_FEEDBACK_KEY = "missing_feedback"
+SEGMENT_COLUMNS_KEY = "segment_columns"  # features of which the name of a segment is composed
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
 ALLOWED_KEY = "allowed"  # categories that were available when the trainer last published
@@ -43,7 +44,7 @@ CLIENT_EVENT_IDS = "SELECT key FROM decisions WHERE number = ? AND key IS NOT NU
 FORGET_CLIENT_EVENT_IDS = "UPDATE decisions SET key = NULL WHERE number = ?"
 REMOVE_DEPARTURE = "DELETE FROM departures WHERE number = ?"
 NEXT_EVENT = "SELECT coalesce(max(event), 0) + 1 FROM decisions"
-FEEDBACK = "SELECT clicked, departed FROM feedback WHERE event = ?"
+FEEDBACK = "SELECT clicked, departed, reward FROM feedback WHERE event = ?"
 _EXACT = "iif({0} IS NULL, NULL, printf('%!.17g', {0}))"  # a float in JSON, which SQLite would round to 15 digits
 _DECISION_JSON = (
     f"json_array(event, key, number, {_EXACT.format('time')}, category, {_EXACT.format('propensity')}, version, "
@@ -53,18 +54,20 @@ _IN_JSON = "IN (SELECT value FROM json_each(?))"
 DECISIONS_JSON = f"SELECT json_group_array({_DECISION_JSON}) FROM decisions WHERE event {_IN_JSON}"
 DECISIONS_BY_CLIENT_EVENT_ID_JSON = f"SELECT json_group_array({_DECISION_JSON}) FROM decisions WHERE key {_IN_JSON}"
 USERS_JSON = f"SELECT json_group_array(hex(state)) FROM users WHERE number {_IN_JSON}"
-FEEDBACK_JSON = f"SELECT json_group_array(json_array(event, clicked, departed)) FROM feedback WHERE event {_IN_JSON}"
+_FEEDBACK_JSON = f"json_array(event, clicked, departed, {_EXACT.format('reward')})"
+FEEDBACK_JSON = f"SELECT json_group_array({_FEEDBACK_JSON}) FROM feedback WHERE event {_IN_JSON}"
 PG_DECISIONS = "SELECT * FROM decisions WHERE event = ANY(?)"
 PG_DECISIONS_BY_CLIENT_EVENT_ID = "SELECT * FROM decisions WHERE key = ANY(?) AND key IS NOT NULL"
-PG_FEEDBACK = "SELECT event, clicked, departed FROM feedback WHERE event = ANY(?)"
+PG_FEEDBACK = "SELECT event, clicked, departed, reward FROM feedback WHERE event = ANY(?)"
 _HISTORY = (
-    "SELECT d.event, d.key, d.epoch, d.time, d.category, f.clicked, f.departed "
+    "SELECT d.event, d.key, d.epoch, d.time, d.category, f.clicked, f.departed, f.reward "
     "FROM decisions d LEFT JOIN feedback f USING (event) "
 )
 USER_HISTORY = f"{_HISTORY} WHERE d.number = ? ORDER BY d.event DESC LIMIT ?"
 LATEST_HISTORY = f"{_HISTORY} ORDER BY d.event DESC LIMIT ?"
 _LOG = """
-SELECT u.name, d.time, d.category, f.clicked, d.propensity, d.version, d.experiment, d.arm, d.event, d.key, d.epoch,
+SELECT u.name, d.time, d.category, f.clicked, d.propensity, d.version, d.experiment, d.arm,
+       u.segment, f.reward, d.event, d.key, d.epoch,
        p.number IS NOT NULL, d.event = (SELECT max(event) FROM decisions l WHERE l.number = d.number)
 FROM decisions d JOIN users u ON u.number = d.number LEFT JOIN feedback f USING (event)
 LEFT JOIN departures p ON p.number = d.number {} ORDER BY d.event
@@ -117,10 +120,12 @@ SAMPLED_COUNTS = f"SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 A
 PENDING_COUNT = f"SELECT count(*) FROM users WHERE {_PENDING}"
 PENDING_STATES = f"SELECT state FROM users WHERE {_PENDING} AND number % ? = 0"
 
-# Categories, policy versions and settings.
+# Categories, segments, policy versions and settings.
 CATEGORIES = "SELECT name, retired FROM categories ORDER BY category"
 ADD_CATEGORY = "INSERT INTO categories VALUES (?, ?, ?, NULL)"
 RETIRE_CATEGORY = "UPDATE categories SET retired = ? WHERE name = ?"
+SEGMENTS = "SELECT name FROM segments"
+ADD_SEGMENT = "INSERT INTO segments VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
 POLICIES_AFTER = "SELECT * FROM policies WHERE version > ? ORDER BY version"
 LATEST_POLICY = "SELECT coalesce(max(version), -1) FROM policies"
 ADD_POLICY = "INSERT INTO policies VALUES (?, ?, ?, ?)"
@@ -181,12 +186,15 @@ TRUNCATE_WAL = "PRAGMA wal_checkpoint(TRUNCATE)"
 _TABLES = {
     "decisions": ("int text int real int real int int int int int text", ""),
     "users": (
-        "int text bytes bytes int real int int int real",
+        "int text bytes bytes int real int int int real text",
         " ON CONFLICT (number) DO UPDATE SET name = excluded.name, state = excluded.state, counts = excluded.counts, "
         "departed = excluded.departed, last_seen = excluded.last_seen, version = excluded.version, "
         "clicks = excluded.clicks, steps = excluded.steps",
     ),
-    "feedback": ("int real int int", " ON CONFLICT (event) DO UPDATE SET departed = excluded.departed"),
+    "feedback": (
+        "int real int int real",
+        " ON CONFLICT (event) DO UPDATE SET departed = excluded.departed, reward = excluded.reward",
+    ),
     "departures": ("int real text", " ON CONFLICT (number) DO NOTHING"),
     "assignments": ("int int int text int real", " ON CONFLICT (number) DO NOTHING"),
     "counters": ("text text int", " ON CONFLICT (worker, name) DO UPDATE SET value = excluded.value"),

@@ -6,7 +6,7 @@ from departing.model.errors import InputError
 from departing.service.store import queries
 from departing.service.store.connection import Database, PostgresDatabase
 
-SCHEMA = 4
+SCHEMA = 5
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE categories (
@@ -15,7 +15,7 @@ CREATE TABLE categories (
 CREATE TABLE users (
     number {int} PRIMARY KEY, name TEXT NOT NULL UNIQUE, state {bytes} NOT NULL, counts {bytes} NOT NULL,
     departed {int} NOT NULL, last_seen {real} NOT NULL, version {int} NOT NULL DEFAULT 0,
-    clicks {int} NOT NULL DEFAULT 0, steps {int} NOT NULL DEFAULT 0, arrived {real} NOT NULL DEFAULT 0
+    clicks {int} NOT NULL DEFAULT 0, steps {int} NOT NULL DEFAULT 0, arrived {real} NOT NULL DEFAULT 0, segment TEXT
 );
 CREATE INDEX users_arrived ON users (arrived);
 CREATE INDEX users_active ON users (last_seen) WHERE departed = 0;
@@ -27,7 +27,10 @@ CREATE TABLE decisions (
 CREATE UNIQUE INDEX decisions_key ON decisions (key) WHERE key IS NOT NULL;
 CREATE INDEX decisions_user ON decisions ({by_user});
 CREATE INDEX decisions_shadow ON decisions (event) WHERE shadow = 1;
-CREATE TABLE feedback (event {int} PRIMARY KEY, time {real} NOT NULL, clicked {int} NOT NULL, departed {int});
+CREATE TABLE feedback (
+    event {int} PRIMARY KEY, time {real} NOT NULL, clicked {int} NOT NULL, departed {int}, reward {real}
+);
+{segments};
 CREATE TABLE departures (number {int} PRIMARY KEY, time {real} NOT NULL, cause TEXT NOT NULL);
 CREATE TABLE policies (
     version {int} PRIMARY KEY, created {real} NOT NULL, document TEXT NOT NULL, details TEXT NOT NULL
@@ -36,6 +39,10 @@ CREATE TABLE allocations (position {int} PRIMARY KEY, version {int} NOT NULL, us
 {experiments};
 CREATE TABLE counters (worker TEXT, name TEXT, value {int} NOT NULL, PRIMARY KEY (worker, name));
 INSERT INTO meta VALUES ('schema', '{schema}')
+"""
+_SEGMENTS = """
+CREATE TABLE segments (name TEXT PRIMARY KEY, added {real} NOT NULL);
+CREATE INDEX feedback_rewards ON feedback (event) WHERE reward IS NOT NULL
 """
 _EXPERIMENTS = """
 CREATE TABLE experiments (id {int} PRIMARY KEY, created {real} NOT NULL, document TEXT NOT NULL);
@@ -74,6 +81,8 @@ def prepare(database: Database) -> None:
             _to_3(database)
         if schema < 4:
             _to_4(database)
+        if schema < 5:
+            _to_5(database)
         if schema < SCHEMA:
             database.execute(queries.SET, queries.SCHEMA_KEY, str(SCHEMA))
 
@@ -85,7 +94,7 @@ def _creation(postgres: bool) -> list[str]:
 
 def _statements(text: str, postgres: bool) -> list[str]:
     """Return statements with the column types of a database."""
-    text = text.replace("{experiments}", _EXPERIMENTS)
+    text = text.replace("{experiments}", _EXPERIMENTS).replace("{segments}", _SEGMENTS)
     return text.format(schema=SCHEMA, **_COLUMN_TYPES[postgres]).split(";")
 
 
@@ -212,4 +221,17 @@ def _to_4(database: Database) -> None:
     Reserved event numbers ('mark') are not needed any more: events with the same number differ in their epochs.
     """
     for statement in _statements(_TO_4, isinstance(database, PostgresDatabase)):
+        database.execute(statement)
+
+
+_TO_5 = """
+ALTER TABLE users ADD COLUMN segment TEXT;
+ALTER TABLE feedback ADD COLUMN reward {real};
+{segments}
+"""
+
+
+def _to_5(database: Database) -> None:
+    """Add segments of users, and rewards of clicks."""
+    for statement in _statements(_TO_5, isinstance(database, PostgresDatabase)):
         database.execute(statement)

@@ -1,0 +1,58 @@
+"""Segments in requests: a name, or features of which the name is composed."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from departing.model.errors import InputError
+from departing.model.names import list_names
+from departing.model.segments import SEPARATOR
+from departing.service.store import queries
+from departing.service.store.base import Transaction
+
+MAX_NAME = 200  # characters of a name
+# Distinct segments of a store: each has a prior of its own to estimate, and a policy in the memory of every version.
+MAX_SEGMENTS = 1000
+
+
+def adopt_columns(tx: Transaction, given: Sequence[str]) -> tuple[str, ...]:
+    """Store the columns of segments, or read the stored ones if none are given; return them."""
+    if given:
+        tx.write(queries.SET, queries.SEGMENT_COLUMNS_KEY, json.dumps(list(given)))
+        return tuple(given)
+    rows = tx.rows(queries.SETTING, queries.SEGMENT_COLUMNS_KEY)
+    return tuple(json.loads(rows[0][0])) if rows else ()
+
+
+class SegmentLimitError(InputError):
+    """A new segment beyond the maximum number of distinct ones."""
+
+
+def segment_name(given: str | Mapping[str, str], columns: Sequence[str]) -> str:
+    """Return the name of a segment: the features in the order of the columns, joined by "/".
+
+    `columns` are those of `--segment`, or empty: a service without them accepts names only.
+
+    >>> segment_name({"device": "mobile", "country": "de"}, ["country", "device"])
+    'de/mobile'
+    """
+    if isinstance(given, str):
+        parts = given.count(SEPARATOR) + 1
+        if len(columns) > 1 and parts != len(columns):
+            expected = f"expected {len(columns)} features joined by '/', {SEPARATOR.join(columns)}"
+            raise InputError(f"segment is {given!r:.60}; {expected}.")
+        return given
+    if not columns:
+        raise InputError("segment is an object; expected a name, or restart with --segment COLUMN,COLUMN.")
+    if given.keys() != set(columns):
+        raise InputError(
+            f"segment has the features {list_names(sorted(given))}; expected {list_names(list(columns))}, as in "
+            "--segment."
+        )
+    if len(columns) > 1:
+        for column, feature in given.items():
+            if SEPARATOR in feature:
+                raise InputError(f"segment.{column} is {feature!r:.60}; expected a value without '/'.")
+    name = SEPARATOR.join(given[column] for column in columns)
+    if len(name) > MAX_NAME:
+        raise InputError(f"segment has {len(name)} characters; at most {MAX_NAME} are accepted.")
+    return name
