@@ -52,7 +52,9 @@ def test_the_belief_starts_from_the_prior_of_the_segment(address):
         shown = recommend(served, "ann", segment="desktop", explain=True)
         assert (shown.category, shown.belief) == ("sports", pytest.approx({"type 0": 0.1, "type 1": 0.9}))
         assert recommend(served, "bob", segment="mobile").category == "news"
-        assert recommend(served, "eve", segment="tablet", explain=True).belief == pytest.approx({"type 0": 0.5, "type 1": 0.5})
+        assert recommend(served, "eve", segment="tablet", explain=True).belief == pytest.approx(
+            {"type 0": 0.5, "type 1": 0.5}
+        )
         assert run(served.user_state("ann")).belief == pytest.approx({"type 0": 0.1, "type 1": 0.9})
         figures = run(DashboardReader(served).read())
         assert [(row.name, row.users) for row in figures.segments] == [("desktop", 1), ("mobile", 1), ("tablet", 1)]

@@ -52,7 +52,9 @@ def test_one_process_serves_a_file_and_several_serve_a_database(address):
             assert not run(served.feedback([m.Feedback("mine", False)]))[0].accepted
             run(other.add_category("golf"))
             assert recommend(served, "ann", ["golf"]).category == "golf"
-            assert run(other.user_state("ann")).counts["golf"] == m.OutcomeCounts(0, 0, 0, 0)  # feedback may still arrive
+            assert run(other.user_state("ann")).counts["golf"] == m.OutcomeCounts(
+                0, 0, 0, 0
+            )  # feedback may still arrive
             run(served.retire_category("golf"))
             run(other.refresh())
             assert run(other.categories()).categories[-1].retired

@@ -7,20 +7,18 @@ from itertools import islice
 from math import inf
 from uuid import uuid4
 
-from msgspec import UNSET
-
 from departing.model.errors import InputError
 from departing.service import messages as m
 from departing.service import user as user_rules
 from departing.service.batches import FeedbackRecorder
 from departing.service.clock import Clock
-from departing.service.event_id import RESERVED_PREFIX, format_event_id
+from departing.service.event_id import RESERVED_PREFIX
 from departing.service.experiments.assignment import enter, participate
 from departing.service.experiments.warnings import experiment_warnings
-from departing.service.export import history_events
 from departing.service.late_feedback import make_final
 from departing.service.policy_version import PolicyVersion, parse_versions
 from departing.service.recording import record_inferred_departure, record_reported_departure
+from departing.service.responses import recommendation, user_state
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.segment_names import segment_name
 from departing.service.settings import Settings
@@ -28,7 +26,7 @@ from departing.service.store import queries
 from departing.service.store.base import Prefetch, Store, Transaction
 from departing.service.store.cache import Decision
 from departing.service.uptime import Uptime
-from departing.service.user import User, counts_array
+from departing.service.user import User
 from departing.service.warning_rules import find_warnings, user_limit_warning
 
 MAX_SWEEP = 1000  # inactive users of one transaction: bounds the delay of other calls
@@ -139,7 +137,7 @@ class Service:
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
-        return self._recommendation(decision, user, counts if request.explain else None, segment)
+        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
 
     def _active_user(self, tx: Transaction, name: str, now: float, segment: str | None) -> User:
         """Return the user of this name; a new one in a segment if there is none, or the last one has departed."""
@@ -197,7 +195,7 @@ class Service:
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
         counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         segment = None if request.segment is None else segment_name(request.segment, self.settings.segment_columns)
-        return self._recommendation(decision, user, counts if request.explain else None, segment)
+        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
         """Yield the user of a name, then the same person before each earlier departure."""
@@ -205,31 +203,6 @@ class Service:
         while user is not None:
             yield user
             user = tx.user_by_number(user.previous) if user.previous >= 0 else None
-
-    def _recommendation(
-        self, decision: Decision, user: User, counts: list[int] | None, segment: str | None
-    ) -> m.Recommendation:
-        """Return the response; `segment` is that of the request."""
-        names, version = self.rollout.state.names, decision.version
-        forecast = None if counts is None else self.rollout.state.versions[version].forecast(counts, user.segment)
-        belief, clicks = forecast or (UNSET, UNSET)
-        shadow_category = names[decision.policy_category] if decision.shadow else UNSET
-        arm, experiment = (UNSET, UNSET) if decision.arm is None else (decision.arm, decision.experiment)
-        is_kept = segment is not None and segment != user.segment
-        event = decision.client_event_id or format_event_id(decision.epoch, decision.event_number)
-        return m.Recommendation(
-            event,
-            names[decision.category],
-            decision.propensity,
-            version,
-            belief,
-            clicks,
-            shadow_category,
-            experiment,  # type: ignore[arg-type]  # not None where there is an arm
-            arm,
-            user.segment if is_kept else UNSET,
-            "segment_kept" if is_kept else UNSET,
-        )
 
     def _allowed(self, tx: Transaction, names: Sequence[str] | None) -> list[int]:
         """Return the available categories among those that a request allows."""
@@ -287,20 +260,8 @@ class Service:
         user = _existing_user(tx, name)
         history = tx.rows(queries.USER_HISTORY, user.number, MAX_HISTORY)
         self.rollout.catch_up(tx, user.version, max([user.n_categories, *(row[3] + 1 for row in history)]))
-        names = self.rollout.state.names
         counts = user.known_counts(self.settings.missing_feedback)
-        rows = counts_array(counts, len(names)).tolist()
-        belief, clicks = self.rollout.state.versions[user.version].forecast(counts, user.segment) or (None, None)
-        return m.UserState(
-            user.name,
-            user.version,
-            user.departed,
-            user.segment,
-            {name: m.OutcomeCounts(*row) for name, row in zip(names, rows, strict=True)},
-            belief,
-            None if user.departed else clicks,
-            history_events(history, names),
-        )
+        return user_state(self.rollout.state, user, counts, history)
 
     async def forget(self, name: str) -> m.Status:
         """Delete the name of a user and the client's event IDs; the counts stay, without a name."""
