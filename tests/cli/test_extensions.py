@@ -46,3 +46,10 @@ def test_simulate_prints_and_logs_rewards(file, tmp_path):
     compared = json_output("simulate", file, "fixed:sport", "--against", "greedy", "--users", "5000")
     assert compared["unit"] == "euro"
     assert "Euro per user on the same" in output("simulate", file, "greedy", "--against", "greedy", "--users", "500")
+
+
+def test_the_log_of_the_shop_is_written(tmp_path):
+    values = json_output("sample-log", "shop", "-o", tmp_path / "shop.csv", "--users", "2e3")
+    assert values["users"] == 2000
+    head = (tmp_path / "shop.csv").read_text().splitlines()[0]
+    assert head == "user,country,device,ts,category,clicked,revenue,propensity"

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.model.examples import shop
 
 SITE = dp.Instance([0.6, 0.4], [[0.7, 0.2], [0.3, 0.6]], [[0.4, 0.6], [0.5, 0.9]], 0.05, categories=["news", "film"])
 SHARES = np.array([0.7, 0.3])
@@ -72,3 +73,49 @@ def test_other_file_suffixes_are_rejected(tmp_path):
     with pytest.raises(dp.InputError, match="expected one of"):
         dp.sample_log(SITE, users=10).save(tmp_path / "log.txt")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_of_a_shop_has_features_and_rewards(tmp_path):
+    site = shop()
+    log = dp.sample_log(site, users=20_000, seed=4, time_column="ts", reward_column="revenue")
+    log.save(tmp_path / "shop.csv")
+    names = ["user", "country", "device", "ts", "category", "clicked", "revenue", "propensity"]
+    assert list(log.columns()) == names
+    assert (tmp_path / "shop.csv").read_text().splitlines()[0] == ",".join(names)
+    for a, mean in enumerate(site.reward):
+        clicked = log.reward[log.clicked & (log.category == a)]
+        assert abs(clicked.mean() - mean) < 4 * clicked.std() / np.sqrt(len(clicked))
+        assert clicked.std() == pytest.approx(0.5 * mean, rel=0.1)
+    assert (log.reward[~log.clicked] == 0).all()
+    for s, (name, share) in enumerate(zip(site.segments.names, site.segments.share, strict=True)):
+        part = log.histories.in_segment(name)
+        assert abs(part.users / 20_000 - share) < 4 * np.sqrt(share * (1 - share) / 20_000)
+        first = np.unique(log.user, return_index=True)[1][log.segment[np.unique(log.user, return_index=True)[1]] == s]
+        click = site.click.mean(axis=0) @ site.segments.prior[s]
+        assert abs(log.clicked[first].mean() - click) < 4 * np.sqrt(click * (1 - click) / len(first))
+    assert (dp.sample_log(site, users=500, seed=4, reward_spread=0).reward[:99] <= 8).all()
+
+
+def test_extensions_that_are_off_do_not_change_the_log():
+    one = dp.Segments(["all"], [1.0], [SITE.prior])
+    log = dp.sample_log(SITE, users=2000, seed=5)
+    for other in (
+        SITE.replace(prior=None, segments=one),
+        SITE.replace(reward=[1, 2], unit="euro"),
+        SITE.replace(horizon=10**6),
+    ):
+        same = dp.sample_log(other, users=2000, seed=5)
+        for name in ("user", "time", "category", "outcome", "propensity"):
+            np.testing.assert_array_equal(getattr(same, name), getattr(log, name))
+    assert log.segment is log.reward is None
+
+
+def test_users_at_the_horizon_are_censored():
+    log = dp.sample_log(SITE.replace(horizon=2), users=2000, seed=5, days=900)
+    assert log.histories.steps.max() == 2
+    assert (log.histories.steps[log.histories.censored] == 2).mean() > 0.5
+
+
+def test_column_names_are_distinct():
+    with pytest.raises(dp.InputError, match="reward_column 'user'; expected two names"):
+        dp.sample_log(SITE, users=5, reward_column="user")

@@ -37,12 +37,14 @@ def sample_log(
     as_json: opt.Json = False,
 ) -> None:
     """Write a simulated event log of a site that recommends categories uniformly at random."""
+    from departing.model.examples import LOG_COLUMNS
     from departing.model.tables import TABLE_SUFFIXES
     from departing.simulation.sample_log import sample_log as sample
 
     check_files(output, suffixes=TABLE_SUFFIXES)
     with progress("sampling", as_json):
-        log = sample(load_instance(file), parse_int("users", users), seed, days=days, step_days=step_days)
+        options: dict[str, Any] = {"days": days, "step_days": step_days, **LOG_COLUMNS.get(file, {})}
+        log = sample(load_instance(file), parse_int("users", users), seed, **options)
         log.save(output)
     n_users, n_events = log.histories.users, len(log.user)
     contents = [f"{n_events:,} events of {n_users:,} users"]

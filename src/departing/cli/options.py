@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from departing.data.log import Log
 
 POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the path of a saved policy."
-INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard or magazine."
+INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard, magazine or shop."
 LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file, or the bundled dataset oulad."
 INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days', or auto."
 FORMAT_HELP = "Format of times that are ambiguous, such as '%d/%m/%Y %H:%M'."

@@ -16,13 +16,14 @@ from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.frames import to_frame
 from departing.model.histories import Histories
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, EXTENSIONS, Floats, Instance
 from departing.model.sampling import sample_outcomes
 from departing.model.tables import write_table
 from departing.model.validation import check_float, check_instance, check_int, check_seed
 
 LOG_START = np.datetime64("2026-01-01T00:00:00", "us")
 MICROSECONDS_PER_DAY = 86_400_000_000
+COLUMNS = ("user", "category", "clicked", "propensity")  # of every log
 MAX_LOG_USERS = 2**31  # beyond it the events would not fit into memory
 
 
@@ -44,6 +45,12 @@ class SampleLog:
         departures are not observed.
     propensity : float array [n]
         Probability with which the category was shown.
+    segment : int array [n], optional
+        Index of the segment of the user of every event, if the instance has segments.
+    reward : float array [n], optional
+        Reward of every event in the unit of the instance, 0 without a click; None if clicks have no rewards.
+    time_column, reward_column : str
+        Names of these columns in the saved log.
     """
 
     instance: Instance
@@ -52,6 +59,10 @@ class SampleLog:
     category: Integers
     outcome: Integers
     propensity: Floats
+    segment: Integers | None = None
+    reward: Floats | None = None
+    time_column: str = "time"
+    reward_column: str = "reward"
 
     @property
     def clicked(self) -> npt.NDArray[np.bool_]:
@@ -61,19 +72,35 @@ class SampleLog:
     @cached_property
     def histories(self) -> Histories:
         """Counts of all users, with their true departures."""
-        users, row = np.unique(self.user, return_inverse=True)
+        users, first, row = np.unique(self.user, return_index=True, return_inverse=True)
         counts = np.zeros((len(users), self.instance.n_categories, 4), np.int64)
         np.add.at(counts, (row, self.category, self.outcome), 1)
-        return Histories(counts, categories=self.instance.categories).distinct
+        known: dict[str, Any] = {}
+        if self.instance.segments is not None and self.segment is not None:
+            segments = self.instance.segments
+            known = {
+                "segment": self.segment[first],
+                "segments": segments.names,
+                "segment_columns": segments.columns,
+            }
+        return Histories(counts, categories=self.instance.categories, **known).distinct
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Columns of the log: user, time, category, clicked, propensity."""
+        """Columns of the log: user, features of the segment, time, category, clicked, reward, propensity."""
         names = np.array(self.instance.categories)
+        features: dict[str, Any] = {}
+        if self.instance.segments is not None and self.segment is not None:
+            from departing.simulation.segments import segment_columns
+
+            columns = segment_columns(self.instance.segments, (*COLUMNS, self.time_column, self.reward_column))
+            features = {name: np.array(values)[self.segment] for name, values in columns.items()}
         return {
             "user": self.user,
-            "time": self.time,
+            **features,
+            self.time_column: self.time,
             "category": names[self.category],
             "clicked": self.clicked,
+            **({} if self.reward is None else {self.reward_column: self.reward}),
             "propensity": self.propensity,
         }
 
@@ -83,7 +110,8 @@ class SampleLog:
         Returns
         -------
         DataFrame
-            One row for each event: user, time, category, clicked, propensity. `read_log` and `fit` read it.
+            One row for each event: user, features of the segment, time, category, clicked, reward, propensity, as far
+            as the instance has segments and rewards. `read_log` and `fit` read it.
         """
         return to_frame(self.columns())
 
@@ -116,11 +144,15 @@ def sample_log(
     shares: Sequence[float] | None = None,
     days: float = 90.0,
     step_days: float = 1.0,
+    reward_spread: float = 0.5,
+    time_column: str = "time",
+    reward_column: str = "reward",
 ) -> SampleLog:
     """Sample the event log of a site that shows random categories.
 
-    Users arrive at uniform times and return after exponential pauses until they depart. Users whose next event would
-    be after the end of the log are censored.
+    Users arrive at uniform times and return after exponential pauses until they depart, or until the horizon of the
+    instance. Users whose next event would be after the end of the log, and those at the horizon, are censored. The
+    reward of a click is gamma-distributed around the mean of its category.
 
     Parameters
     ----------
@@ -136,6 +168,10 @@ def sample_log(
         Length of the log in days.
     step_days : float
         Mean time between two events of a user, in days.
+    reward_spread : float
+        Standard deviation of the reward of a click, relative to its mean; for an instance with rewards.
+    time_column, reward_column : str
+        Names of these columns.
 
     Returns
     -------
@@ -153,26 +189,58 @@ def sample_log(
     >>> log.histories
     <Histories of 1000 users, 46 of them censored, 319 distinct counts>
     """
-    check_instance(instance)
+    check_instance(instance, EXTENSIONS)
     n = check_int("users", users, 1, MAX_LOG_USERS)
-    rng = np.random.default_rng([check_seed(seed), random_streams.SAMPLE_LOG])
+    rng = np.random.default_rng([seed := check_seed(seed), random_streams.SAMPLE_LOG])
     length = check_float("days", days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     mean_pause = check_float("step_days", step_days, 1e-6, 1e5) * MICROSECONDS_PER_DAY
     probabilities = _check_shares(shares, instance.n_categories)
-    types = rng.choice(instance.n_types, n, p=instance.normalised_prior)
+    if len({*COLUMNS, time_column, reward_column}) < len(COLUMNS) + 2:
+        expected = f"two names other than {', '.join(COLUMNS)}"
+        raise InputError(
+            f"time_column is {time_column!r:.40} and reward_column {reward_column!r:.40}; expected {expected}."
+        )
+    spread = check_float("reward_spread", reward_spread, 0.0, 100.0)
+    sampled = _joined(instance)
+    types = rng.choice(sampled.n_types, n, p=sampled.normalised_prior)
     active, now = np.arange(n), rng.random(n) * length
     events: list[tuple[Integers, Floats, Integers, Integers]] = []
     while len(active):
         category = rng.choice(instance.n_categories, len(active), p=probabilities)
-        outcome = sample_outcomes(instance, category, types[active], rng.random(len(active)))
+        outcome = sample_outcomes(sampled, category, types[active], rng.random(len(active)))
         events.append((active, now, category, outcome))
         now = now + rng.exponential(mean_pause, len(active))
-        returning = (outcome < DEPART) & (now < length)
+        returning = (outcome < DEPART) & (now < length) & (len(events) != instance.horizon)
         active, now = active[returning], now[returning]
     user, time, category, outcome = (np.concatenate(column) for column in zip(*events, strict=True))
     order = np.lexsort((user, time))
     stamp = LOG_START + time[order].astype(np.int64).astype("timedelta64[us]")
-    return SampleLog(instance, user[order], stamp, category[order], outcome[order], probabilities[category[order]])
+    user, category, outcome = user[order], category[order], outcome[order]
+    segment = None if instance.segments is None else types[user] // instance.n_types
+    reward = None
+    if "reward" in instance.extensions:
+        reward = _sample_rewards(instance, category, outcome, spread, seed)
+    columns = time_column, reward_column
+    return SampleLog(instance, user, stamp, category, outcome, probabilities[category], segment, reward, *columns)
+
+
+def _joined(instance: Instance) -> Instance:
+    """Instance whose types are those of all segments."""
+    if instance.segments is None:
+        return instance
+    from departing.simulation.segments import joined_instance
+
+    return joined_instance(instance)
+
+
+def _sample_rewards(instance: Instance, category: Integers, outcome: Integers, spread: float, seed: int) -> Floats:
+    """Rewards of events, rounded to hundredths, or finer if the smallest mean is below 1."""
+    rng = np.random.default_rng([seed, random_streams.SAMPLE_REWARDS])
+    means = np.where((outcome == CLICK) | (outcome == CLICK_DEPART), instance.reward[category], 0.0)
+    if spread > 0:
+        means *= rng.gamma(spread**-2, spread**2, len(means))
+    smallest = float(instance.reward[instance.reward > 0].min())
+    return np.asarray(np.round(means, max(2 - int(np.floor(np.log10(smallest))), 2)), np.float64)
 
 
 def _check_shares(shares: Sequence[float] | None, n_categories: int) -> Floats:
