@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from departing.fitting.concentration import SegmentOptimum, maximise_segmented
+from departing.fitting.fit_rows import FitRows
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import MAX_NEWTON_PARAMETERS, Optimum, maximise
 from departing.fitting.quasi_newton import LARGE_ROWS
@@ -14,7 +16,6 @@ from departing.model.histories import Histories
 from departing.model.instance import CLICK_DEPART, DEPART, STAY, Floats
 from departing.model.validation import MAX_TYPES, check_int
 
-HELD_OUT_FRACTION = 0.2  # of the users, as in five-fold cross-validation
 LOGIT_INTERVAL = (1e-12, 1 - 1e-12)  # probabilities outside have no usable logit
 # Random initial points are divided by this number for a model with many parameters if there is a solution with one
 # type fewer: its types split in two lead to the same or a higher maximum as a rule.
@@ -145,7 +146,7 @@ def sabic_penalty(users: float) -> float:
     return max(float(np.log((users + 2) / 24)), MIN_PENALTY)
 
 
-def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float) -> SelectionCriteria:
+def selection_criteria(optimum: Optimum, held_out: Floats | Integers, pseudocount: float) -> SelectionCriteria:
     """Criteria at an optimum; `held_out[n]` users of each row are predicted from the others."""
     likelihood, logits = optimum.likelihood, optimum.logits
     training, test = likelihood.users - held_out, held_out.astype(np.float64)
@@ -158,7 +159,32 @@ def selection_criteria(optimum: Optimum, held_out: Integers, pseudocount: float)
         ]
         trained = maximise(parts[0], logits[None], pseudocount, nearly=True).logits
         held_out_mean = parts[1].log_likelihood(trained) / float(test.sum())
-    value, d = likelihood.log_likelihood(logits), likelihood.n_parameters
-    users = float(likelihood.users.sum())
+    value, users = likelihood.log_likelihood(logits), float(likelihood.users.sum())
+    return _criteria(likelihood.n_types, likelihood.n_parameters, users, value, held_out_mean)
+
+
+def segment_criteria(
+    optimum: SegmentOptimum, rows: FitRows, held_out: Floats | Integers, pseudocount: float
+) -> SelectionCriteria:
+    """Criteria of a model with segments; the log-likelihood is integrated over their priors.
+
+    Its parameters are those of a model without segments and the concentration.
+    """
+    likelihood = optimum.likelihood
+    m, total = likelihood.n_types, float(rows.likelihood.users.sum())
+    training, test = rows.likelihood.users - held_out, held_out.astype(np.float64)
+    held_out_mean = np.nan
+    if training.any() and test.any():
+        parts = []
+        for users in (training, test):
+            part = replace(rows, likelihood=replace(rows.likelihood, users=users, squares=None)).segmented(m)
+            parts.append(part.reweighted(part.users).with_prior(likelihood.target, likelihood.concentration))
+        trained = maximise_segmented(parts[0], optimum.logits, pseudocount, nearly=True)
+        held_out_mean = parts[1].log_likelihood(trained, parts[0].priors(trained)) / float(test.sum())
+    d = rows.likelihood.n_responses * m + m - 1 + (m > 1)
+    return _criteria(m, d, total, optimum.evidence, held_out_mean)
+
+
+def _criteria(types: int, d: int, users: float, value: float, held_out: float) -> SelectionCriteria:
     bic, sabic = (float(d * penalty - 2 * value) for penalty in (np.log(users), sabic_penalty(users)))
-    return SelectionCriteria(likelihood.n_types, d, value, bic, sabic, held_out_mean)
+    return SelectionCriteria(types, d, value, bic, sabic, held_out)

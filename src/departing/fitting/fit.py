@@ -1,341 +1,46 @@
-"""`fit`: maximum-likelihood estimation of an instance from histories, and its result `Fit`."""
+"""`fit`: maximum-likelihood estimation of an instance from histories."""
 
-import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 
-from departing.data.log import Episodes, Log
 from departing.data.read_source import read_source
+from departing.fitting.concentration import SegmentOptimum, fit_segments
 from departing.fitting.estimation import (
-    HELD_OUT_FRACTION,
     SelectionCriteria,
     candidate_types,
     free_departures,
     initial_points,
+    segment_criteria,
     selection_criteria,
-    shift_logit,
 )
-from departing.fitting.forecast_tests import check_forecasts
-from departing.fitting.goodness_of_fit import FitCheck
-from departing.fitting.held_out import arrivals, compact, cross_fit
+from departing.fitting.fit_rows import FitRows, has_weights
 from departing.fitting.identifiability import assess_identifiability
-from departing.fitting.likelihood import MixtureLikelihood, Parameters
 from departing.fitting.optimisation import LARGER_SAMPLE_USERS, SAMPLE_USERS, Optimum, maximise
 from departing.fitting.quasi_newton import LARGE_ROWS
-from departing.fitting.resampling import SamplingDesign, resample_users
-from departing.fitting.share_trend import share_trend
-from departing.fitting.standard_errors import robust_covariance, transform_estimates
-from departing.fitting.type_description import describe_types
-from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
-from departing.fitting.type_matching import match_types, sort_types
+from departing.fitting.result import Fit as Fit
+from departing.fitting.rewards import mean_rewards
+from departing.fitting.segment_errors import MIN_CURVATURE, segment_errors
+from departing.fitting.segment_estimates import SegmentEstimates
+from departing.fitting.standard_errors import prior_logit_stderr, robust_covariance
+from departing.fitting.type_matching import permute_types, type_order
 from departing.formatting import format_count
-from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.errors import InputError
-from departing.model.files import write_document
-from departing.model.frames import to_frame
 from departing.model.histories import Histories
-from departing.model.instance import Floats, Instance
-from departing.model.logged_policy import LoggedPolicy
+from departing.model.instance import CLICKS, Instance
 from departing.model.progress import Progress
-from departing.model.validation import MAX_TYPES, check_choice, check_confidence, check_float, check_int, check_seed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from departing.model.segments import Segments
+from departing.model.validation import check_choice, check_float, check_int, check_seed
 
 CRITERIA = ("sabic", "bic", "held-out")
-BOOTSTRAP_METHODS = ("parametric", "nonparametric")
-CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
-# Users per parameter from which halves are fitted separately: at 60, p-values of users of the model were as uniform
-# as those of one fit to all.
-HELD_OUT_USERS = 60
-MIN_CURVATURE = 1e-3  # of the log-posterior; caps standard errors of unidentified logits at about 30
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Instance estimated from histories.
-
-    Attributes
-    ----------
-    instance : Instance
-        Estimate, types in order of decreasing share.
-    criteria : tuple of SelectionCriteria
-        One entry for each number of types that was tried.
-    warnings : tuple of str
-        Sentences about assumptions and parameters that are not identifiable.
-    identified : Parameters
-        Booleans in the shape of the parameters: False where the histories do not determine the estimate.
-    histories : Histories
-        Data of the fit.
-    likelihood : MixtureLikelihood
-        Likelihood of these data.
-    logits : array [d]
-        Estimate as logits.
-    covariance : array [d, d]
-        Inverse of the observed information at `logits`.
-    pseudocount : float
-        Successes and failures added to every response of every type.
-    """
-
-    instance: Instance
-    criteria: tuple[SelectionCriteria, ...]
-    warnings: tuple[str, ...]
-    identified: Parameters
-    histories: Histories
-    likelihood: MixtureLikelihood
-    logits: Floats
-    covariance: Floats
-    pseudocount: float
-
-    @cached_property
-    def log_likelihood(self) -> float:
-        """Log-likelihood of the histories, in nats."""
-        return self.likelihood.log_likelihood(self.logits)
-
-    @cached_property
-    def robust_covariance(self) -> Floats:
-        """Covariance matrix of the logits by the sandwich estimator, `[d, d]`: valid if users differ within types."""
-        return robust_covariance(self.likelihood, self.logits, self.covariance, self.pseudocount)
-
-    @cached_property
-    def stderr(self) -> Parameters:
-        """Robust standard errors (sandwich estimator); 0 for probabilities that were not estimated."""
-        return self._transformed(lambda prob, logit_stderr: logit_stderr * prob * (1 - prob), 0.0, 0.0)
-
-    def intervals(self, confidence: float = 0.95) -> tuple[Parameters, Parameters]:
-        """Lower and upper ends of robust confidence intervals, normal in the logits and so within 0 and 1.
-
-        Parameters
-        ----------
-        confidence : float
-            Coverage of each interval.
-
-        Returns
-        -------
-        lower, upper : Parameters
-            Arrays in the shapes of the parameters; both ends equal the value of a probability not estimated.
-        """
-        z = NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
-        lower, upper = (
-            self._transformed(lambda prob, stderr, end=end: shift_logit(prob, end * stderr), 1.0, 0.0)
-            for end in (-z, z)
-        )
-        return lower, upper
-
-    def _transformed(self, function: Callable[..., Floats], depart: float, depart_on_click: float) -> Parameters:
-        covariance = self.robust_covariance
-        return transform_estimates(self.likelihood, self.logits, covariance, function, depart, depart_on_click)
-
-    def bootstrap(
-        self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
-    ) -> list[Instance]:
-        """Refit bootstrap samples of the histories.
-
-        Parameters
-        ----------
-        resamples : int
-            Number of bootstrap samples.
-        method : {"parametric", "nonparametric"}
-            "parametric" simulates users of the fitted instance, with the observed category frequencies and
-            censoring. "nonparametric" draws users with replacement, which is valid for a misspecified model too.
-        seed : int
-            Seed of the random numbers.
-        progress : callable, optional
-            Called with the number of finished resamples and `resamples`.
-
-        Returns
-        -------
-        list of Instance
-            One estimate per sample, its types matched to those of this fit.
-        """
-        check_choice("method", method, BOOTSTRAP_METHODS)
-        rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
-        resamples, known = check_int("resamples", resamples), self.histories.confirmed
-        design = SamplingDesign.from_histories(known)
-        instances = []
-        for done in range(resamples):
-            sample = design.sample(self.instance, rng) if method == "parametric" else resample_users(known, rng)
-            rows, own = sample.distinct, self.likelihood
-            free = own.depart_categories, own.depart_on_click_categories
-            likelihood = MixtureLikelihood.from_counts(rows.counts, rows.multiplicity, own.n_types, *free)
-            optimum = maximise(likelihood, self.logits[None], self.pseudocount)
-            parameters = match_types(optimum.parameters, self.instance)
-            instances.append(Instance(**vars(parameters), categories=self.instance.categories))
-            if progress is not None:
-                progress(done + 1, resamples)
-        return instances
-
-    def check(self, users: int = 200_000, held_out: bool | None = None) -> FitCheck:
-        """Test the goodness of fit on the steps of a random sample of users, which `read_log` keeps.
-
-        If the model does not fit in a way that more types may explain, one type more is tried.
-
-        Parameters
-        ----------
-        users : int
-            Number of users to check, at most those of the sample: 200,000, with about 2 million events.
-        held_out : bool, optional
-            Forecast each half of the users by a fit to the other half. By default, if there are enough users for the
-            number of parameters.
-
-        Returns
-        -------
-        FitCheck
-            Observed against forecast responses.
-
-        Raises
-        ------
-        InputError
-            If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
-        """
-        if not isinstance(self.histories, Log):
-            raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
-        chunks = self.histories.sample_episodes(users, CHECK_CHUNK)
-        episodes, tied = [compact(chunk) for chunk in chunks], self.histories.report.tied
-        check = replace(self._check(episodes, held_out), tied=tied)
-        more = self.instance.n_types + 1
-        if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
-            larger = fit(self.histories, more, pseudocount=self.pseudocount)
-            if larger._check(episodes, held_out).fits:
-                return replace(check, more_types=more)
-        return check
-
-    def _check(self, episodes: list[Episodes], held_out: bool | None) -> FitCheck:
-        """Check with the present number of types."""
-        users = sum(1 + int(np.count_nonzero(np.diff(chunk.user))) for chunk in episodes if len(chunk))
-        if held_out is None:
-            held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
-        halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
-        covariance = self.covariance
-        if held_out and all(len(rows) for _, rows in halves):
-            covariance = covariance * (self.histories.users / users)  # of a fit to the users that are checked
-            logits = cross_fit(halves, self.logits, self.pseudocount)
-            names = self.instance.categories
-            instances = [Instance(**vars(self.likelihood.from_logits(own)), categories=names) for own in logits]
-        groups = ((*half, own) for half, own in zip(halves, logits, strict=True))
-        return check_forecasts(
-            instances,
-            episodes,
-            covariance=covariance,
-            parameters=self.likelihood.parameter_numbers,
-            users=users,
-            share_trend=share_trend(self.instance, groups, covariance),
-        )
-
-    def describe(self) -> str:
-        """Describe the fit in one sentence."""
-        shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
-        types, users = format_count(self.instance.n_types, "type"), format_count(self.histories.users, "user")
-        return f"{types} of users ({shares}), estimated from {users}."
-
-    def describe_types(self) -> list[str]:
-        """Describe every type in one line, by the probabilities that the histories determine."""
-        return describe_types(self.instance, self.stderr)
-
-    @cached_property
-    def one_type(self) -> bool:
-        """True if one type describes the users as well, by the adjusted BIC: planning has nothing to gain."""
-        return sabic_gain(self.likelihood, self.log_likelihood) <= 0
-
-    @cached_property
-    def hidden_types(self) -> int | None:
-        """Larger number of types that is likely, though there are too few users for it; None if there is none."""
-        return hidden_types(self.criteria, self.instance.n_types)
-
-    def describe_evidence(self) -> str:
-        """Describe whether one type of users suffices."""
-        if self.hidden_types is not None and self.one_type:
-            return describe_hidden(self.instance.n_types, self.hidden_types)
-        return describe_gain(self.instance.n_types, sabic_gain(self.likelihood, self.log_likelihood))
-
-    def summary(self) -> str:
-        """Overview in several lines: types, criteria for the number of types, warnings.
-
-        Examples
-        --------
-        >>> from departing.simulation.sample_log import sample_log
-        >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], 0.3, categories=["sports", "economics"])
-        >>> print(fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2]).summary())
-        2 types of users (70%, 30%), estimated from 20,000 users.
-          70% of users: love sports, leave after economics
-          30% of users: love economics, leave after sports
-        types  parameters    log-likelihood    adjusted BIC    held-out
-            1           4        -129,216.0       258,459.0    -6.39571
-         *  2           9        -114,734.7       229,529.8    -5.74087
-        """
-        lines = [self.describe(), *(f"  {line}" for line in self.describe_types())]
-        lines.append(f"types  parameters  {'log-likelihood':>16}  {'adjusted BIC':>14}  {'held-out':>10}")
-        for row in self.criteria:
-            mark = "*" if row.types == self.instance.n_types else " "
-            values = f"{row.log_likelihood:16,.1f}  {row.sabic:14,.1f}  {row.held_out:10.5f}"
-            lines.append(f" {mark} {row.types:2}  {row.parameters:10}  {values}")
-        return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
-
-    def plot(self, path: str | os.PathLike[str] | None = None, *, check: FitCheck | None = None) -> "Figure":
-        """Plot click and departure probabilities by category and type.
-
-        Parameters
-        ----------
-        path : path, optional
-            File to write, ending in .svg, .png or .pdf.
-        check : FitCheck, optional
-            Result of `check()`; adds the survival curve, observed and expected.
-        """
-        from departing.fitting.plot import draw_fit
-        from departing.plotting.figures import save
-
-        return save(draw_fit(self, check), path)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the instance, and how often the log showed each category, to a TOML or JSON file.
-
-        `Instance.load` reads the file; `departing power` uses both parts.
-        """
-        log = LoggedPolicy.from_histories(self.histories)
-        write_document(path, "instance", self.instance.to_dict() | {"log": log.to_dict()})
-
-    def to_frame(self, confidence: float = 0.95) -> Any:
-        """Return the estimates as a data frame of pandas, or of polars if pandas is not installed.
-
-        Parameters
-        ----------
-        confidence : float
-            Coverage of the intervals.
-
-        Returns
-        -------
-        DataFrame
-            One row for each type and category: type, share, category, click, depart and depart_on_click, each
-            probability with the ends of its interval in columns such as click_lower and click_upper.
-        """
-        ends = dict(zip(("lower", "upper"), self.intervals(confidence), strict=True))
-        columns: dict[str, Any] = {}
-        for name, values in self.instance.columns().items():
-            columns[name] = values
-            for end, parameters in ends.items():
-                if name == "share":
-                    columns[f"share_{end}"] = np.repeat(parameters.prior, self.instance.n_categories)
-                elif name in ("click", "depart", "depart_on_click"):
-                    columns[f"{name}_{end}"] = getattr(parameters, name).T.reshape(-1)
-        return to_frame(columns)
-
-    __str__ = summary
-
-    def _repr_html_(self) -> str:
-        head, rows = self.instance.table(max_categories=4)
-        return html_repr(self.describe(), head, rows, [*self.describe_types(), *self.warnings])
-
-    def __repr__(self) -> str:
-        shares = ", ".join(f"{share:.0%}" for share in self.instance.prior)
-        types = format_count(self.instance.n_types, "type")
-        categories = format_count(self.instance.n_categories, "category", "categories")
-        return f"<Fit of {self.histories.users} users: {types} ({shares}), {categories}>"
+SEGMENT_STREAM = 1  # of random numbers, beside those of a fit without segments
+SMALLEST_CONCENTRATION = 1e-3  # in the place of 0: far below a user, but priors stay off 0
+# Effective users below which a half-life leaves too little: those of one type and two categories with 100 responses.
+FEW_EFFECTIVE_USERS = 200
 
 
 def fit(
@@ -348,10 +53,14 @@ def fit(
     pseudocount: float = 1.0,
     n_init: int = 12,
     seed: int = 0,
+    half_life: str | float | timedelta | None = None,
+    concentration: float | None = None,
     progress: Progress | None = None,
     **read_options: Any,
 ) -> Fit:
     """Estimate an instance from an event log by maximum likelihood.
+
+    Histories with segments give each segment a prior over types of its own, shrunk towards the common prior.
 
     Parameters
     ----------
@@ -373,6 +82,11 @@ def fit(
         Number of random initial points. Each type of the solution with one type fewer, split in two, adds another.
     seed : int
         Seed of the random numbers.
+    half_life : str, float or timedelta, optional
+        Age at which a user counts half, such as "30 days" [default: all users count alike]. Needs a log with times.
+    concentration : float, optional
+        Users of the common prior that are added to every segment. 0 estimates each segment by itself, and infinity
+        gives all the common prior [default: estimated from the data].
     progress : callable, optional
         Called with the number of finished candidates and their total.
     **read_options
@@ -403,36 +117,130 @@ def fit(
     check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
-    histories = read_source(source, read_options, fit)
+    histories = _weighted(read_source(source, read_options, fit), half_life)
     free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
-    rows = MixtureLikelihood.from_parts(histories.confirmed_parts(), histories.counts.shape[1], 1, *free)
-    candidates = candidate_types(types, histories, len(rows.users))
-    if len(rows.users) > LARGE_ROWS:
-        notes.append(
-            f"{histories.users:,} users have up to {len(rows.users):,} distinct histories: maxima are chosen on "
-            f"samples of {SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
-        )
-    held_out = rng.binomial(rows.users.astype(np.int64), HELD_OUT_FRACTION)
+    rows = FitRows.of(histories, free)
+    pooled, estimate = rows.merged, rows.several_segments
+    candidates = candidate_types(types, histories, len(pooled.likelihood.users))
+    notes += _notes(histories, pooled)
+    given = _check_concentration(concentration, rows)
+    held_out = pooled.held_out(rng)
+    if estimate:  # other random numbers, so that the model without segments is fitted as it is without them
+        held_out = rows.held_out(np.random.default_rng([seed, random_streams.FIT, SEGMENT_STREAM]))
     optima: dict[int, Optimum] = {}
-    criteria = []
+    in_segments: dict[int, SegmentOptimum] = {}
+    criteria: list[SelectionCriteria] = []
     for done, m in enumerate(candidates):
-        likelihood = replace(rows, n_types=m)
+        likelihood = replace(pooled.likelihood, n_types=m)
         initial = initial_points(likelihood, optima.get(m - 1), n_init, rng)
         optima[m] = maximise(likelihood, initial, pseudocount, rng, nearly=True)
-        criteria.append(selection_criteria(optima[m], held_out, pseudocount))
+        if estimate:
+            in_segments[m] = fit_segments(optima[m], rows.segmented(m), pseudocount, given)
+            criteria.append(segment_criteria(in_segments[m], rows, held_out, pseudocount))
+        else:
+            criteria.append(selection_criteria(optima[m], held_out, pseudocount))
         if progress is not None:
             progress(done + 1, len(candidates))
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
-    likelihood = optima[chosen].likelihood
-    refined = maximise(likelihood, optima[chosen].logits[None], pseudocount)
-    parameters = sort_types(refined.parameters)
-    logits = likelihood.to_logits(parameters)
-    curvature, directions = np.linalg.eigh(likelihood.derivatives(logits[None], pseudocount)[2][0])
+    result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
+    identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
+    return replace(result, criteria=tuple(criteria), identified=identified, warnings=(*notes, *warnings))
+
+
+def _weighted(histories: Histories, half_life: str | float | timedelta | None) -> Histories:
+    """The histories with weights of a half-life."""
+    if half_life is None:
+        return histories
+    weighted = getattr(histories, "weighted", None)
+    if weighted is None:
+        raise InputError(
+            "half_life needs the times of a log; pass a log from read_log, or histories with `weight`.", "half_life"
+        )
+    result: Histories = weighted(half_life)
+    return result
+
+
+def _check_concentration(concentration: float | None, rows: FitRows) -> float | None:
+    """`concentration` if it is valid, at least the smallest one."""
+    if concentration is None:
+        return None
+    if rows.segment is None:
+        raise InputError(f"concentration is {concentration!r}; omit it, because there are no segments.")
+    if concentration == np.inf:
+        return np.inf
+    return max(check_float("concentration", concentration, 0.0, 1e12), SMALLEST_CONCENTRATION)
+
+
+def _notes(histories: Histories, rows: FitRows) -> list[str]:
+    """Sentences about weights and about fits in stages."""
+    notes = []
+    if has_weights(histories):
+        effective = format_count(round(histories.effective_users), "user")
+        note = (
+            f"Older users count less: {format_count(histories.users, 'user')} are worth {effective} of equal weight"
+        )
+        few = histories.effective_users < FEW_EFFECTIVE_USERS
+        notes.append(note + ("; use a longer half-life." if few else "."))
+    if len(rows.likelihood.users) > LARGE_ROWS:
+        notes.append(
+            f"{histories.users:,} users have up to {len(rows.likelihood.users):,} distinct histories: maxima are "
+            f"chosen on samples of {SAMPLE_USERS:,} and {LARGER_SAMPLE_USERS:,} users, and refined with all users."
+        )
+    return notes
+
+
+def _result(rows: FitRows, optimum: Optimum, in_segments: SegmentOptimum | None, pseudocount: float) -> Fit:
+    """The fit at an optimum, with types in order; criteria and warnings are to be added."""
+    if in_segments is not None and np.isfinite(in_segments.likelihood.concentration):
+        return _segmented_result(rows, in_segments, pseudocount)
+    refined = maximise(optimum.likelihood, optimum.logits[None], pseudocount)
+    parameters = permute_types(refined.parameters, type_order(refined.parameters))
+    logits = optimum.likelihood.to_logits(parameters)
+    curvature, directions = np.linalg.eigh(optimum.likelihood.derivatives(logits[None], pseudocount)[2][0])
     covariance = (directions / np.maximum(curvature, MIN_CURVATURE)) @ directions.T
-    instance = Instance(**vars(parameters), categories=histories.categories)
-    identified, warnings = assess_identifiability(instance, optima[chosen], logits, covariance)
-    warnings = (*notes, *warnings)
+    likelihood = replace(rows.likelihood, n_types=optimum.likelihood.n_types)
+    estimates, segments = None, None
+    if rows.segment is not None:
+        robust = robust_covariance(likelihood, logits, covariance, pseudocount)
+        segments = _segments(rows, np.tile(parameters.prior, (rows.n_segments, 1)))
+        stderr = np.tile(prior_logit_stderr(parameters.prior, robust), (rows.n_segments, 1))
+        estimates = SegmentEstimates(segments, rows.histories.segment_users, np.inf, stderr, rows.segment)
+    fields = vars(parameters) | ({} if segments is None else {"prior": None, "segments": segments})
+    instance = Instance(**fields, categories=rows.histories.categories, **_reward(rows.histories))
+    return Fit(instance, (), (), parameters, rows.histories, likelihood, logits, covariance, pseudocount, estimates)
+
+
+def _segmented_result(rows: FitRows, optimum: SegmentOptimum, pseudocount: float) -> Fit:
+    """The fit with a prior for each segment."""
+    likelihood = replace(rows.likelihood, n_types=optimum.likelihood.n_types)
+    optimum = optimum.with_types(type_order(likelihood.from_logits(optimum.all_logits)))
+    errors = segment_errors(optimum, pseudocount)
+    segments = _segments(rows, optimum.prior)
+    users, concentration = rows.histories.segment_users, optimum.likelihood.concentration
+    row = rows.segment
+    assert row is not None
+    estimates = SegmentEstimates(segments, users, concentration, errors.stderr, row, optimum, errors.robust)
+    logits = optimum.all_logits
+    parameters = likelihood.from_logits(logits)
+    names = rows.histories.categories
+    tables = {name: getattr(parameters, name) for name in ("click", "depart", "depart_on_click")}
+    instance = Instance(None, **tables, categories=names, segments=segments, **_reward(rows.histories))
     return Fit(
-        instance, tuple(criteria), warnings, identified, histories, likelihood, logits, covariance, pseudocount
+        instance, (), (), parameters, rows.histories, likelihood, logits, errors.covariance, pseudocount, estimates
     )
+
+
+def _segments(rows: FitRows, prior: np.ndarray[Any, Any]) -> Segments:
+    """Segments of the histories with these priors `[S, M]`."""
+    histories = rows.histories
+    prior = prior / prior.sum(axis=1, keepdims=True)
+    return Segments(histories.segments or (), rows.share, prior, histories.segment_columns)
+
+
+def _reward(histories: Histories) -> dict[str, Any]:
+    """Arguments `reward` and `unit` of the instance, from the rewards of a log."""
+    rewards = getattr(histories, "rewards", None)
+    if rewards is None:
+        return {}
+    return {"reward": mean_rewards(rewards), "unit": getattr(histories, "unit", None) or CLICKS}

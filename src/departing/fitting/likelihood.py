@@ -70,6 +70,7 @@ class MixtureLikelihood:
     `entries`. The responses are a click for each of the K categories, then a departure after a no-click for each of
     `depart_categories`, then a departure after a click for each of `depart_on_click_categories`. In other categories
     a departure after a no-click is sure (no user stayed), and there is none after a click (no user departed so).
+    Users with weights count by the sum of these; `squares[n]` is then the sum of their squares.
     """
 
     n_types: int
@@ -78,6 +79,7 @@ class MixtureLikelihood:
     entries: Entries
     depart_categories: Integers
     depart_on_click_categories: Integers
+    squares: Floats | None = None
 
     @classmethod
     def from_counts(
@@ -99,7 +101,7 @@ class MixtureLikelihood:
     @classmethod
     def from_parts(
         cls,
-        parts: Iterable[tuple[Integers, Integers]],
+        parts: Iterable[tuple[Integers, Floats | Integers]],
         n_categories: int,
         n_types: int,
         depart_categories: Integers,
@@ -240,40 +242,55 @@ class MixtureLikelihood:
         log_posterior(logits, self.users, *self.entries, self.n_responses, self.n_types, pseudocount, *arrays)
         return arrays
 
-    def responsibilities(self, logits: Floats) -> Floats:
-        """Posterior probability of every type for every row, `[n, M]`."""
-        parameters = self.from_logits(logits)
-        prob = self.responses(parameters)
+    def _log_likelihoods(self, logits: Floats) -> Floats:
+        """Log-likelihood of one user of each row by type, `[n, M]`."""
+        prob = self.response_probabilities(logits)
         with np.errstate(divide="ignore"):
-            success, failure, prior = np.log(prob), np.log1p(-prob), np.log(parameters.prior)
+            success, failure = np.log(prob), np.log1p(-prob)
         successes = self.successes
         weight = successes @ np.maximum(success, LOG_ZERO)
-        weight = weight + (self.trials - successes) @ np.maximum(failure, LOG_ZERO) + prior
+        return np.asarray(weight + (self.trials - successes) @ np.maximum(failure, LOG_ZERO))
+
+    def type_likelihoods(self, logits: Floats) -> Floats:
+        """Likelihood of one user of each row by type, divided by the largest, `[n, M]`."""
+        weight = self._log_likelihoods(logits)
+        return np.asarray(np.exp(weight - weight.max(axis=1, keepdims=True)))
+
+    def responsibilities(self, logits: Floats) -> Floats:
+        """Posterior probability of every type for every row, `[n, M]`."""
+        with np.errstate(divide="ignore"):
+            weight = self._log_likelihoods(logits) + np.log(self.from_logits(logits).prior)
         weight = np.exp(weight - weight.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def rows(self, chosen: slice | Integers | Booleans) -> Self:
         """Likelihood of some of the rows."""
         numbers = np.arange(len(self.users))[chosen]
-        return replace(self, users=self.users[numbers], entries=self.entries.rows(numbers))
+        squares = None if self.squares is None else self.squares[numbers]
+        return replace(self, users=self.users[numbers], entries=self.entries.rows(numbers), squares=squares)
 
     def batches(self, width: int = 0) -> Iterator[Self]:
         """Likelihoods of the rows in order, so many that a matrix of `width` (or F) numbers per row is small."""
         size = max(BATCH_CELLS // (width or self.n_responses), 1)
         for first in range(0, len(self.users), size):
             end = min(first + size, len(self.users))
-            yield replace(self, users=self.users[first:end], entries=self.entries.slice(first, end))
+            squares = None if self.squares is None else self.squares[first:end]
+            yield replace(self, users=self.users[first:end], entries=self.entries.slice(first, end), squares=squares)
 
     def reweighted(self, users: Floats) -> Self:
         """Likelihood with other numbers of users of the rows, without the rows that have none."""
-        return replace(self, users=users).rows(users > 0)
+        return replace(self, users=users, squares=None).rows(users > 0)
 
     def scores(self, logits: Floats) -> Floats:
         """Gradient of the log-likelihood of one user of each row, `[n, d]`."""
         shares = self.responsibilities(logits)
+        away = (shares - self.from_logits(logits).prior)[:, :-1]
+        return np.concatenate([self.response_scores(logits, shares), away], axis=1)
+
+    def response_scores(self, logits: Floats, shares: Floats) -> Floats:
+        """The same by the logits of the responses, `[n, F * M]`, given the posterior probabilities `[n, M]`."""
         errors = self.successes[:, :, None] - self.trials[:, :, None] * self.response_probabilities(logits)
-        of_responses = (errors * shares[:, None, :]).reshape(len(shares), -1)
-        return np.concatenate([of_responses, (shares - self.from_logits(logits).prior)[:, :-1]], axis=1)
+        return np.asarray((errors * shares[:, None, :]).reshape(len(shares), -1))
 
     def run_em(self, logits: Floats, pseudocount: float, iterations: int) -> Floats:
         """`logits[B, d]` after EM iterations: fast at first, slow near a maximum."""

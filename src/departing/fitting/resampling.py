@@ -1,12 +1,13 @@
 """Bootstrap samples of histories: simulated from an instance, or drawn from the users with replacement."""
 
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from departing.model.counts import Integers, merge
 from departing.model.histories import Histories
+from departing.model.history_fields import UNKNOWN
 from departing.model.instance import DEPART, Floats, Instance
 from departing.model.sampling import sample_outcomes
 
@@ -41,10 +42,31 @@ class SamplingDesign:
         """Simulate histories of as many users of `instance`."""
         batches = [
             self._sample_batch(instance, min(BATCH_USERS, self.users - first), rng)
-            for first in range(0, self.users, BATCH_USERS)
+            for first in range(0, max(self.users, 1), BATCH_USERS)
         ]
         counts, users = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         return Histories(counts, users, categories=instance.categories).distinct
+
+    def sample_segments(self, instance: Instance, users: Integers, rng: np.random.Generator) -> Histories:
+        """Simulate histories of `users[S + 1]` users of each segment of `instance`, those of unknown segment last."""
+        assert instance.segments is not None
+        names = instance.segments.names
+        parts = [
+            replace(self, users=int(n)).sample(instance.in_segment(name), rng)
+            for name, n in zip((*names, None), users, strict=True)
+        ]
+        segment = np.repeat(np.append(np.arange(len(names)), UNKNOWN), [len(part) for part in parts])
+        counts, number = (
+            np.concatenate([getattr(part, field) for part in parts]) for field in ("counts", "multiplicity")
+        )
+        return Histories(
+            counts,
+            number,
+            categories=instance.categories,
+            segment=segment,
+            segments=names,
+            segment_columns=instance.segments.columns,
+        ).distinct
 
     def _sample_batch(self, instance: Instance, n: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
         """Distinct counts of n simulated users, and the number of users of each."""
@@ -66,4 +88,11 @@ def resample_users(histories: Histories, rng: np.random.Generator) -> Histories:
     distinct = histories.distinct
     users = rng.multinomial(distinct.users, distinct.multiplicity / distinct.users)
     kept = users > 0
-    return Histories(distinct.counts[kept], users[kept], categories=histories.categories)
+    fields: dict[str, Any] = {"categories": histories.categories}
+    if distinct.segment is not None:
+        columns = {"segments": distinct.segments, "segment_columns": distinct.segment_columns}
+        fields |= {"segment": distinct.segment[kept], **columns}
+    if distinct.weights is not None:  # users of a row are alike but for their weights
+        weights = distinct.weights[kept] * (users / distinct.multiplicity)[kept, None]
+        fields |= {"weight": weights[:, 0], "weight_squares": weights[:, 1]}
+    return Histories(distinct.counts[kept], users[kept], **fields)

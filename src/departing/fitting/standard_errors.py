@@ -26,7 +26,7 @@ def robust_covariance(
     for part in likelihood.batches(len(logits)):
         scores = part.scores(logits)
         weighted = scores * part.users[:, None]
-        squares += scores.T @ weighted
+        squares += scores.T @ (weighted if part.squares is None else scores * part.squares[:, None])
         mean += weighted.sum(axis=0) / total
     squares -= total * np.outer(mean, mean)
     robust = covariance @ squares @ covariance
@@ -45,11 +45,11 @@ def transform_estimates(
     """`function(estimate, standard error of its logit)`; `depart` and `depart_on_click` where not estimated."""
     prior, prob = likelihood.from_logits(logits).prior, likelihood.response_probabilities(logits)
     stderr = np.sqrt(np.diag(covariance)[: prob.size]).reshape(prob.shape)
-    prior = function(prior, _prior_logit_stderr(prior, covariance))
+    prior = function(prior, prior_logit_stderr(prior, covariance))
     return likelihood.parameters(prior, function(prob, stderr), depart, depart_on_click)
 
 
-def _prior_logit_stderr(prior: Floats, covariance: Floats) -> Floats:
+def prior_logit_stderr(prior: Floats, covariance: Floats) -> Floats:
     """Standard errors of the logit of every share."""
     m = len(prior)
     if m == 1:

@@ -22,17 +22,27 @@ def sort_types(parameters: Parameters) -> Parameters:
     >>> sort_types(two).click
     array([[0.2, 0.1]])
     """
+    return permute_types(parameters, type_order(parameters))
+
+
+def type_order(parameters: Parameters) -> Integers:
+    """Types by decreasing share; types of equal share by decreasing click probabilities."""
     keys = [-row for row in parameters.click[::-1]]
-    return permute_types(parameters, np.lexsort([*keys, -parameters.prior.round(12)]))
+    return np.lexsort([*keys, -parameters.prior.round(12)])
 
 
 def match_types(parameters: Parameters, instance: Instance) -> Parameters:
     """Types permuted so that their total squared distance to the types of `instance` is minimal."""
+    return permute_types(parameters, type_assignment(parameters, instance))
+
+
+def type_assignment(parameters: Parameters, instance: Instance) -> Integers:
+    """Type of `parameters` for each type of `instance`, so that the total squared distance is minimal."""
     mine = np.concatenate([parameters.click, parameters.depart, parameters.depart_on_click])
     theirs = np.concatenate([instance.click, instance.depart, instance.depart_on_click])
     distance = ((mine[:, :, None] - theirs[:, None, :]) ** 2).sum(axis=0)
     distance = distance + (parameters.prior[:, None] - instance.prior) ** 2
-    return permute_types(parameters, assign(distance))
+    return assign(distance)
 
 
 def assign(cost: Floats) -> Integers:
