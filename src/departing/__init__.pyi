@@ -32,6 +32,7 @@ from .model.errors import InputError as InputError
 from .model.families import random_instance as random_instance
 from .model.histories import Histories as Histories
 from .model.instance import Instance as Instance
+from .model.non_stationary import NonStationaryInstance as NonStationaryInstance
 from .model.segments import Segments as Segments
 from .offpolicy.estimators import OffPolicyValue as OffPolicyValue
 from .offpolicy.estimators import off_policy_value as off_policy_value

@@ -8,6 +8,7 @@ from departing.model.errors import InputError
 
 if TYPE_CHECKING:
     from departing.model.instance import Instance
+    from departing.model.non_stationary import NonStationaryInstance
     from departing.policy.protocol import Policy
 
 
@@ -29,6 +30,13 @@ def load_instance(name: str) -> "Instance":
         known = ", ".join(EXAMPLES)
         raise InputError(f"There is no instance {name!r}; expected a .toml or .json file, or one of {known}.")
     return Instance.load(name)
+
+
+def load_site(name: str) -> "Instance | NonStationaryInstance":
+    """Load an instance or a site that changes from a file, or an example by its name."""
+    from departing.model.non_stationary import load_instance_or_site
+
+    return load_instance_or_site(name) if Path(name).suffix else load_instance(name)
 
 
 def load_policy(text: str, instance: "Instance") -> "tuple[Policy, str]":

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from departing.cli import options as opt
 from departing.cli.errors import on_interrupt
-from departing.cli.inputs import check_files, load_instance, parse_int
+from departing.cli.inputs import check_files, load_site, parse_int
 from departing.cli.output import present, progress, save_files
 from departing.learning.registry import LEARNERS
 from departing.model.errors import InputError
@@ -50,6 +50,7 @@ def learn(
     from departing.cli.tables import learning as tables
     from departing.learning.library import learner_from_dict, load_learner, parse_learner
     from departing.learning.regret_bound import regret_bound
+    from departing.model.non_stationary import NonStationaryInstance
     from departing.model.validation import MAX_USERS, check_int, check_seed
     from departing.plotting.figures import save
     from departing.simulation.policy_use import policy_uses
@@ -58,25 +59,28 @@ def learn(
 
     if (learner is None) == (load is None):
         raise InputError("Expected either LEARNER or --load FILE.")
-    chosen, n_users = load_instance(file), check_int("users", parse_int("users", users), most=MAX_USERS)
+    chosen, n_users = load_site(file), check_int("users", parse_int("users", users), most=MAX_USERS)
     seed, runs, n_delay = check_seed(seed), check_int("runs", runs, 1, 10**5), parse_int("delay", delay)
     if runs > 1 and (output is not None or load is not None):
         raise InputError(f"runs is {runs}; --output and --load require a single run.", "runs")
     check_files(output, plot, (".json",))
     spec = None if learner is None else parse_learner(learner)
+    if bound and isinstance(chosen, NonStationaryInstance):
+        raise InputError("--bound applies to an instance, not to a site that changes; omit it.")
+    first = chosen.at(0) if isinstance(chosen, NonStationaryInstance) else chosen
     records, uses = [], []
     with learning_progress(as_json, n_users, runs) as bar:
         optimum = optimum_record(chosen, n_users)
         callbacks = {"progress": bar.advance, "regret_progress": bar.regret_progress}
         for number in range(seed, seed + runs):
-            agent = load_learner(load) if load else learner_from_dict(spec or {}, chosen, n_users, number)
+            agent = load_learner(load) if load else learner_from_dict(spec or {}, first, n_users, number)
             bar.start()
             run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, **callbacks)
             bar.finish()
             records.append(record)
             uses.append(policy_uses(run.regret_curve) if plot is not None else [])
     with progress("computing the lower bound", as_json or not bound):
-        limit = regret_bound(chosen, n_users, seed=seed) if bound else None
+        limit = regret_bound(first, n_users, seed=seed) if bound else None
     curves = learner_curves(
         learner or str(load), records, [file] * runs, None if limit is None else [limit.to_dict()] * runs
     )

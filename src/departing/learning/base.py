@@ -270,8 +270,10 @@ class LearnerBase(ABC):
                 "create a learner with as many categories as the instance."
             )
         named = instance.categories != tuple(default_names("category", instance.n_categories))
-        if self._names is not None and named and self._names != instance.categories:
-            i = next(i for i, name in enumerate(self._names) if name != instance.categories[i])
+        own = () if self._names is None or not named else self._names
+        different = [i for i, name in enumerate(own) if name not in (instance.categories[i], f"category {i}")]
+        if self._names is not None and different:
+            i = different[0]
             raise InputError(
                 f"categories[{i}] of the learner is {self._names[i]!r}, but {instance.categories[i]!r} in the "
                 "instance; create the learner with the categories of the instance, in the same order."

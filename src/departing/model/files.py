@@ -105,11 +105,16 @@ def format_document(kind: str, document: dict[str, Any], suffix: str = ".toml") 
 
 def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a document of `kind`; `format` and `version` are optional, for files written by hand."""
+    return strip_header(read_any(path), kind, repr(str(path)))
+
+
+def read_any(path: str | os.PathLike[str]) -> Any:
+    """Read a document of any kind, with its header."""
     suffix = check_suffix(path, DOCUMENT_SUFFIXES)
     name = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
-        document = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except FileNotFoundError as error:
         raise InputError(f"There is no file {name!r}.") from error
     except OSError as error:
@@ -118,7 +123,6 @@ def read_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: it is nested too deeply.") from error
     except ValueError as error:  # both decoders' errors, and bytes that are not UTF-8
         raise InputError(f"{name!r} is not valid {suffix[1:].upper()}: {error}.") from error
-    return strip_header(document, kind, repr(name))
 
 
 def strip_header(document: Any, kind: str, where: str) -> dict[str, Any]:

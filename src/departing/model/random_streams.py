@@ -23,3 +23,4 @@ POWER = 8  # SampleSize.simulate: clicks of both arms
 SEGMENTS = 10  # simulation under a policy: numbers of users by segment, and the seeds of the segments
 SAMPLE_REWARDS = 11  # sample_log: rewards of clicks
 LOWER_BOUND = 9  # regret_bound: starts of the search for alternatives
+PIECES = 12  # simulation of a site that changes: the seeds of the pieces

@@ -70,7 +70,7 @@ class LearningCurves:
         curve = run.regret_curve
         expected = curve.policy_segments is not None
         regret = run.regret if expected else run.realised_regret
-        loss = curve.optimum.value - curve.instance.best_fixed[1]
+        loss = curve.optimum.value - curve.fixed_value
         return cls(run.checkpoints, regret[None], expected, loss, policy_uses(curve), bound)
 
 

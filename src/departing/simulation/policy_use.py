@@ -49,12 +49,12 @@ def policy_uses(curve: RegretCurve) -> list[PolicyUse]:
     uses: dict[str, tuple[Floats, list[float]]] = {}
     texts: dict[int, str] = {}
     segments = curve.policy_segments or ()
-    for segment, value in zip(segments, curve.segment_values, strict=True):
-        text = texts.get(id(segment.policy)) or short_text(segment.policy, curve.instance)
+    for segment, loss in zip(segments, curve.segment_losses if segments else (), strict=True):
+        text = texts.get(id(segment.policy)) or short_text(segment.policy, curve.instance_at(segment.interval))
         texts[id(segment.policy)] = text
         users, lost = uses.setdefault(text, (np.zeros(len(curve.checkpoints)), []))
         users[segment.interval] += segment.users
-        lost.append(segment.users * (curve.optimum.value - value))
+        lost.append(segment.users * loss)
     return [PolicyUse(text, users, sum(lost)) for text, (users, lost) in uses.items()]
 
 

@@ -130,6 +130,20 @@ class RegretCurve:
         return [values.value(each.policy, regret_gap(users[policy_key(each.policy)])) for each in segments]
 
     @property
+    def segment_losses(self) -> list[float]:
+        """Loss per user of the policy of every segment, against the optimal policy."""
+        return [self.optimum.value - value for value in self.segment_values]
+
+    def instance_at(self, interval: int) -> Instance:
+        """Instance of the users in the interval before a checkpoint."""
+        return self.instance
+
+    @property
+    def fixed_value(self) -> float:
+        """Value of the best fixed category."""
+        return self.instance.best_fixed[1]
+
+    @property
     def regret(self) -> Floats:
         """Expected regret up to each checkpoint, `[C]`: value of the optimal policy less that of those used."""
         return np.asarray(self.checkpoints * self.optimum.value - self.expected_clicks, np.float64)

@@ -37,8 +37,9 @@ class RunRecord:
         reports_policies: bool,
         optimum: Bounds | None = None,
         progress: RegretProgress | None = None,
+        checkpoints: Integers | None = None,
     ) -> None:
-        self.instance, self.checkpoints = instance, log_checkpoints(users)
+        self.instance, self.checkpoints = instance, log_checkpoints(users) if checkpoints is None else checkpoints
         if optimum is None and progress is not None:
             optimum = plan_optimum(instance, users)
         self._optimum, self._progress = optimum, progress

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from departing.evaluation.traversal import first_level
 from departing.kernels.cores import available_cores
 from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
 from departing.model import random_streams
+from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import EXTENSIONS, Instance
+from departing.model.non_stationary import NonStationaryInstance
 from departing.model.sampling import sample_type_counts
 from departing.model.validation import MAX_USERS, check_instance, check_int, check_max_steps, check_seed
 from departing.policy.library import PolicyLike, to_policy
@@ -42,7 +44,7 @@ DELAYED_ARRIVALS = 1000  # users who arrive at a time if feedback is delayed: fe
 
 
 def simulate(
-    instance: Instance,
+    instance: Instance | NonStationaryInstance,
     policy: PolicyLike | Learner,
     users: int = 10**6,
     seed: int = 0,
@@ -64,9 +66,12 @@ def simulate(
 
     Parameters
     ----------
-    instance : Instance
+    instance : Instance or NonStationaryInstance
         Users and categories. Users get a segment by the shares of the segments and are recommended categories by the
         policy of theirs. At the horizon a user is finished.
+        A `NonStationaryInstance` is simulated piece by piece: the users of a piece finish before those of the next
+        one arrive, regret is against the optimal policy of the piece of each user, and the learner is informed of
+        categories that are added and retired. `users` and `seed` are those of all pieces.
     policy : Policy, Plan, Learner or str
         Policy of all users, or its short form such as "greedy" or "fixed:CATEGORY"; or a learner that recommends and
         observes.
@@ -123,6 +128,36 @@ def simulate(
     True
     """
     users, seed = check_int("users", users, most=MAX_USERS), check_seed(seed)
+    given = {"engine": engine, "open_users": open_users, "delay": delay, "max_steps": max_steps, "threads": threads}
+    options: dict[str, Any] = {**given, "progress": progress}
+    if isinstance(instance, NonStationaryInstance):
+        from departing.simulation.moving import simulate_site
+
+        if log is not None or optimum is not None:
+            raise InputError("`log` and `optimum` apply to an Instance, not to a NonStationaryInstance; omit them.")
+        return simulate_site(instance, policy, users, seed, _simulate, regret_progress, **options)
+    options |= {"log": log, "optimum": optimum, "regret_progress": regret_progress}
+    return _simulate(instance, policy, users, seed, **options)
+
+
+def _simulate(
+    instance: Instance,
+    policy: PolicyLike | Learner,
+    users: int,
+    seed: int,
+    *,
+    engine: str,
+    open_users: int | None,
+    delay: int,
+    max_steps: int | None,
+    threads: int | None,
+    progress: UsersProgress | None,
+    log: str | os.PathLike[str] | None = None,
+    optimum: float | Bounds | None = None,
+    regret_progress: RegretProgress | None = None,
+    checkpoints: Integers | None = None,
+) -> Run:
+    """Simulate users of an instance; see `simulate`. `checkpoints` are those of a run with a learner."""
     open_users = None if open_users is None else check_int("open_users", open_users)
     learns = hasattr(policy, "observe")
     check_instance(instance, () if learns else EXTENSIONS)
@@ -138,7 +173,8 @@ def simulate(
             raise InputError("`log`, `threads` and `max_steps` apply to policies, not to learners; omit them.")
         if not isinstance(policy, Learner):
             raise InputError(f"policy is {policy!r:.80}; a learner has the methods recommend and observe.")
-        record = RunRecord(instance, users, isinstance(policy, AssignsPolicies), known_optimum, regret_progress)
+        reports = isinstance(policy, AssignsPolicies)
+        record = RunRecord(instance, users, reports, known_optimum, regret_progress, checkpoints)
         run = simulation.with_learner(policy, check_int("delay", delay, 0, MAX_USERS), record)
     else:
         chosen = to_policy(cast(PolicyLike, policy), instance.categories, instance)

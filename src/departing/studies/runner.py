@@ -16,9 +16,11 @@ from departing.learning.protocol import AssignedPolicy, Learner
 from departing.learning.regret_bound import regret_bound
 from departing.model.errors import InputError, MissingExtraError
 from departing.model.instance import Instance
+from departing.model.non_stationary import NonStationaryInstance
 from departing.model.progress import Progress
 from departing.model.validation import check_choice, check_int
 from departing.policy.library import describe
+from departing.simulation.moving import site_fixed_value, site_optimum
 from departing.simulation.regret_curve import plan_optimum, regret_gap
 from departing.simulation.run import Run
 from departing.simulation.simulate import simulate
@@ -177,8 +179,14 @@ def _optimum(key: str, instance: Instance, users: int) -> tuple[str, Record]:
     return key, optimum_record(instance, users)
 
 
-def optimum_record(instance: Instance, users: int) -> Record:
-    """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`."""
+def optimum_record(instance: Instance | NonStationaryInstance, users: int) -> Record:
+    """Value of the best fixed category, and bounds of the optimum precise enough for the regret of `users`.
+
+    Those of a site that changes are means over its users, of the best fixed category and the optimum of their pieces.
+    """
+    if isinstance(instance, NonStationaryInstance):
+        moving = site_optimum(instance, users)
+        return {"lower": moving.lower, "upper": moving.upper, "fixed_value": site_fixed_value(instance, users)}
     optimum = plan_optimum(instance, users)
     return {"lower": optimum.lower, "upper": optimum.upper, "fixed_value": instance.best_fixed[1]}
 
@@ -195,7 +203,7 @@ def _run_job(job: Job, optimum: Record) -> tuple[str, Record | str]:
 
 def run_learner(
     learner: Learner,
-    instance: Instance,
+    instance: Instance | NonStationaryInstance,
     users: int,
     seed: int,
     optimum: Record,
@@ -206,7 +214,8 @@ def run_learner(
     """Simulate a learner, and return the run and its record; `callbacks` are those of `simulate`."""
     started = time.perf_counter()
     best = Bounds(optimum["lower"], optimum["upper"])
-    run = simulate(instance, learner, users, seed, open_users=open_users, delay=delay, optimum=best, **callbacks)
+    known = None if isinstance(instance, NonStationaryInstance) else best
+    run = simulate(instance, learner, users, seed, open_users=open_users, delay=delay, optimum=known, **callbacks)
     seconds = time.perf_counter() - started
     record = {
         "users": run.checkpoints.tolist(),
