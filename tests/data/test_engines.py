@@ -276,7 +276,7 @@ def outcome(source, reading):
         name = str(source) if isinstance(source, os.PathLike) else "the pyspark DataFrame"
         return str(error).replace(repr(name), "SOURCE").replace(name, "SOURCE")
     report = vars(log.report) | {"source": None}
-    sample = {name: getattr(log.sample, name).tobytes() for name in vars(log.sample)}
+    sample = {name: values.tobytes() for name, values in vars(log.sample).items() if values is not None}
     steps = Counter(map(repr, steps_of(log, users=3)))  # Spark has no order of users
     return log.categories, histories_of(log), report, steps, log.digest, sample
 
@@ -404,6 +404,38 @@ def test_workers_without_duckdb_are_named(spark):
 
     with pytest.raises(dp.InputError, match="workers need duckdb and pyarrow"):
         dp.read_log(frame.mapInArrow(broken, frame.schema))
+
+
+def test_segments_rewards_and_weights_are_read_alike(spark, tmp_path):
+    path = tmp_path / "events.parquet"
+    table = random_log(7, text=True)
+    rng = np.random.default_rng(7)
+    n = len(table)
+    table = table.append_column("country", arrow.array(rng.choice(["de", "fr", "us ", None], n).tolist()))
+    table = table.append_column(
+        "device", arrow.array(rng.choice(["mobile", "tv", "NA"], n, p=[0.6, 0.3, 0.1]).tolist())
+    )
+    table = table.append_column("revenue", arrow.array(rng.choice(["1.5", "20", "0", "x", None], n).tolist()))
+    reading = DAYS | {"segment": ["country", "device"], "reward": "revenue", "unit": "euro", "max_rejected": 1}
+    one = dp.read_log(write(table, path), **reading)
+    two = dp.read_log(spark.read.parquet(str(path)).repartition(3), **reading)
+    assert two.segments == one.segments
+    assert two.report.irregularities == one.report.irregularities
+    assert vars(two.report) | {"source": None} == vars(one.report) | {"source": None}
+    for name in ("mean", "sd", "stderr", "clicks"):
+        np.testing.assert_array_equal(getattr(two.rewards, name), getattr(one.rewards, name))
+    recent = one.weighted("20 days"), two.weighted("20 days")
+    for first, second in ((one, two), recent):
+        for name in ("counts", "multiplicity", "pending", "segment"):
+            np.testing.assert_array_equal(getattr(second, name), getattr(first, name))
+    assert recent[1].weight == pytest.approx(recent[0].weight, rel=1e-12)
+    assert recent[1].weight_squares == pytest.approx(recent[0].weight_squares, rel=1e-12)
+    for name, values in vars(one.sample).items():
+        np.testing.assert_array_equal(getattr(two.sample, name), values)
+    (steps,), (other,) = one.episodes(), two.episodes()
+    assert Counter(zip(steps.segment, steps.reward.astype(str), steps.category, strict=True)) == Counter(
+        zip(other.segment, other.reward.astype(str), other.category, strict=True)
+    )
 
 
 def test_ibis_tables_are_read(spark, tmp_path):

@@ -514,7 +514,7 @@ def test_users_are_followed_in_more_parts_where_there_is_less_memory(tmp_path):
         reduce = LogReader(engine, log.spec).walks(log.profile, log.digest, None)
         (whole,) = reduce(lambda steps, _: steps, {})
         small = replace(engine, memory=int(len(whole["step"]) / 4 * sources.WALK_BYTES / sources.WALK_SHARE))
-        parts, _ = small.reduce(lambda steps, _: steps, {}, rules.DIGEST)
+        parts, _ = small.reduce(lambda steps, _: steps, {}, rules.digest(log.profile))
     assert 4 <= len(parts) <= 5
     assert all(part["step"][0] == 0 for part in parts)  # users are not split
     assert sum(len(part["step"]) for part in parts) == len(whole["step"])

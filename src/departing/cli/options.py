@@ -23,7 +23,20 @@ LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file
 INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days', or auto."
 FORMAT_HELP = "Format of times that are ambiguous, such as '%d/%m/%Y %H:%M'."
 REJECTED_HELP = "Accepted share of rejected rows; above it the command fails."
-LISTS = ("categories", "clicked_values", "departed_values")  # options that are lists separated by commas
+SEGMENT_HELP = "Columns of features known on arrival, such as country,device; users with equal values are a segment."
+REWARD_HELP = "Column of the reward of a click: numbers ≥ 0."
+# Options that are lists separated by commas
+LISTS = ("categories", "clicked_values", "departed_values", "segment")
+READING_ONLY = (
+    "rejects",
+    "inactive_after",
+    "departed",
+    "segment",
+    "reward",
+    "unit",
+    "missing_segment",
+    "max_segments",
+)
 TYPES_HELP = "Number of types, or numbers to select from: 3, 1-5 or 2,4."
 
 InstanceArgument = Annotated[str, Argument(metavar="INSTANCE", help=INSTANCE_HELP)]
@@ -54,6 +67,11 @@ class LogOptions:
     category: Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")] = "category"
     clicked: Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")] = "clicked"
     departed: Annotated[str, Option(metavar="COLUMN", help="Departure column, if the log has one.")] = "departed"
+    segment: Annotated[str | None, Option(metavar="COLUMN,…", help=SEGMENT_HELP)] = None
+    reward: Annotated[str | None, Option(metavar="COLUMN", help=REWARD_HELP)] = None
+    unit: Annotated[
+        str | None, Option(metavar="NAME", help="Unit of rewards, such as euro.", show_default="column name")
+    ] = None
     inactive_after: Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)] = None
     categories: Annotated[
         str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")
@@ -67,6 +85,10 @@ class LogOptions:
     time_format: Annotated[str | None, Option(metavar="FORMAT", help=FORMAT_HELP)] = None
     duplicates: Annotated[str, Option(help="Rows that are equal in all columns: drop or keep.")] = "drop"
     max_rejected: Annotated[float, Option(metavar="SHARE", help=REJECTED_HELP)] = 0.05
+    missing_segment: Annotated[
+        str | None, Option(metavar="NAME", help="Name of missing values in segments.", show_default="unknown segment")
+    ] = None
+    max_segments: Annotated[int, Option(metavar="N", help="Largest number of segments.")] = 200
     table: Annotated[str | None, Option(metavar="NAME", help="Table of a DuckDB or SQLite file.")] = None
     memory_limit: Annotated[str, Option(metavar="SIZE", help="Spill to disk above this limit.")] = "1 GB"
     rejects: Annotated[Path | None, Option(metavar="FILE", help="Write the rejected rows (.csv or .parquet).")] = None
@@ -84,7 +106,7 @@ class LogOptions:
         from departing.data.log import suggest_inactivity
 
         source, options = self.arguments()
-        for name in ("rejects", "inactive_after", "departed"):  # they do not matter here
+        for name in READING_ONLY:  # they do not matter here
             del options[name]
         with progress("reading", quiet):
             return suggest_inactivity(source, **options)

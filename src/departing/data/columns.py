@@ -58,7 +58,7 @@ def find_columns(
     for field, name in named.items():
         if name is None or field in fields:
             continue
-        if name != field:
+        if name != field or field not in USUAL_NAMES:
             missing[field] = name
             continue
         taken = {*fields.values(), *(other for other in named.values() if other is not None)}
@@ -101,12 +101,12 @@ def _missing(missing: Mapping[str, str], available: Sequence[str], used: Sequenc
     """Sentence about missing columns, with the option that names each."""
     free = [name for name in available if name not in used]
     lowered = {each.lower(): each for each in free}
-    steps = []
+    steps, labels = [], {field: "segment" if field.startswith("segment_") else field for field in missing}
     for field, name in missing.items():
         similar = get_close_matches(name.lower(), list(lowered), 1)
         example = repr(lowered[similar[0]]) if similar else "COLUMN"
-        steps.append(f"`{field}`={example}")
-    pairs = " and ".join(f"{name!r} for {field}" for field, name in missing.items())
+        steps.append(f"`{labels[field]}`={example}")
+    pairs = " and ".join(f"{name!r} for {labels[field]}" for field, name in missing.items())
     many = len(missing) > 1
     return (
         f"There {'are no columns' if many else 'is no column'} {pairs} in {source}; its columns are "

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from departing.data.history_rules import HistoryEnd
+from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.sources import Arrays, HistoryTables, UserTable
 from departing.model.counts import Integers
 from departing.model.histories import Histories, distinct_histories
@@ -36,6 +36,8 @@ class UserHistories:
         Hash that identifies, together with `age`, the users of a group in `table`.
     table : UserTable
         All users with the `key` and `age` of their groups.
+    segment : int array [N] or None
+        Index of the segment of the users of each history, -1 if it is unknown; None for a log without segments.
     """
 
     counts: Integers
@@ -47,26 +49,45 @@ class UserHistories:
     users: Integers
     key: Integers
     table: UserTable
+    segment: Integers | None = None
 
 
-def log_histories(categories: tuple[str, ...], tables: HistoryTables) -> tuple[Histories, Integers]:
+def log_histories(profile: Profile, tables: HistoryTables) -> tuple[Histories, Integers]:
     """Distinct histories of a log, and the numbers of users by `HistoryEnd`."""
+    categories, segments = profile.categories, profile.segments
     ends, k = np.zeros(len(HistoryEnd), np.int64), len(categories)
     parts = (_part(k, rows, cells, ends) for rows, cells in tables.parts)
+    names = segments.names if segments else None
+    columns = segments.columns if segments else ()
     if is_large((tables.n, k, 4)):
-        table = PackedTable(tables.n, 6 * k, tables.most)
-        for counts, pending, users in parts:
-            flat = [array.reshape(len(users), -1) for array in (counts, pending)]
-            table.add(np.concatenate(flat, axis=1), users)
-        return Histories.from_table(table, k, categories), ends
-    counts, pending, users = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return distinct_histories(counts, users, pending, categories), ends
+        flags = {"has_segments": segments is not None, "has_weights": profile.half_life is not None}
+        table = PackedTable(tables.n, 6 * k, tables.most, **flags)
+        for part in parts:
+            flat = [part.pop(name).reshape(len(part["users"]), -1) for name in ("counts", "pending")]
+            table.add(np.concatenate(flat, axis=1), **part)
+        return Histories.from_table(table, k, categories, names, columns), ends
+    listed = list(parts)
+    arrays = {name: np.concatenate([part[name] for part in listed]) for name in listed[0]}
+    users = arrays.pop("users")
+    histories = distinct_histories(
+        multiplicity=users, categories=categories, segments=names, segment_columns=columns, **arrays
+    )
+    return histories, ends
 
 
-def _part(k: int, rows: Arrays, cells: Arrays, ends: Integers) -> tuple[Integers, Integers, Integers]:
-    """Counts, pending steps and users of some histories; adds the users by the end of their history to `ends`."""
+def _part(k: int, rows: Arrays, cells: Arrays, ends: Integers) -> Arrays:
+    """Counts, pending steps and users of some histories; adds the users by the end of their history to `ends`.
+
+    With segments and weights of users there are `segment` and `weights`.
+    """
     ends += np.bincount(rows["history_end"], rows["users"], len(ends)).astype(np.int64)
-    return *_counts_and_pending(k, rows, cells), rows["users"]
+    counts, pending = _counts_and_pending(k, rows, cells)
+    part = {"counts": counts, "pending": pending, "users": rows["users"]}
+    if "segment" in rows:
+        part["segment"] = rows["segment"].astype(np.int64)
+    if "weight" in rows:
+        part["weights"] = np.stack([rows["weight"], rows["weight_squares"]], axis=1)
+    return part
 
 
 def _counts_and_pending(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:

@@ -6,7 +6,10 @@ The columns are those of `rules.py`.
 from dataclasses import dataclass
 from enum import IntEnum
 
+from departing.data.segments import SegmentCodes
 from departing.data.times import TimeColumn
+
+WEIGHT = 2**30  # of a user who arrives at the end of the log; squares fit into 64 bits
 
 
 class HistoryEnd(IntEnum):
@@ -23,7 +26,8 @@ class Profile:
     """Facts about all rows that reading a single user depends on.
 
     `inactive` is the inactivity period in units of the time column. `has_rejected` is true if there are rejected rows
-    with a known user and time.
+    with a known user and time. `segments`, `reward_scale` and `half_life`, in units of the time column, are None if
+    segments, rewards and weights of users are not read.
     """
 
     time: TimeColumn
@@ -32,6 +36,46 @@ class Profile:
     categories: tuple[str, ...]
     inactive: int | None
     has_rejected: bool
+    segments: SegmentCodes | None = None
+    reward_scale: float | None = None
+    half_life: float | None = None
+
+    @property
+    def event_columns(self) -> str:
+        """Columns of an event."""
+        return f"u, t, k, y, d, p{self.extra_columns}"
+
+    @property
+    def extra_columns(self) -> str:
+        """Columns `s` of segments and `r` of rewards, after a comma, if these are read."""
+        return (", s" if self.segments else "") + (", r" if self.reward_scale else "")
+
+    @property
+    def history_columns(self) -> str:
+        """Columns of users that are equal within a distinct history."""
+        return "counts_hash, n_events, history_end, last_step" + (", segment" if self.segments else "")
+
+    @property
+    def history_sums(self) -> dict[str, str]:
+        """Columns of histories that are sums over their users, with the SQL of each."""
+        sums = {"changed": "count(*) FILTER (changed)"} if self.segments else {}
+        if self.half_life is not None:
+            age = f"({self.last} - arrival)::DOUBLE"
+            weight = f"round({WEIGHT} * pow(2.0::DOUBLE, -({age} / '{self.half_life!r}'::DOUBLE)))::BIGINT"
+            sums |= {"weight": f"sum({weight})", "weight_squares": f"sum({weight} * {weight})"}
+        return sums
+
+
+def since_first(profile: Profile, base: int) -> str:
+    """SQL of the time since the start of the log, as an integer that can be multiplied by `base`."""
+    is_small = (profile.last - profile.first + 1) * base < 2**63
+    return f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
+
+
+def first_segment(profile: Profile) -> tuple[str, int]:
+    """SQL of an event's key, the smallest of which of a user is that of the segment; and the modulus of its code."""
+    base = profile.segments.unknown + 1 if profile.segments else 1
+    return f"({since_first(profile, base)} * {base} + s)", base
 
 
 def is_recent(profile: Profile) -> str:
@@ -68,9 +112,9 @@ def placed(profile: Profile, relation: str) -> str:
     """
     known = "d" if profile.inactive is None else "d = 2"
     is_end = f"nth_from_end = 1 AND {history_end(profile, 'd')} = {HistoryEnd.DEPARTED_INACTIVE}"
-    number = "row_number() OVER (PARTITION BY u, k, y ORDER BY t, d, p)"
+    number = f"row_number() OVER (PARTITION BY u, k, y ORDER BY t, d, p{profile.extra_columns})"
     return f"""
-        SELECT u, t, k, y, d, p,
+        SELECT {profile.event_columns},
             row_number() OVER (PARTITION BY u ORDER BY t, {known}, {is_end}, h, k, y, d, p) AS place
         FROM (
             SELECT *,
@@ -82,16 +126,20 @@ def placed(profile: Profile, relation: str) -> str:
 
 
 def grouped(profile: Profile, relation: str, irregular_user: str, is_placed: bool = False) -> str:
-    """SQL of the users of `relation` grouped by equal counts and ends, `irregular_user` kept apart."""
+    """SQL of the users of `relation` grouped by equal histories, `irregular_user` kept apart."""
+    sums = "".join(f", {sql} AS {name}" for name, sql in profile.history_sums.items())
     return f"""
-        SELECT {irregular_user} AS irregular_user, counts_hash, n_events, history_end, last_step, count(*) AS users,
+        SELECT {irregular_user} AS irregular_user, {profile.history_columns}, count(*) AS users{sums},
             min(u) AS sample_user
         FROM ({user_keys(profile, relation, is_placed)})
         GROUP BY ALL"""
 
 
-def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
+def user_keys(profile: Profile, relation: str, is_placed: bool = False, arrivals: bool = False) -> str:
     """SQL of the users of `relation`: time of the last step, key of the history, and false if the user is regular.
+
+    With segments there are their `segment`, and `changed` if the user has events in another one; with a half-life or
+    `arrivals` there is `arrival`, the time of the first step.
 
     `counts_hash` and `n_events` represent the counts. A user is irregular if two events have the same time, or a
     departure is not the last event. Times are distinct if they set distinct bits of `bits61` (modulo 61) or of
@@ -100,17 +148,26 @@ def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
     """
     codes = 2 * len(profile.categories)
     base = 3 * codes  # flags × categories × clicks
-    is_small = (profile.last - profile.first + 1) * base < 2**63
-    since_first = f"(t - ({profile.first}))::BIGINT" if is_small else f"(t::HUGEINT - ({profile.first}))"
+    since = since_first(profile, base)
     code = f"(d * {codes} + k * 2 + y::INTEGER)"
-    last_key = f"max({since_first} * {base} + {code})"
+    last_key = f"max({since} * {base} + {code})"
     if is_placed:
-        last_key = f"max({since_first}) * {base} + arg_max({code}, place)"
+        last_key = f"max({since}) * {base} + arg_max({code}, place)"
+    others, of_user = "", ""
+    if profile.segments:
+        key, modulus = first_segment(profile)
+        known = f"FILTER (s < {profile.segments.unknown})"
+        others += f", (min({key}) % {modulus})::USMALLINT AS segment"
+        others += f", coalesce(min(s) {known} < max(s) {known}, false) AS changed"
+        of_user += ", segment, changed"
+    if arrivals or profile.half_life is not None:
+        others, of_user = f"{others}, min(t) AS arrival", f"{of_user}, arrival"
     return f"""
-        SELECT u, t, counts_hash, n_events, history_end, may_be_irregular,
+        SELECT u, t, counts_hash, n_events, history_end, may_be_irregular{of_user},
             CASE WHEN history_end > {HistoryEnd.CENSORED} THEN code % {codes} END AS last_step
         FROM (
-            SELECT u, t, counts_hash, n_events, code, {history_end(profile, f"(code // {codes})")} AS history_end,
+            SELECT u, t, counts_hash, n_events, code{of_user},
+                {history_end(profile, f"(code // {codes})")} AS history_end,
                 (bit_count(bits61) < n_events AND bit_count(bits59) < n_events) OR departures > 1
                     OR (departures = 1 AND code < {2 * codes}) AS may_be_irregular
             FROM (
@@ -120,7 +177,7 @@ def user_keys(profile: Profile, relation: str, is_placed: bool = False) -> str:
                         count(*) FILTER (d = 2) AS departures,
                         {last_key} AS last_key,
                         bit_or(1::BIGINT << (abs(t) % 61)::INTEGER) AS bits61,
-                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59
+                        bit_or(1::BIGINT << (abs(t) % 59)::INTEGER) AS bits59{others}
                     FROM {relation} GROUP BY u
                 ) LEFT JOIN rejected_users USING (u)
             )

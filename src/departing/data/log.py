@@ -14,10 +14,23 @@ from departing.data.history_rules import Profile
 from departing.data.inactivity import ReturnTimes
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader, Reduce
+from departing.data.rewards import RewardStats
 from departing.data.sample import Episodes as Episodes
 from departing.data.sample import Sample
 from departing.data.sources import DuckDBEngine, LogSource
-from departing.data.spec import MAX_REJECTED, LogSpec, LogSummary, parse_bytes, parse_categories, parse_values
+from departing.data.spec import (
+    MAX_REJECTED,
+    MAX_SEGMENTS,
+    MOST_SEGMENTS,
+    LogSpec,
+    LogSummary,
+    check_missing_segment,
+    check_reward,
+    parse_bytes,
+    parse_categories,
+    parse_segments,
+    parse_values,
+)
 from departing.data.times import check_format
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
@@ -53,6 +66,10 @@ class Log(Histories):
         Arguments, facts and checksum of the reading, with which `episodes` reads the source again.
     sample : Sample
         Steps of a random sample of users in order, kept for `Fit.check`.
+    segment, segments, segment_columns
+        Index of the segment of each row, names of the segments, and the columns they are from; see `Histories`.
+    rewards : RewardStats or None
+        Mean reward of a click by category; None for a log without rewards.
     """
 
     report: LogReport
@@ -61,6 +78,7 @@ class Log(Histories):
     profile: Profile
     digest: int
     sample: Sample
+    rewards: RewardStats | None = None
 
     def __init__(self, summary: LogSummary, profile: Profile, source: LogSource, spec: LogSpec) -> None:
         rows = summary.histories
@@ -76,7 +94,16 @@ class Log(Histories):
             profile=profile,
             digest=summary.digest,
             sample=summary.sample,
+            segment=rows.segment,
+            segments=rows.segments,
+            segment_columns=rows.segment_columns,
+            rewards=summary.rewards,
         )
+
+    @property
+    def unit(self) -> str:
+        """Unit of rewards; "clicks" for a log without rewards."""
+        return "clicks" if self.rewards is None else self.rewards.unit
 
     def sample_episodes(self, users: int, chunk: int) -> Iterator[Episodes]:
         """Yield the steps of a random sample of at most `users` users, `chunk` users at a time.
@@ -100,6 +127,7 @@ class Log(Histories):
         callable
             Given a function and an argument, applies the function to the steps of some users at a time, as arrays
             `step`, `category`, `outcome` and `propensity` in order, and the argument; returns a list of its results.
+            With segments and rewards there are the arrays `segment` and `reward`, as in `Episodes`.
             Spark ships the function to its workers: it must not refer to anything but built-in types and NumPy.
         """
         with self.source.open() as engine:
@@ -136,7 +164,36 @@ class Log(Histories):
                     part["propensity"],
                     part["pending"],
                     part["time"],
+                    part["segment"].astype(np.int64) if "segment" in part else None,
+                    part.get("reward"),
                 )
+
+    def weighted(self, half_life: str | float | timedelta) -> Histories:
+        """Read the source again for histories in which users who arrived earlier count less.
+
+        The weight of a user is 0.5 ** (age / half_life), where the age is the time from the user's first event to the
+        end of the log. Weights by the last event would count users more who stayed longer, and so bias departure
+        probabilities.
+
+        Parameters
+        ----------
+        half_life : str, float or timedelta
+            Time in which the weight of users halves, such as "30 days"; a number in the unit of the time column if
+            that holds numbers. Infinity for equal weights.
+
+        Returns
+        -------
+        Histories
+            Distinct counts with the sums of weights of their users; `effective_users` is the effective sample size.
+
+        Raises
+        ------
+        InputError
+            If the half-life is not a duration, or the source changed since the log was read.
+        """
+        units = self.profile.time.half_life(half_life, self.report.columns["time"])
+        with self.source.open() as engine:
+            return LogReader(engine, self.spec).weighted(self.profile, self.digest, units)
 
     @contextmanager
     def user_histories(self) -> Iterator[UserHistories]:
@@ -197,6 +254,9 @@ def read_log(
     clicked: str = "clicked",
     departed: str | None = "departed",
     propensity: str | None = "propensity",
+    segment: str | Iterable[str] | None = None,
+    reward: str | None = None,
+    unit: str | None = None,
     inactive_after: str | float | timedelta | None = None,
     categories: Iterable[object] | None = None,
     duplicates: str = "drop",
@@ -204,6 +264,8 @@ def read_log(
     departed_values: str | Iterable[object] | None = None,
     time_format: str | None = None,
     max_rejected: float = MAX_REJECTED,
+    missing_segment: str | None = None,
+    max_segments: int = MAX_SEGMENTS,
     table: str | None = None,
     rejects: str | os.PathLike[str] | None = None,
     memory_limit: str | int = "1 GB",
@@ -231,6 +293,13 @@ def read_log(
         default name: departures are not logged.
     propensity : str or None
         Column of the probability with which the category was recommended, in (0, 1]. Optional like `departed`.
+    segment : str or list of str, optional
+        Columns of features that are known when a user arrives, such as ["country", "device"]. The segment of a user
+        is the value in the first used event, and the values of several columns joined by "/".
+    reward : str, optional
+        Column of the reward of a click, numbers ≥ 0; no-clicks have none. `Log.rewards` has the mean by category.
+    unit : str, optional
+        Unit of rewards, such as "euro" [default: the name of the column].
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
         unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests where
@@ -248,7 +317,12 @@ def read_log(
         Format of times in a column of text or integers, such as "%d/%m/%Y %H:%M" or "%Y%m%d". Needed where the order
         of day and month is ambiguous.
     max_rejected : float
-        Largest accepted share of rejected rows. Above its default, listed categories may also be absent.
+        Largest accepted share of rejected rows, and of clicks without a reward. Above its default, listed categories
+        may also be absent.
+    missing_segment : str, optional
+        Name of a missing value in a column of segments [default: the segment of the user is unknown].
+    max_segments : int
+        Largest number of segments, which are those with the most events. The segments of other users are unknown.
     table : str, optional
         Table of a database file; needed if there are several.
     rejects : path, optional
@@ -284,6 +358,9 @@ def read_log(
         clicked=clicked,
         departed=departed,
         propensity=propensity,
+        segment=segment,
+        reward=reward,
+        unit=unit,
         inactive_after=inactive_after,
         categories=categories,
         duplicates=duplicates,
@@ -291,6 +368,8 @@ def read_log(
         departed_values=departed_values,
         time_format=time_format,
         max_rejected=max_rejected,
+        missing_segment=missing_segment,
+        max_segments=max_segments,
     )
     if rejects is not None:
         check_suffix(rejects, TABLE_SUFFIXES)
@@ -313,6 +392,11 @@ def _spec(
     departed_values: str | Iterable[object] | None = None,
     time_format: str | None = None,
     max_rejected: float = MAX_REJECTED,
+    segment: str | Iterable[str] | None = None,
+    reward: str | None = None,
+    unit: str | None = None,
+    missing_segment: str | None = None,
+    max_segments: int = MAX_SEGMENTS,
     **columns: str | None,
 ) -> LogSpec:
     """Validated arguments of a reading; `columns` that are left out have their default names."""
@@ -332,6 +416,10 @@ def _spec(
         check_float("max_rejected", max_rejected, 0.0, 1.0),
         {field: named for field, named in values.items() if named is not None},
         check_format(time_format),
+        parse_segments(segment),
+        check_missing_segment(missing_segment),
+        check_int("max_segments", max_segments, most=MOST_SEGMENTS),
+        *check_reward(reward, unit),
     )
 
 

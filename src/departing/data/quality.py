@@ -11,6 +11,7 @@ from departing.model.histories import Histories
 from departing.model.instance import CLICK, CLICK_DEPART
 
 MAX_EXAMPLES = 3  # rows shown per irregularity: enough to recognise a pattern, short enough to print
+MAX_SEGMENTS_SHOWN = 5  # in a printed overview
 TIED = "same time as another event of the user"  # kind of irregularity
 TIED_NOTE = 0.05  # a note appears above this share of such events; below it, their order hardly changes any forecast
 CENSORED_NOTE = 0.85  # a note appears above this share of censored users; a rule of thumb, it changes no result
@@ -68,6 +69,10 @@ class LogReport:
         Column that was used for every field.
     guessed : tuple of str
         Sentences on what was inferred instead of named: columns under their usual names, units and orders of times.
+    segments : mapping of str to int
+        Number of users of every segment; empty for a log without segments.
+    unknown_segment : int
+        Number of users whose segment is unknown.
     """
 
     source: str
@@ -84,6 +89,8 @@ class LogReport:
     notes: tuple[str, ...]
     columns: Mapping[str, str] = field(default_factory=dict)
     guessed: tuple[str, ...] = ()
+    segments: Mapping[str, int] = field(default_factory=dict)
+    unknown_segment: int = 0
 
     @property
     def rejected(self) -> int:
@@ -103,12 +110,23 @@ class LogReport:
             f"{self.users:,} users: {self.departed:,} departed ({self.inactive:,} by inactivity), "
             f"{self.censored:,} censored ({self.pending:,} with a pending last step)",
         ]
+        lines += self._segment_lines()
         for each in self.irregularities:
             lines.append(f"  {each.count:,} × {each.kind}: {each.decision}")
             lines += [f"      {example}" for example in each.examples]
         return "\n".join([*lines, *self.guessed, *self.notes])
 
     __str__ = summary
+
+    def _segment_lines(self) -> list[str]:
+        """One line about segments, if there are any."""
+        if not self.segments:
+            return []
+        n, column = len(self.segments), self.columns.get("segment", "segment")
+        largest = sorted(self.segments.items(), key=lambda pair: (-pair[1], pair[0]))
+        listed = first_few([f"{name} ({users / self.users:.1%})" for name, users in largest], MAX_SEGMENTS_SHOWN)
+        unknown = f"; unknown for {self.unknown_segment:,} users" if self.unknown_segment else ""
+        return [f"{n:,} {'segment' if n == 1 else 'segments'} by {column}: {listed}{unknown}"]
 
     def to_frame(self) -> Any:
         """Return the irregularities as a data frame of pandas, or of polars if pandas is not installed.

@@ -19,15 +19,28 @@ from departing.data.history_rows import UserHistories, log_histories, numbered_h
 from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_ages, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
+from departing.data.rewards import (
+    BAD_REWARD,
+    NO_REWARD,
+    UNCLICKED_REWARD,
+    check_rewards,
+    reward_scale,
+    reward_stats,
+    sums_by_category,
+)
 from departing.data.rules import REJECTION_REASONS, Rules
 from departing.data.sample import Sample
-from departing.data.sources import Arrays, ChunkFunction, DuckDBEngine
+from departing.data.segments import SegmentCodes, find_segments, value_counts
+from departing.data.sources import Arrays, ChunkFunction, DuckDBEngine, HistoryTables
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import HAS_ZONE, TimeColumn
 from departing.model.counts import Integers
 from departing.model.errors import InputError
+from departing.model.histories import Histories
 from departing.model.instance import Floats
+from departing.model.names import list_names
 from departing.model.packing import is_large, small_type
+from departing.model.segments import SEPARATOR
 
 if TYPE_CHECKING:
     from departing.data.spark import SparkEngine
@@ -40,6 +53,9 @@ DATE_ONLY_DUPLICATES = (
     "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
     "events, use duplicates='keep' (--duplicates keep)."
 )
+NO_SEGMENT = ("segment is missing", "the segment of users whose first event it is, is unknown")
+CHANGED_SEGMENT = ("user with events in several segments", "the segment is that of the first used event")
+NO_EXAMPLES = "SELECT '' LIMIT 0"
 # Memory of a history by category: 64-bit counts; or counts and pending steps of one byte each, if all are below 128.
 PLAIN_BYTES, PACKED_BYTES = 32, 6
 Reduce = Callable[[ChunkFunction, Arrays], list[Arrays]]
@@ -67,6 +83,31 @@ class LogReader:
         profile, events = self._profile()
         profile = replace(profile, inactive=self._inactivity(profile, events))
         self.engine.define(*self.rules.users(profile))
+        tables, notes, totals = self._tables(profile, events, max_bytes)
+        histories, users = log_histories(profile, tables)
+        self._add_irregularities(
+            ((kind, decision, totals[name]) for kind, decision, name, _ in notes),
+            tables.results[1 : len(notes) + 1],
+            profile.time,
+        )
+        ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
+        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
+        if self.is_date_only and totals["duplicates"]:
+            self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
+        sample = Sample.merge(tables.sample)
+        if profile.segments is not None:
+            profile, histories, sample = _without_unused_segments(profile, histories, sample)
+        report = self._report(histories, ends, profile, events)
+        rewards = None
+        if profile.reward_scale is not None and self.spec.reward and self.spec.unit:
+            scale, column = profile.reward_scale, self.spec.reward
+            rewards = reward_stats(tables.results[-1], profile.categories, self.spec.unit, scale, column)
+        return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS, sample, rewards)
+
+    def _tables(
+        self, profile: Profile, events: int, max_bytes: int
+    ) -> tuple[HistoryTables, list[tuple[str, str, str, str]], dict[str, int]]:
+        """Histories of all users, kinds of irregularities of several rows, and totals by name."""
         k = len(profile.categories)
         max_rows = max_bytes // ((PACKED_BYTES if self.engine.packs else PLAIN_BYTES) * k)
         notes = [
@@ -75,7 +116,12 @@ class LogReader:
         ]
         notes.append((*rules.TIES, "ties", rules.TIES_EXAMPLES))
         notes.append((*rules.SEEN_LATER, "seen_later", rules.SEEN_LATER_EXAMPLES))
-        queries = [self.rules.totals(), *(query for *_, query in notes)]
+        queries = [self.rules.totals(profile), *(query for *_, query in notes)]
+        if profile.segments is not None:
+            notes.append((*CHANGED_SEGMENT, "changed", ""))
+            queries.append(NO_EXAMPLES)
+        if profile.reward_scale is not None:
+            queries.append(sums_by_category(profile.reward_scale))
         tables = self.engine.histories(
             queries, *self.rules.histories(profile, max_rows), self.rules.sample(profile, events), max_rows
         )
@@ -92,14 +138,14 @@ class LogReader:
                 f"{size / 1e9:.3g} GB, but memory_limit is {max_bytes / 1e9:.3g} GB; list fewer "
                 "categories by `categories`, group them, or raise `memory_limit`."
             )
-        histories, users = log_histories(profile.categories, tables)
-        self._add_irregularities(
-            ((kind, decision, totals[name]) for kind, decision, name, _ in notes), tables.results[1:], profile.time
-        )
-        ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
-        checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
-        if self.is_date_only and totals["duplicates"]:
-            self.notes.append(DATE_ONLY_DUPLICATES.format(totals["duplicates"]))
+        return tables, notes, totals
+
+    def _report(self, histories: Histories, ends: dict[HistoryEnd, int], profile: Profile, events: int) -> LogReport:
+        columns = {field: name for field, name in self.rules.fields.items() if not rules.is_segment(field)}
+        segments = dict[str, int]()
+        if profile.segments is not None:
+            columns["segment"] = SEPARATOR.join(profile.segments.columns)
+            segments = dict(zip(profile.segments.names, histories.segment_users.tolist(), strict=True))
         report = LogReport(
             source=self.engine.name,
             events=events,
@@ -113,29 +159,45 @@ class LogReader:
             last=profile.time.format(profile.last),
             irregularities=tuple(self.irregularities),
             notes=(),
-            columns=dict(self.rules.fields),
+            columns=columns,
             guessed=self.guessed,
+            segments=segments,
+            unknown_segment=histories.users - sum(segments.values()) if segments else 0,
         )
-        report = replace(report, notes=(*self.notes, *quality_notes(histories, report)))
-        sample = Sample.merge(tables.sample)
-        return profile, LogSummary(histories, report, totals["digest"] % rules.DIGEST_MODULUS, sample)
+        return replace(report, notes=(*self.notes, *quality_notes(histories, report)))
+
+    def _open(self, profile: Profile) -> None:
+        """Define the rows and users of a log that was read before."""
+        self.engine.define(self.rules.raw())
+        self.engine.define(*self.rules.checked(profile.time, profile.categories, profile.segments))
+        self.engine.define(*self.rules.users(profile))
+
+    def weighted(self, profile: Profile, digest: int, half_life: float) -> Histories:
+        """The histories with weights of users, in units of the time column; raise if the log has changed."""
+        profile = replace(profile, half_life=half_life)
+        self._open(profile)
+        rows, cells = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
+        no_steps = "SELECT 0 AS step LIMIT 0"
+        tables = self.engine.histories([rules.digest(profile)], rows, cells, no_steps, 2**62)
+        self._check_digest(sum(row[0] for row in tables.results[0]), digest)
+        return log_histories(profile, tables)[0]
 
     def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
         """Yield the steps of all users in order, `users` users at a time; raise at the end if the log has changed."""
-        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
-        self.engine.define(*self.rules.users(profile), self.rules.episodes(profile))
-        self._check_digest((yield from self.engine.steps("episodes", users, rules.DIGEST)), digest)
+        self._open(profile)
+        self.engine.define(self.rules.episodes(profile))
+        self._check_digest((yield from self.engine.steps("episodes", users, rules.digest(profile))), digest)
 
     def walks(self, profile: Profile, digest: int, first: int | None) -> Reduce:
         """A function that applies another one to confirmed steps of users; it raises if the log has changed.
 
         The users are those whose first step shows the category `first`, or all.
         """
-        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
-        self.engine.define(*self.rules.users(profile), *self.rules.walks(profile, first))
+        self._open(profile)
+        self.engine.define(*self.rules.walks(profile, first))
 
         def reduce(function: ChunkFunction, argument: Arrays) -> list[Arrays]:
-            results, total = self.engine.reduce(function, argument, rules.DIGEST)
+            results, total = self.engine.reduce(function, argument, rules.digest(profile))
             self._check_digest(total, digest)
             return results
 
@@ -143,16 +205,17 @@ class LogReader:
 
     def user_histories(self, profile: Profile, digest: int, events: int) -> UserHistories:
         """The histories of all users; raise if the log has changed. `events` is the number of rows used."""
-        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories))
+        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories, profile.segments))
         ages, not_returned = self._return_ages(profile, events)
         self.engine.define(*self.rules.users(profile))
         queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
         users = self.rules.users_by_key(profile, ages.tolist())
-        groups = self.engine.users(users, self.rules.histories_by_age(), *queries, rules.DIGEST)
+        groups = self.engine.users(users, self.rules.histories_by_age(profile), *queries, rules.digest(profile))
         self._check_digest(groups.digest, digest)
         counts, unknown = numbered_histories(len(profile.categories), groups.rows, groups.cells)
         history, age, n, key = (groups.groups[each].astype(np.int64) for each in ("history", "age", "users", "key"))
-        return UserHistories(counts, unknown, ages, not_returned, history, age, n, key, groups.table)
+        segment = groups.rows["segment"].astype(np.int64) if profile.segments else None
+        return UserHistories(counts, unknown, ages, not_returned, history, age, n, key, groups.table, segment)
 
     def _return_ages(self, profile: Profile, events: int) -> tuple[Integers, Floats]:
         """`ages` and `not_returned` of `UserHistories`, from the return times of the log's users."""
@@ -177,7 +240,7 @@ class LogReader:
             (rows,) = self.engine.rows(self.rules.profile(time))
         if not rows:
             raise InputError(f"There are no events in {self.engine.name}.")
-        total = _totals(rows)
+        total = _totals(rows, self.rules.profile_columns)
         if (query := times.epoch_counts(time, total["last"])) is not None:
             (numbers,) = self.engine.rows(query)
             time, sentences = times.as_epoch(time, [*map(sum, zip(*numbers, strict=True))], self.rules.fields["time"])
@@ -188,9 +251,13 @@ class LogReader:
             self.engine.define(*self.rules.checked(time, self.spec.categories))
             (rows,) = self.engine.rows(self.rules.profile(time))
         counts = _merged((row[1], row[2], None) for row in rows if row[0] is None)
-        used, events = _totals(row for row in rows if row[0] is None), total["n"] + sum(n for (n,) in malformed)
+        names = self.rules.profile_columns
+        used, events = (
+            _totals((row for row in rows if row[0] is None), names),
+            total["n"] + sum(n for (n,) in malformed),
+        )
         codes = range(1, len(REJECTION_REASONS) + 1)
-        rejected = {code: _totals(row for row in rows if row[0] == code)["n"] for code in codes}
+        rejected = {code: _totals((row for row in rows if row[0] == code), names)["n"] for code in codes}
         self._check_flags(total, used, events, rejected[CLICKED_UNKNOWN])
         examples = self.rules.examples
         notes = [(*rules.NO_ZONE, without_zone, examples("raw", f"{time.sql} IS NOT NULL AND NOT {HAS_ZONE}"))]
@@ -208,6 +275,7 @@ class LogReader:
                 n, unknown = used[f"{field}_missing"], used[f"{field}_unknown"]
                 notes.append((*missing, n, examples(relation, f"{field}_missing")))
                 notes.append((*unreadable, unknown - n, examples(relation, f"{is_unknown} AND NOT {field}_missing")))
+        notes += self._reward_notes(used, relation)
         self._note(notes, time)
         categories = self._categories([(name, n) for name, n, _ in counts], used, events)
         checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
@@ -215,6 +283,8 @@ class LogReader:
         if self.spec.categories is None:
             self.notes += checks.rare_names({name: n for name, n, _ in counts})
         self.is_date_only = time.is_clock and used["midnights"] == used["n"]
+        reward_scale = self._reward_scale(used)
+        segments = self._segments(time, categories)
         has_rejected = any(n for code, n in rejected.items() if code >= rules.USER_AND_TIME_KNOWN)
         first = total["first"] if time.first is None else time.first
         last = total["last"] if time.last is None else time.last
@@ -222,7 +292,51 @@ class LogReader:
             if n := rejected[code]:
                 edge = f"the log {'starts' if where == 'before' else 'ends'} at {time.format(t)}"
                 self.notes.append(f"Rows with a time far {where} all others ({n:,}) are rejected: {edge}.")
-        return Profile(time, first, last, categories, None, has_rejected), events
+        return Profile(time, first, last, categories, None, has_rejected, segments, reward_scale), events
+
+    def _reward_notes(self, used: dict[str, Any], relation: str) -> list[tuple[str, str, int, str]]:
+        """Irregularities of rewards."""
+        if self.spec.reward is None:
+            return []
+        missing, examples = used["reward_missing"], self.rules.examples
+        return [
+            (*NO_REWARD, missing, examples(relation, "reward_missing")),
+            (
+                *BAD_REWARD,
+                used["reward_unknown"] - missing,
+                examples(relation, "y AND r IS NULL AND NOT reward_missing"),
+            ),
+            (*UNCLICKED_REWARD, used["reward_unclicked"], examples(relation, "reward_unclicked")),
+        ]
+
+    def _reward_scale(self, used: dict[str, Any]) -> float | None:
+        """Factor that makes integers of rewards, None if these are not read; raise if too few clicks have one."""
+        if self.spec.reward is None:
+            return None
+        unknown = [each for each in self.irregularities if each.kind in (NO_REWARD[0], BAD_REWARD[0])]
+        example = next(iter(unknown[-1].examples), None) if unknown else None
+        check_rewards(
+            used["reward_unknown"],
+            used["clicks"],
+            self.spec.max_rejected,
+            self.spec.reward,
+            self.engine.name,
+            example,
+        )
+        return reward_scale(used["reward_largest"] or 0.0)
+
+    def _segments(self, time: TimeColumn, categories: tuple[str, ...]) -> SegmentCodes | None:
+        """Segments of the log, whose codes become a column of the view `checked`."""
+        if not self.spec.segments:
+            return None
+        (rows,) = self.engine.rows(value_counts(len(self.spec.segments)))
+        segments, missing, sentences = find_segments(rows, self.spec, self.engine.name)
+        self.notes += sentences
+        if missing:
+            self.irregularities.append(Irregularity(*NO_SEGMENT, missing))
+        given = self.spec.categories and categories
+        self.engine.define(*self.rules.checked(time, given or None, segments))
+        return segments
 
     def _time_column(self) -> tuple[TimeColumn, int]:
         """The time column, and the number of its timestamps that lack the zone that others have."""
@@ -391,16 +505,35 @@ class LogReader:
                 self.irregularities.append(Irregularity(kind, decision, count, shown, decision == "rejected"))
 
 
-def _totals(rows: Iterable[tuple[Any, ...]]) -> dict[str, Any]:
-    """Rows of a profile merged into one."""
-    columns = list(zip(*rows, strict=True))[2:] or [()] * len(rules.PROFILE_COLUMNS)
+def _without_unused_segments(
+    profile: Profile, histories: Histories, sample: Sample
+) -> tuple[Profile, Histories, Sample]:
+    """The same without segments of later events only, in which no user is."""
+    is_used = (histories.segment_users > 0).tolist()
+    if profile.segments is None or all(is_used):
+        return profile, histories, sample
+    if not any(is_used):
+        raise InputError(
+            f"The first event of every user has no value of {list_names(profile.segments.columns)}; omit `segment`, "
+            "or name the missing value by `missing_segment`.",
+            "segment",
+        )
+    kept = profile.segments.keep(is_used)
+    if sample.segment is not None:
+        sample = replace(sample, segment=kept.reindex(sample.segment))
+    return replace(profile, segments=kept), histories.keep_segments(kept.names), sample
+
+
+def _totals(rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> dict[str, Any]:
+    """Rows of a profile with the columns `names` merged into one."""
+    columns = list(zip(*rows, strict=True))[2:] or [()] * len(names)
     totals: dict[str, Any] = {}
-    for name, column in zip(rules.PROFILE_COLUMNS, columns, strict=True):
+    for name, column in zip(names, columns, strict=True):
         values = [value for value in column if value is not None]
         if name in ("first", "clicked_number", "departed_number"):
             totals[name] = min(values, default=None)
         else:
-            totals[name] = max(values, default=None) if name == "last" else sum(values)
+            totals[name] = max(values, default=None) if name in ("last", "reward_largest") else sum(values)
     return totals
 
 

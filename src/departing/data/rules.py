@@ -25,8 +25,10 @@ from departing.data.checks import TIME_BINS
 from departing.data.columns import OPTIONAL, find_columns
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS, is_missing_text, is_value, label, parse_flag
 from departing.data.history_rules import (
+    WEIGHT,
     HistoryEnd,
     Profile,
+    first_segment,
     grouped,
     history_end,
     is_recent,
@@ -36,6 +38,7 @@ from departing.data.history_rules import (
 )
 from departing.data.quality import MAX_EXAMPLES, TIED
 from departing.data.sample import SAMPLE_EVENTS, SAMPLE_USERS
+from departing.data.segments import SegmentCodes
 from departing.data.sources import is_nested
 from departing.data.spec import MAX_CATEGORIES, LogSpec
 from departing.data.times import DAY, TimeColumn
@@ -78,15 +81,10 @@ PROFILE_COLUMNS = (
     *("n", "first", "last", "clicked_number", "departed_number"),
     *("departed_missing", "departed_unknown", "propensity_missing", "propensity_unknown", "midnights"),
 )
-TOTALS = ("duplicates", "late", "ties", "seen_later", "rows", "digest")
+REWARD_COLUMNS = ("clicks", "reward_missing", "reward_unknown", "reward_unclicked", "reward_largest")
+TOTALS = ("duplicates", "late", "ties", "seen_later", "rows", "changed", "digest")
 LATE_EVENTS = "sum(departures) > 1 OR min(t) FILTER (departures > 0) < max(t)"
 DIGEST_MODULUS = 2**61 - 1
-HISTORY_HASH = "hash(counts_hash, n_events, history_end, last_step)"
-KEY = f"({HISTORY_HASH} >> 1)::BIGINT"  # of histories with equal counts and ends, in all partitions
-DIGEST = (
-    f"SELECT coalesce(sum(({HISTORY_HASH} >> 32)::HUGEINT * users) "
-    f"% {DIGEST_MODULUS}, 0)::BIGINT AS digest FROM histories"
-)
 
 
 class Rules:
@@ -95,7 +93,7 @@ class Rules:
     def __init__(self, spec: LogSpec, columns: dict[str, str], source: str) -> None:
         self.spec, self.columns = spec, columns
         is_given = spec.inactive_after is not None
-        self.fields, self.guessed = find_columns(spec.columns, list(columns), source, is_given)
+        self.fields, self.guessed = find_columns(spec.all_columns, list(columns), source, is_given)
         self.types = dict.fromkeys(OPTIONAL, "BOOLEAN") | {
             field: columns[name] for field, name in self.fields.items()
         }
@@ -103,11 +101,12 @@ class Rules:
         self._check_types()
         # Of missing categories, words are tested only where they occur: the test takes a tenth of a reading.
         self.missing_words: tuple[str, ...] = () if spec.categories is None else MISSING_WORDS
+        self.profile_columns = PROFILE_COLUMNS + (REWARD_COLUMNS if spec.reward else ())
 
     def raw(self) -> str:
         """The view `raw`: the columns of the source under the names of their fields."""
         columns = [
-            f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' else ''} AS {field}_"
+            f"{quoted(name)}{'::VARCHAR' if self.kinds[field] == 'text' or is_segment(field) else ''} AS {field}_"
             for field, name in self.fields.items()
         ]
         columns += [f"NULL::BOOLEAN AS {field}_" for field in OPTIONAL if field not in self.fields]
@@ -120,7 +119,9 @@ class Rules:
             name += "_"
         return name
 
-    def checked(self, time: TimeColumn, categories: tuple[str, ...] | None) -> list[str]:
+    def checked(
+        self, time: TimeColumn, categories: tuple[str, ...] | None, segments: SegmentCodes | None = None
+    ) -> list[str]:
         """The view `checked`: every row in the columns of the rules, with a rejection code if it is rejected.
 
         Flags in text columns have few distinct values, so each value is parsed once, in a table of its own.
@@ -140,6 +141,13 @@ class Rules:
                     f"FROM (SELECT DISTINCT {field}_ FROM raw)"
                 )
                 joins += f" LEFT JOIN {field}_values USING ({field}_)"
+        others = ""
+        if segments is not None:
+            statements.append(segments.table())
+            joins += segments.join()
+            others += f", {segments.code()} AS s"
+        if self.spec.reward is not None:
+            others += self._reward(clicked)
         tests = (
             self.missing("user"),
             self.missing("time"),
@@ -157,17 +165,27 @@ class Rules:
             f"SELECT raw.*, user_ AS u, {time.sql} AS t, category_::VARCHAR AS c, {clicked} AS y, "
             f"CASE {departed} WHEN true THEN 2 WHEN false THEN 0 ELSE 1 END AS d, {propensity} AS p, "
             f"{clicked_number} AS clicked_number, {departed_number} AS departed_number, "
-            f"{self.missing('departed')} AS departed_missing, {self.missing('propensity')} AS propensity_missing "
-            f"FROM raw{joins})"
+            f"{self.missing('departed')} AS departed_missing, {self.missing('propensity')} AS propensity_missing"
+            f"{others} FROM raw{joins})"
         )
         return statements
+
+    def _reward(self, clicked: str) -> str:
+        """Columns of the reward of a click."""
+        number, missing = "TRY_CAST(reward_ AS DOUBLE)", self.missing("reward")
+        return (
+            f", CASE WHEN {clicked} AND isfinite({number}) AND {number} >= 0 THEN {number} END AS r, "
+            f"coalesce({clicked} AND {missing}, false) AS reward_missing, "
+            f"NOT {clicked} AND NOT {missing} AND coalesce({number} != 0, true) AS reward_unclicked"
+        )
 
     def _check_types(self) -> None:
         for field, name in self.fields.items():
             kind, column_type = self.kinds[field], self.types[field]
             if is_nested(column_type) and field != "time":
+                label = "segment" if is_segment(field) else field
                 raise InputError(
-                    f"Column {name!r} for {field} is of type {column_type}; expected one value per row: expand lists "
+                    f"Column {name!r} for {label} is of type {column_type}; expected one value per row: expand lists "
                     "to one row per recommendation first."
                 )
             if field in FLAG_WORDS and kind not in ("boolean", "text", "integer", "number"):
@@ -230,11 +248,15 @@ class Rules:
         The columns are the code, the category and `PROFILE_COLUMNS`.
         """
         is_midnight = f"t % {DAY} = 0" if time.is_clock else "false"
+        rewards = ""
+        if self.spec.reward is not None:
+            counts = ("y", "reward_missing", "y AND r IS NULL", "reward_unclicked")
+            rewards = "".join(f", count(*) FILTER ({each})" for each in counts) + ", max(r)"
         return (
             "SELECT rejection_code, CASE WHEN rejection_code IS NULL THEN c END AS c, count(*), min(t), max(t), "
             "min(clicked_number), min(departed_number), count(*) FILTER (departed_missing), count(*) FILTER (d = 1), "
-            f"count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL), count(*) FILTER ({is_midnight}) "
-            "FROM checked GROUP BY ALL "
+            f"count(*) FILTER (propensity_missing), count(*) FILTER (p IS NULL), count(*) FILTER ({is_midnight})"
+            f"{rewards} FROM checked GROUP BY ALL "
             f"ORDER BY rejection_code NULLS LAST, c LIMIT {len(REJECTION_REASONS) + MAX_CATEGORIES + 1}"
         )
 
@@ -257,19 +279,20 @@ class Rules:
         limit = "" if profile.has_rejected else "LIMIT 0"  # spares a pass over the source
         twice = "false" if self.spec.keep_duplicates else "max(n) > 1"
         copy = "1" if self.spec.keep_duplicates else "row_number() OVER (PARTITION BY u, t, full_row)"
+        events = profile.event_columns
+        sums = "".join(f"sum({name}) AS {name}, " for name in profile.history_sums)
         return [
             "CREATE TABLE rejected_users AS SELECT u, max(t) AS until FROM checked "
             f"WHERE rejection_code >= {USER_AND_TIME_KNOWN} GROUP BY u {limit}",
-            "CREATE VIEW events AS SELECT u, t, enum_code(TRY_CAST(c AS category))::INTEGER AS k, y, d, p, full_row "
-            "FROM checked WHERE rejection_code IS NULL",
+            f"CREATE VIEW events AS SELECT {events}, full_row FROM ("
+            "SELECT *, enum_code(TRY_CAST(c AS category))::INTEGER AS k FROM checked WHERE rejection_code IS NULL)",
             f"CREATE TABLE candidate_groups AS {grouped(profile, 'events', 'CASE WHEN may_be_irregular THEN u END')}",
-            "CREATE TABLE irregular AS SELECT u, t, k, y, d, p FROM events "
-            "SEMI JOIN candidate_groups ON u = irregular_user",
+            f"CREATE TABLE irregular AS SELECT {events} FROM events SEMI JOIN candidate_groups ON u = irregular_user",
             "CREATE TABLE irregular_users AS SELECT u FROM ("
             "SELECT u, t, count(*) AS n, count(*) FILTER (d = 2) AS departures FROM irregular GROUP BY u, t) "
             f"GROUP BY u HAVING max(n) > 1 OR {LATE_EVENTS}",
-            "CREATE TABLE groups AS SELECT i.u AS irregular_user, counts_hash, n_events, history_end, last_step, "
-            "sum(users)::BIGINT AS users, min(sample_user) AS sample_user "
+            f"CREATE TABLE groups AS SELECT i.u AS irregular_user, {profile.history_columns}, "
+            f"sum(users)::BIGINT AS users, {sums}min(sample_user) AS sample_user "
             "FROM candidate_groups LEFT JOIN irregular_users AS i ON i.u = irregular_user GROUP BY ALL",
             "DROP TABLE candidate_groups",
             "DELETE FROM irregular WHERE u NOT IN (FROM irregular_users)",
@@ -279,13 +302,13 @@ class Rules:
             f"CREATE TABLE corrected AS SELECT *, CASE WHEN copy > 1 THEN {literal(DUPLICATE)} "
             f"WHEN place > departure THEN {literal(LATE)} END AS rejection_reason FROM ("
             "SELECT *, min(place) FILTER (d = 2 AND copy = 1) OVER (PARTITION BY u) AS departure FROM ("
-            "SELECT *, row_number() OVER (PARTITION BY u ORDER BY copy, t, d, k, y, p) AS place FROM ("
-            f"SELECT *, {copy} AS copy FROM events SEMI JOIN corrected_users USING (u))))",
+            f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY copy, t, d, k, y, p{profile.extra_columns}) "
+            f"AS place FROM (SELECT *, {copy} AS copy FROM events SEMI JOIN corrected_users USING (u))))",
             "CREATE TABLE irregular_used AS "
             + placed(
                 profile,
-                "SELECT u, t, k, y, d, p FROM irregular ANTI JOIN corrected_users USING (u) "
-                "UNION ALL SELECT u, t, k, y, d, p FROM corrected WHERE rejection_reason IS NULL",
+                f"SELECT {events} FROM irregular ANTI JOIN corrected_users USING (u) "
+                f"UNION ALL SELECT {events} FROM corrected WHERE rejection_reason IS NULL",
             ),
             "DROP TABLE irregular",
             "CREATE VIEW ties AS SELECT u, t, count(*) AS n_events FROM irregular_used GROUP BY u, t "
@@ -294,32 +317,42 @@ class Rules:
             "SELECT u, max(t) AS t FROM events SEMI JOIN rejected_users USING (u) GROUP BY u HAVING max(d) < 2) "
             f"JOIN rejected_users USING (u) WHERE t < until AND NOT {is_recent(profile)}",
             "CREATE TABLE histories AS SELECT *, "
-            "row_number() OVER (ORDER BY is_irregular, counts_hash, n_events, history_end, last_step) - 1 "
+            f"row_number() OVER (ORDER BY is_irregular, {profile.history_columns}) - 1 "
             "AS history FROM ("
             "SELECT * EXCLUDE irregular_user, false AS is_irregular FROM groups WHERE irregular_user IS NULL "
             "UNION ALL BY NAME SELECT * EXCLUDE irregular_user, true AS is_irregular "
             f"FROM ({grouped(profile, 'irregular_used', 'NULL', is_placed=True)}))",
         ]
 
-    def totals(self) -> str:
+    def totals(self, profile: Profile) -> str:
         """Query for the `TOTALS` of a partition."""
+        changed = "(SELECT coalesce(sum(changed), 0)::BIGINT FROM histories)" if profile.segments else "0"
         return (
             f"SELECT count(*) FILTER ({is_rejected_as(DUPLICATE)}), count(*) FILTER ({is_rejected_as(LATE)}), "
             "(SELECT coalesce(sum(n_events), 0)::BIGINT FROM ties), (SELECT count(*) FROM seen_later), "
-            f"(SELECT count(*) FROM histories), ({DIGEST}) FROM corrected"
+            f"(SELECT count(*) FROM histories), {changed}, ({digest(profile)}) FROM corrected"
         )
 
     def histories(self, profile: Profile, max_rows: int) -> tuple[str, str]:
         """Queries for distinct histories in order, and for their cells; empty if there are more than `max_rows`."""
         if_small = f"(SELECT count(*) FROM histories) <= {max_rows}"
         return (
-            f"SELECT {KEY} AS key, history_end, coalesce(last_step, 0) AS last_step, 0 AS age, users, history "
-            f"FROM histories WHERE {if_small} ORDER BY history",
+            f"SELECT {history_key(profile)} AS key, history_end, coalesce(last_step, 0) AS last_step, 0 AS age, "
+            f"users, history{self._of_users(profile)} FROM histories WHERE {if_small} ORDER BY history",
             f"SELECT history, {step(profile)} AS code, count(*) AS n FROM ("
             "SELECT history, k, y, t FROM events JOIN histories ON u = sample_user WHERE NOT is_irregular UNION ALL "
             "SELECT history, k, y, t FROM irregular_used JOIN histories ON u = sample_user WHERE is_irregular) "
             f"WHERE {if_small} GROUP BY ALL",
         )
+
+    @staticmethod
+    def _of_users(profile: Profile) -> str:
+        """Columns of segments and sums of weights of histories, if these are read."""
+        columns = f", {profile.segments.index_of('segment')} AS segment" if profile.segments else ""
+        if profile.half_life is not None:
+            columns += f", weight::DOUBLE / {WEIGHT} AS weight"
+            columns += f", weight_squares::DOUBLE / {WEIGHT**2} AS weight_squares"
+        return columns
 
     def users_by_key(self, profile: Profile, ages: Sequence[int]) -> str:
         """Query for every user `u`: the `key` of the history, and `age`.
@@ -329,18 +362,18 @@ class Rules:
         age = " + ".join([f"({profile.last} - t >= {each})::INTEGER" for each in ages] or ["0"])
         age = f"CASE WHEN history_end = {HistoryEnd.CENSORED_PENDING} THEN {age} ELSE 0 END"
         return (
-            f"SELECT u, {KEY} AS key, {age} AS age FROM ("
+            f"SELECT u, {history_key(profile)} AS key, {age} AS age FROM ("
             f"FROM ({user_keys(profile, 'events')}) ANTI JOIN groups ON u = irregular_user UNION ALL BY NAME "
             f"FROM ({user_keys(profile, 'irregular_used', is_placed=True)}))"
         )
 
-    def histories_by_age(self) -> str:
+    def histories_by_age(self, profile: Profile) -> str:
         """Query for distinct histories and ages of the table `users`, with the number of users of each."""
         return (
-            "SELECT key, history_end, coalesce(last_step, 0) AS last_step, age, n AS users, history "
-            "FROM (SELECT key, age, count(*) AS n FROM users GROUP BY ALL) "
-            f"JOIN (SELECT {KEY} AS key, min(history) AS history FROM histories GROUP BY 1) USING (key) "
-            "JOIN histories USING (history)"
+            "SELECT key, history_end, coalesce(last_step, 0) AS last_step, age, n AS users, history"
+            f"{self._of_users(profile)} FROM (SELECT key, age, count(*) AS n FROM users GROUP BY ALL) "
+            f"JOIN (SELECT {history_key(profile)} AS key, min(history) AS history FROM histories GROUP BY 1) "
+            "USING (key) JOIN histories USING (history)"
         )
 
     def rejects(self) -> str:
@@ -358,21 +391,30 @@ class Rules:
     def steps(self, profile: Profile, users: str = "true") -> str:
         """Query for the used steps of the users `u` with the property `users`, in no order.
 
-        The columns are `u`, `step`, `category`, `outcome`, `propensity`, `time` and `pending`. All windows are
-        those of one user, so that users are never sorted among each other.
+        The columns are `u`, `step`, `category`, `outcome`, `propensity`, `time`, `pending`, and if they are read the
+        `segment` of the user and the `reward`. All windows are those of one user, so that users are never sorted
+        among each other.
         """
+        inner = outer = ""
+        if profile.segments:
+            key, modulus = first_segment(profile)
+            inner += f", (min({key}) OVER whole % {modulus})::USMALLINT AS first_segment"
+            outer += f", {profile.segments.index_of('first_segment')} AS segment"
+        if profile.reward_scale is not None:
+            inner += ", r"
+            outer += ", CASE WHEN y THEN coalesce(r, 'nan') ELSE 0 END AS reward"
         outcome = f"CASE WHEN y THEN CASE WHEN departs THEN {CLICK_DEPART} ELSE {CLICK} END "
         outcome += f"WHEN departs THEN {DEPART} ELSE {STAY} END"
         return (
             f"SELECT u, step, k AS category, {outcome} AS outcome, coalesce(p, 'nan') AS propensity, "
             f"(t - ({profile.first}))::DOUBLE / {max(profile.last - profile.first, 1)} AS time, "
-            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {is_recent(profile)}) AS pending "
+            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {is_recent(profile)}) AS pending{outer} "
             f"FROM (SELECT *, user_end >= {HistoryEnd.DEPARTED_LOGGED} AND is_last AS departs FROM ("
-            "SELECT u, k, y, p, t, row_number() OVER steps - 1 AS step, "
+            f"SELECT u, k, y, p, t{inner}, row_number() OVER steps - 1 AS step, "
             f"lead(k) OVER steps IS NULL AS is_last, last_value({history_end(profile, 'd')}) OVER whole AS user_end "
             "FROM ("
-            f"SELECT u, t, k, y, d, p, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user WHERE {users} "
-            f"UNION ALL BY NAME FROM irregular_used WHERE {users}) LEFT JOIN rejected_users USING (u) "
+            f"SELECT {profile.event_columns}, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
+            f"WHERE {users} UNION ALL BY NAME FROM irregular_used WHERE {users}) LEFT JOIN rejected_users USING (u) "
             "WINDOW steps AS (PARTITION BY u ORDER BY t, place), whole AS (PARTITION BY u ORDER BY t, place "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)))"
         )
@@ -395,7 +437,8 @@ class Rules:
         least = f"(SELECT least({share!r}, {enough!r} / greatest(sum(users), 1)) FROM groups)"
         return (
             "SELECT hash(u) AS h, step::UINTEGER AS step, category::USMALLINT AS category, "
-            "outcome::UTINYINT AS outcome, propensity, time::FLOAT AS time, pending "
+            "outcome::UTINYINT AS outcome, propensity, time::FLOAT AS time, pending"
+            f"{', segment' if profile.segments else ''}{', reward' if profile.reward_scale else ''} "
             f"FROM ({self.steps(profile, f'hash(u)::DOUBLE <= {2.0**64!r} * {least}')}) ORDER BY h, u, step"
         )
 
@@ -412,7 +455,8 @@ class Rules:
         return [
             *statements,
             "CREATE TABLE walks AS SELECT u, step::UINTEGER AS step, category::USMALLINT AS category, "
-            "outcome::UTINYINT AS outcome, propensity "
+            "outcome::UTINYINT AS outcome, propensity"
+            f"{', segment' if profile.segments else ''}{', reward' if profile.reward_scale else ''} "
             f"FROM ({self.steps(profile, users)}) WHERE NOT pending",
         ]
 
@@ -420,6 +464,29 @@ class Rules:
 def category_type(categories: Sequence[str]) -> str:
     """The type `category`, whose codes are the indices of the categories."""
     return f"CREATE TYPE IF NOT EXISTS category AS ENUM ({', '.join(map(literal, categories))})"
+
+
+def is_segment(field: str) -> bool:
+    """Return True for the field of a column of segments."""
+    return field.startswith("segment_")
+
+
+def history_hash(profile: Profile) -> str:
+    """SQL of the hash of a history: of counts, end and segment."""
+    return f"hash({profile.history_columns})"
+
+
+def history_key(profile: Profile) -> str:
+    """SQL of the key of histories with equal counts, ends and segments, in all partitions."""
+    return f"({history_hash(profile)} >> 1)::BIGINT"
+
+
+def digest(profile: Profile) -> str:
+    """Query for the checksum of the users of a partition."""
+    return (
+        f"SELECT coalesce(sum(({history_hash(profile)} >> 32)::HUGEINT * users) "
+        f"% {DIGEST_MODULUS}, 0)::BIGINT AS digest FROM histories"
+    )
 
 
 def is_rejected_as(reason: str) -> str:

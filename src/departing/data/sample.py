@@ -34,6 +34,10 @@ class Episodes:
         True if it is unknown whether the user stayed after this step.
     time : float array [S]
         Time of the step, from 0 at the first event of the log to 1 at the last.
+    segment : int array [S] or None
+        Index of the user's segment, -1 if it is unknown; None for a log without segments.
+    reward : float array [S] or None
+        Reward of a click, NaN if it is unknown, and 0 for a no-click; None for a log without rewards.
     """
 
     user: Integers
@@ -43,6 +47,8 @@ class Episodes:
     propensity: Floats
     pending: Booleans
     time: Floats
+    segment: Integers | None = None
+    reward: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.user)
@@ -58,6 +64,10 @@ class Sample:
         Number of steps of each user.
     category, outcome, propensity, pending, time : arrays [S]
         As in `Episodes`.
+    segment : int array [U] or None
+        Index of the segment of each user, -1 if it is unknown.
+    reward : float array [S] or None
+        As in `Episodes`.
     """
 
     lengths: Integers
@@ -66,6 +76,8 @@ class Sample:
     propensity: Floats
     pending: Booleans
     time: Floats
+    segment: Integers | None = None
+    reward: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -80,9 +92,17 @@ class Sample:
         first = np.flatnonzero(columns["step"] == 0)
         ends = np.append(first, len(columns["step"]))[1 : most + 1]
         stop = int(ends[-1]) if len(ends) else 0
+        names = ("category", "outcome", "propensity", "pending", "time")
+        category, outcome, propensity, pending, time = (columns[name][:stop].copy() for name in names)
         return cls(
             np.diff(ends, prepend=0),
-            *(columns[name][:stop].copy() for name in ("category", "outcome", "propensity", "pending", "time")),
+            category,
+            outcome,
+            propensity,
+            pending,
+            time,
+            columns["segment"][first[:most]] if "segment" in columns else None,
+            columns["reward"][:stop].copy() if "reward" in columns else None,
         )
 
     def episodes(self, users: int, chunk: int) -> Iterator[Episodes]:
@@ -101,4 +121,6 @@ class Sample:
                 self.propensity[part],
                 self.pending[part],
                 self.time[part],
+                None if self.segment is None else self.segment[user].astype(np.int64),
+                None if self.reward is None else self.reward[part],
             )

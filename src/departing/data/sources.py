@@ -50,7 +50,7 @@ HISTORY_ROWS = 2**19  # histories whose cells are in memory at once: about 100 M
 # Steps in memory at once, and their bytes while they are sorted and users are followed, as measured. They take at
 # most a sixth of the memory of the database.
 WALK_ROWS, WALK_BYTES, WALK_SHARE = 2**20, 110, 1 / 6
-WALK_COLUMNS = "SELECT step, category, outcome, propensity"
+WALK_COLUMNS = "SELECT * EXCLUDE u"
 Arrays = dict[str, npt.NDArray[Any]]
 ChunkFunction = Callable[[Arrays, Arrays], Arrays]
 Database = duckdb.DuckDBPyConnection
@@ -61,7 +61,8 @@ class HistoryTables:
     """Results of one pass over all users: rows of some queries, and histories and sampled steps as arrays.
 
     There are `n` distinct histories with at most `most` steps. Every one of `parts` has some of them: rows by
-    `history_end`, `last_step` and `users`, and their counts by `history` (the number of the row), `code` and `n`.
+    `history_end`, `last_step`, `users`, and if they are read `segment` (index of a name or -1), `weight` and
+    `weight_squares`; and their counts by `history` (the number of the row), `code` and `n`.
     `sample` has the sampled steps of every partition.
     """
 
@@ -249,9 +250,7 @@ class DuckDBEngine:
         )
         for start in range(0, n, HISTORY_ROWS):
             where = f"WHERE history >= {start} AND history < {start + HISTORY_ROWS}"
-            part = self.arrays(
-                f"SELECT history_end, last_step, users, history FROM ({rows}) {where} ORDER BY history"
-            )
+            part = self.arrays(f"SELECT * EXCLUDE (key, age) FROM ({rows}) {where} ORDER BY history")
             yield part, self.arrays(f"SELECT history - {start} AS history, code, n FROM cells {where}")
 
     def reduce(self, function: ChunkFunction, argument: Arrays, digest: str) -> tuple[list[Arrays], int]:

@@ -246,14 +246,15 @@ def _with_cells(rows: str, cells: str) -> str:
     """Query for histories with their cells as one list, in the order of `bucket`, a hash of the history."""
     listed = f"SELECT history, list(code::BIGINT * {CELL} + n) AS cells FROM ({cells}) GROUP BY history"
     return (
-        f"SELECT key, history_end, last_step, age, users, cells, (key % {BUCKETS})::INTEGER AS bucket "
+        f"SELECT * EXCLUDE history, (key % {BUCKETS})::INTEGER AS bucket "
         f"FROM ({rows}) JOIN ({listed}) USING (history) ORDER BY bucket"
     )
 
 
 def _split_cells(parts: list[Arrays]) -> tuple[Arrays, Arrays]:
     """Rows of histories, numbered from 0, and their cells."""
-    names = ("key", "history_end", "last_step", "age", "users", "n_cells", "cells")
+    names: Sequence[str] = ("key", "history_end", "last_step", "age", "users", "n_cells", "cells")
+    names = list(parts[0]) if parts else names
     columns = {
         name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, np.int64) for name in names
     }
@@ -458,8 +459,13 @@ def _merge(settings: dict[str, Any], max_rows: int) -> WorkerFunction:
             duckdb.connect(config=settings | {"temp_directory": folder}) as database,
         ):
             database.register("parts", parts)
+            others = [f"any_value({name}) AS {name}" for name in ("segment",) if name in parts.column_names]
+            others += [
+                f"sum({name}) AS {name}" for name in ("weight", "weight_squares") if name in parts.column_names
+            ]
             merged = database.sql(
                 "SELECT key, any_value(history_end) AS history_end, any_value(last_step) AS last_step, age, "
+                f"{''.join(f'{each}, ' for each in others)}"
                 "sum(users)::BIGINT AS users, any_value(cells) AS cells FROM parts GROUP BY key, age"
             ).to_arrow_table()
         columns: dict[str, Any] = {}

@@ -11,14 +11,20 @@ import numpy as np
 
 from departing.data.columns import OPTIONAL
 from departing.data.quality import LogReport
+from departing.data.rewards import RewardStats
 from departing.data.sample import Sample
 from departing.model.errors import InputError
 from departing.model.histories import Histories
+from departing.model.instance_fields import check_unit
 from departing.model.names import check_names
 
 MAX_CATEGORIES = 1000  # bounds `counts[N, K, 4]`: one distinct row takes 32 kB at K = 1,000
 MAX_REJECTED = 0.05  # default largest share of rejected rows: a few bad rows pass, a misread column does not
 AUTO = "auto"  # `inactive_after` that is suggested from the log
+# Default largest number of segments: more than the combinations of devices and most countries of a site. Every one of
+# them has a prior, and users with equal counts are one row for each segment.
+MAX_SEGMENTS = 200
+MOST_SEGMENTS = 10_000  # codes of segments are integers of 16 bits
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 SECONDS |= {unit[0]: seconds for unit, seconds in SECONDS.items() if unit != "minute"}  # "m" may mean months
 DURATION = "a duration such as '14 days' or '30 minutes' (seconds, minutes, hours, days or weeks)"
@@ -29,6 +35,7 @@ class LogSpec:
     """Validated arguments of `read_log`: the column of every field, and how to read them.
 
     `values` are the values of clicked and departed that mean a click and a departure, where the caller names them.
+    `segments` are the columns of segments, and `missing_segment` the name of a missing value in them.
     """
 
     columns: Mapping[str, str | None]
@@ -38,6 +45,17 @@ class LogSpec:
     max_rejected: float = MAX_REJECTED
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     time_format: str | None = None
+    segments: tuple[str, ...] = ()
+    missing_segment: str | None = None
+    max_segments: int = MAX_SEGMENTS
+    reward: str | None = None
+    unit: str | None = None
+
+    @property
+    def all_columns(self) -> dict[str, str | None]:
+        """The column of every field, those of segments and rewards included."""
+        others = {f"segment_{i}": name for i, name in enumerate(self.segments)}
+        return {**self.columns, **({"reward": self.reward} if self.reward else {}), **others}
 
     def __post_init__(self) -> None:
         for field_name, name in self.columns.items():
@@ -50,6 +68,16 @@ class LogSpec:
         if len(set(distinct)) < 3:
             name = next(name for i, name in enumerate(distinct) if name in distinct[:i])
             raise InputError(f"Column {name!r} is named for two of user, time and category; expected three columns.")
+        for name in self.segments:
+            others = [each for each, other in self.columns.items() if other == name]
+            if others:
+                raise InputError(
+                    f"Column {name!r} is named for segment and for {others[0]}; expected a feature of users, such "
+                    "as a country.",
+                    "segment",
+                )
+        if self.reward is not None and self.reward in (self.columns["user"], self.columns["category"]):
+            raise InputError(f"Column {self.reward!r} is named for reward and for another field.", "reward")
 
 
 @dataclass(frozen=True)
@@ -60,6 +88,7 @@ class LogSummary:
     report: LogReport
     digest: int
     sample: Sample
+    rewards: RewardStats | None = None
 
 
 def parse_categories(categories: Iterable[object] | None) -> tuple[str, ...] | None:
@@ -87,6 +116,39 @@ def parse_values(parameter: str, values: str | Iterable[object] | None) -> tuple
     return check_names(parameter, [values] if isinstance(values, str) else list(map(str, values)))
 
 
+def parse_segments(segment: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Columns of segments, none by default.
+
+    >>> parse_segments("country"), parse_segments(["country", "device"]), parse_segments(None)
+    (('country',), ('country', 'device'), ())
+    """
+    if segment is None:
+        return ()
+    if not isinstance(segment, Iterable):
+        raise InputError(f"segment is {segment!r:.80}; expected the name of a column, or a list of them.", "segment")
+    return check_names("segment", [segment] if isinstance(segment, str) else list(segment))
+
+
+def check_reward(reward: str | None, unit: str | None) -> tuple[str | None, str | None]:
+    """Column and unit of rewards; the unit is that of the column's name by default."""
+    if reward is None:
+        if unit is not None:
+            raise InputError(f"unit is {unit!r:.80}, but there is no reward; name its column as `reward`.", "unit")
+        return None, None
+    if not isinstance(reward, str) or not reward:
+        raise InputError(f"reward is {reward!r:.80}; expected the name of a column or None.", "reward")
+    return reward, check_unit(reward if unit is None else unit)
+
+
+def check_missing_segment(name: str | None) -> str | None:
+    """Name of missing values of segments, or None."""
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise InputError(
+            f"missing_segment is {name!r:.80}; expected a name such as 'missing', or None.", "missing_segment"
+        )
+    return name
+
+
 def sort_categories(names: Iterable[str]) -> tuple[str, ...]:
     """Category names in numerical order if all are finite numbers, else in alphabetical order.
 
@@ -100,8 +162,10 @@ def sort_categories(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") -> float:
-    """`inactive_after` in seconds if the time column holds timestamps, else in the unit of its numbers.
+def parse_inactivity(
+    value: Any, is_clock: bool = True, column: str = "time", parameter: str = "inactive_after"
+) -> float:
+    """A period in seconds if the time column holds timestamps, else in the unit of its numbers.
 
     >>> parse_inactivity("36 hours"), parse_inactivity(5, is_clock=False)
     (129600.0, 5.0)
@@ -110,12 +174,12 @@ def parse_inactivity(value: Any, is_clock: bool = True, column: str = "time") ->
     if isinstance(value, timedelta):
         period = value.total_seconds() if is_clock else None
     elif isinstance(value, str) and is_clock:
-        return parse_duration("inactive_after", value)
+        return parse_duration(parameter, value)
     elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and not is_clock:
         period = float(value)
     if period is None or not 0 < period < np.inf:
         expected = DURATION if is_clock else f"a number > 0 in the unit of column {column!r}, which holds numbers"
-        raise InputError(f"inactive_after is {value!r:.80}; expected {expected}.", "inactive_after")
+        raise InputError(f"{parameter} is {value!r:.80}; expected {expected}.", parameter)
     return period
 
 

@@ -64,6 +64,12 @@ class TimeColumn:
         """An inactivity period in units of the column."""
         return round(parse_inactivity(value, self.is_clock, column) * self.units)
 
+    def half_life(self, value: Any, column: str) -> float:
+        """A half-life in units of the column; infinity is one."""
+        if isinstance(value, float) and value == np.inf:
+            return value
+        return parse_inactivity(value, self.is_clock, column, "half_life") * self.units
+
 
 def find_time_column(
     rows: Callable[[str], list[tuple[Any, ...]]], column: str, column_type: str, kind: str, time_format: str | None

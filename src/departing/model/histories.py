@@ -236,6 +236,21 @@ class Histories:
             weights=take(self.weights, rows),
         )
 
+    def keep_segments(self, names: Sequence[str]) -> "Histories":
+        """Return the same rows with these segments only; the segments of users in others are unknown.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of segments, in the order of `segments`.
+        """
+        if self.segment is None or self.segments is None:
+            raise InputError(f"There is no segment {names[0]!r}: the histories have no segments.")
+        index = {name: i for i, name in enumerate(names)}
+        kept = np.array([index.get(name, UNKNOWN) for name in self.segments] + [UNKNOWN])
+        columns = self._of_segments | {"segment": kept[self.segment], "segments": tuple(names)}
+        return self._like(self.counts, self.multiplicity, self.pending, ids=self.ids, weights=self.weights, **columns)
+
     @property
     def without_segments(self) -> "Histories":
         """The same rows without their segments; equal counts are not merged."""
