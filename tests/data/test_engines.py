@@ -420,8 +420,10 @@ def test_segments_rewards_and_weights_are_read_alike(spark, tmp_path):
     one = dp.read_log(write(table, path), **reading)
     two = dp.read_log(spark.read.parquet(str(path)).repartition(3), **reading)
     assert two.segments == one.segments
-    assert two.report.irregularities == one.report.irregularities
-    assert vars(two.report) | {"source": None} == vars(one.report) | {"source": None}
+    reports = [vars(log.report) | {"source": None} for log in (one, two)]
+    kinds = [[(each.kind, each.count) for each in report.pop("irregularities")] for report in reports]
+    assert kinds[0] == kinds[1]  # not the examples: of two departures that differ in unused text, either may be late
+    assert reports[0] == reports[1]
     for name in ("mean", "sd", "stderr", "clicks"):
         np.testing.assert_array_equal(getattr(two.rewards, name), getattr(one.rewards, name))
     recent = one.weighted("20 days"), two.weighted("20 days")
@@ -432,6 +434,9 @@ def test_segments_rewards_and_weights_are_read_alike(spark, tmp_path):
     assert recent[1].weight_squares == pytest.approx(recent[0].weight_squares, rel=1e-12)
     for name, values in vars(one.sample).items():
         np.testing.assert_array_equal(getattr(two.sample, name), values)
+    rates, others = one.over_time(5), two.over_time(5)
+    for name in ("start", "shown", "clicks", "at_risk", "departures", "arrivals", "segment_users", "mean_reward"):
+        np.testing.assert_array_equal(getattr(others, name), getattr(rates, name))
     (steps,), (other,) = one.episodes(), two.episodes()
     assert Counter(zip(steps.segment, steps.reward.astype(str), steps.category, strict=True)) == Counter(
         zip(other.segment, other.reward.astype(str), other.category, strict=True)

@@ -1,5 +1,6 @@
 """Event logs as histories: one row per recommendation, from files, databases, frames and Spark."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from departing.data.columns import USUAL_NAMES
 from departing.data.history_rows import UserHistories
 from departing.data.history_rules import Profile
 from departing.data.inactivity import ReturnTimes
+from departing.data.over_time import BUCKETS, OverTime, Periods
 from departing.data.quality import LogReport
 from departing.data.reader import LogReader, Reduce
 from departing.data.rewards import RewardStats
@@ -191,9 +193,45 @@ class Log(Histories):
         InputError
             If the half-life is not a duration, or the source changed since the log was read.
         """
-        units = self.profile.time.half_life(half_life, self.report.columns["time"])
+        units = math.inf
+        if half_life != math.inf:
+            units = self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
         with self.source.open() as engine:
             return LogReader(engine, self.spec).weighted(self.profile, self.digest, units)
+
+    def over_time(self, buckets: int | float | str | timedelta = BUCKETS) -> OverTime:
+        """Read the source again for the rates of the log by calendar time.
+
+        Parameters
+        ----------
+        buckets : int, float, str or timedelta
+            Number of periods of equal length as an integer, or the length of each as a duration such as "7 days", or
+            as a float in the unit of the time column if that holds numbers. Periods of days start at midnight UTC.
+
+        Returns
+        -------
+        OverTime
+            Click rates, departure rates and mean rewards by category, and arriving users by segment, with
+            `to_frame()`, `segment_frame()` and `plot()`.
+
+        Raises
+        ------
+        InputError
+            If there are more than 1,000 periods, or the source changed since the log was read.
+
+        Examples
+        --------
+        >>> import tempfile, departing as dp
+        >>> site = dp.Instance([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], 0.5, categories=["news", "film"])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dp.sample_log(site, users=1000, seed=1).save(f"{folder}/log.parquet")
+        ...     rates = dp.read_log(f"{folder}/log.parquet", inactive_after="14 days").over_time("30 days")
+        >>> rates.click_rate.shape
+        (3, 2)
+        """
+        periods = Periods.of(self.profile, buckets, self.report.columns["time"])
+        with self.source.open() as engine:
+            return LogReader(engine, self.spec).over_time(self.profile, self.digest, periods, self.unit)
 
     @contextmanager
     def user_histories(self) -> Iterator[UserHistories]:

@@ -18,6 +18,7 @@ from departing.data.flags import FLAG_WORDS, MISSING_WORDS
 from departing.data.history_rows import UserHistories, log_histories, numbered_histories
 from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_ages, return_times
+from departing.data.over_time import OverTime, Periods, ends_table, over_time, queries
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rewards import (
     BAD_REWARD,
@@ -181,6 +182,14 @@ class LogReader:
         tables = self.engine.histories([rules.digest(profile)], rows, cells, no_steps, 2**62)
         self._check_digest(sum(row[0] for row in tables.results[0]), digest)
         return log_histories(profile, tables)[0]
+
+    def over_time(self, profile: Profile, digest: int, periods: Periods, unit: str) -> OverTime:
+        """Rates of the log by calendar time; raise if the log has changed."""
+        self._open(profile)
+        self.engine.define(ends_table(profile, periods))
+        *results, digests = self.engine.rows(*queries(profile, periods), rules.digest(profile))
+        self._check_digest(sum(row[0] for row in digests), digest)
+        return over_time(profile, periods, unit, *results)
 
     def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
         """Yield the steps of all users in order, `users` users at a time; raise at the end if the log has changed."""

@@ -64,11 +64,9 @@ class TimeColumn:
         """An inactivity period in units of the column."""
         return round(parse_inactivity(value, self.is_clock, column) * self.units)
 
-    def half_life(self, value: Any, column: str) -> float:
-        """A half-life in units of the column; infinity is one."""
-        if isinstance(value, float) and value == np.inf:
-            return value
-        return parse_inactivity(value, self.is_clock, column, "half_life") * self.units
+    def duration(self, value: Any, column: str, parameter: str) -> float:
+        """A duration in units of the column."""
+        return parse_inactivity(value, self.is_clock, column, parameter) * self.units
 
 
 def find_time_column(
