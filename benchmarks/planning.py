@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 import time
 from unittest.mock import patch
 
@@ -56,15 +55,6 @@ FACE_NODES = 20_000  # expanded on faces to compare numbers of threads
 LIMITED = [((5, 5, 0), 2.85), ((5, 5, 1), 3.36), ((3, 3, 1), 3.37)]
 
 
-# First plan of a process with an empty cache: method, instance, and the CPU seconds when kernels were compiled for
-# every kind of integer.
-COLD = [
-    ("search", "dp.random_instance('uniform', 3, 3, seed=3002)", 20.0),
-    ("lattice", "dp.Instance([.3, .3, .4], [[.5, .2, .3], [.2, .5, .1], [.3, .3, .6]])", 1.74),
-    ("closed-form", "dp.Instance([.4, .6], [[.5, .28], [.4, .39]])", 0.12),
-]
-
-
 def _instance(key):
     if key[0] == "sure":
         return sure(*key[1:])
@@ -85,7 +75,7 @@ def _row(what, instance, gap, limit, note=""):
 
 
 def rows():
-    table = [_compiling(*each) for each in COLD]
+    table = []
     for name, gap, limit in TARGETS:
         plan, row = _row(name, recorded(name), gap, limit, _sarsop(name))
         table.append(row)
@@ -172,17 +162,6 @@ def _fresh(code, **environment):
         [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True
     )
     return result.stdout.strip()
-
-
-def _compiling(method, instance, before):
-    code = (
-        f"import time, departing as dp; plan = dp.plan({instance}); assert plan.method == {method!r};"
-        "print(time.process_time())"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = float(_fresh(code, NUMBA_CACHE_DIR=folder))
-    what = f"first plan with a cold cache, {method}"
-    return Row(what, seconds, "CPU s", 10, at_least=False, note=f"before: {before:g} CPU s")
 
 
 def _memory():

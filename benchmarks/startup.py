@@ -11,6 +11,14 @@ from statistics import median
 from benchmarks.common import Row
 
 MAIN = ("-m", "departing")
+# First plan of a process with an empty cache: method, instance, and the CPU seconds of this command when every inner
+# kernel was optimised by itself as well as with its callers.
+COLD = [
+    ("search", "dp.random_instance('uniform', 3, 3, seed=3002)", 18.1),
+    ("lattice", "dp.Instance([.3, .3, .4], [[.5, .2, .3], [.2, .5, .1], [.3, .3, .6]])", 1.74),
+    ("closed-form", "dp.Instance([.4, .6], [[.5, .28], [.4, .39]])", 0.12),
+]
+COLD_REPEATS = 3
 
 
 def _cpu(*command, repeats=7, cache=None):
@@ -29,6 +37,18 @@ def _cpu(*command, repeats=7, cache=None):
                 after.children_user + after.children_system - before.children_user - before.children_system
             )
     return median(seconds), wall
+
+
+def _first_plan(method, instance, before):
+    """CPU and wall-clock time of a process with an empty cache that plans once: the least of some."""
+    code = f"import departing as dp; assert dp.plan({instance}).method == {method!r}"
+    runs = []
+    for _ in range(COLD_REPEATS):
+        with tempfile.TemporaryDirectory() as cache:
+            runs.append(_cpu("-c", code, repeats=1, cache=cache))
+    seconds, wall = map(min, zip(*runs, strict=True))
+    note = f"{wall:.1f} s wall-clock time; before: {before:g} CPU s"
+    return Row(f"first plan with a cold cache, {method}", seconds, "CPU s", 10, at_least=False, note=note)
 
 
 def _installed():
@@ -60,6 +80,7 @@ def rows():
             at_least=False,
             note=f"Python alone {bare:.2g} s; first instance {used:.2g} s",
         ),
+        *(_first_plan(*each) for each in COLD),
         Row("departing --help", helped, "s", 0.6, at_least=False),
         Row("quickstart, cold caches", cold, "s", 60, at_least=False, note=f"{cold_wall:.1f} s wall-clock time"),
         Row("quickstart, warm caches", warm, "s", 10, at_least=False, note=f"{warm_wall:.1f} s wall-clock time"),

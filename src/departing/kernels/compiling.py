@@ -1,11 +1,15 @@
 """Decorators that compile kernels with numba."""
 
+import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from numba import njit, types
+
+from departing.kernels import deferred
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -20,12 +24,12 @@ def search_kernel(function: Callable[..., Any]) -> Any:
 
 def inner(function: Callable[..., Any]) -> Any:
     """Compile a kernel that only kernels call and that allocates no arrays: no Python entry point."""
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True)
+    return _inner(function)
 
 
 def fast_math(function: Callable[..., Any]) -> Any:
     """Compile as `inner`, with sums in any order: for heuristics that guide a search, never for a bound."""
-    return _compiled(function, _nrt=False, no_cpython_wrapper=True, fastmath=True)
+    return _inner(function, fastmath=True)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
@@ -33,11 +37,20 @@ def inlined(function: Callable[..., Any]) -> Any:
     return _compiled(function, inline="always")
 
 
-def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+def _inner(function: Callable[..., Any], **options: Any) -> Any:
+    options |= {"_nrt": False, "no_cpython_wrapper": True}
+    if not deferred.SUPPORTED:
+        return _compiled(function, **options)
+    return _compiled(function, cache=False, pipeline_class=deferred.InnerCompiler, **options)
+
+
+def _compiled(function: Callable[..., Any], cache: bool = True, **options: Any) -> Any:
     # No Python exception for a division by zero and no entry point for C: both take time to compile.
     options |= {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    if deferred.SUPPORTED:
+        options.setdefault("pipeline_class", deferred.KernelCompiler)
     try:
-        compiled: Any = njit(cache=True, **options)(function)
+        compiled: Any = njit(cache=cache, **options)(function)
     except RuntimeError:  # no cache folder is writable
         compiled = njit(**options)(function)
     template = compiled.get_call_template
@@ -63,3 +76,15 @@ def log_compilation(function: Any, name: str, seconds: int) -> None:
     """Log that `name` is about to be compiled and takes about `seconds`, unless it has been compiled."""
     if not is_compiled(function):
         logging.getLogger("departing").warning("Compiling %s (once, about %d seconds).", name, seconds)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Collect no garbage in the body, which takes a seventh of the time to compile the planner."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -322,7 +322,7 @@ def _compile(method: str) -> None:
     """Have the kernels of a method compiled, by solving a small problem."""
     if method == "closed-form":
         return
-    from departing.kernels.compiling import log_compilation
+    from departing.kernels.compiling import log_compilation, without_garbage_collection
 
     instance = Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5)
     if method == "lattice":
@@ -330,22 +330,23 @@ def _compile(method: str) -> None:
 
         log_compilation(expand_lattice, "the planner for sure departure", 5)
     else:
-        from departing.kernels.planning.search import search_rounds
+        from departing.kernels.planning.search import search
 
-        log_compilation(search_rounds, "the planner", 15)
-    _solve(method, PlanningProblem(instance), Limits(1e-3, Deadline(float("inf"))))
+        log_compilation(search, "the planner", 10)
+    with without_garbage_collection():
+        _solve(method, PlanningProblem(instance), Limits(1e-3, Deadline(float("inf"))))
 
 
 @contextmanager
 def compile_in_background() -> Iterator[None]:
     """Have another process compile the planner for uncertain departure while the body runs, unless it is compiled."""
     from departing.kernels.compiling import is_compiled, log_compilation
-    from departing.kernels.planning.search import search_rounds
+    from departing.kernels.planning.search import search
 
-    if is_compiled(search_rounds):
+    if is_compiled(search):
         yield
         return
-    log_compilation(search_rounds, "the planner", 15)
+    log_compilation(search, "the planner", 10)
     code = "from departing.planning.plan import _compile; _compile('search')"
     process = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
     try:

@@ -10,7 +10,14 @@ from departing.kernels.planning import counters as at
 from departing.kernels.planning import search as kernels
 from departing.kernels.planning.alpha_vectors import ALWAYS, REPEAT_AFTER_CLICK, REPEAT_AFTER_STAY, AlphaVectors
 from departing.kernels.planning.trial_backups import run_trials
-from departing.kernels.planning.upper_bound import RANGES, SHORTLIST, BeliefPoints, LPWorkspace, solve_edge
+from departing.kernels.planning.upper_bound import (
+    RANGES,
+    SHORTLIST,
+    BeliefPoints,
+    EdgeWorkspace,
+    LPWorkspace,
+    solve_edge,
+)
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 from departing.planning.certificate import (
@@ -47,6 +54,7 @@ PRUNING_LOSSES = (0.1, 0.03, 0.01)  # fractions of the gap to give up for a smal
 UNREACHED_VALUE = 5e-4  # fraction of the value that extracting the controller may lose if the gap is out of reach
 COVER_TOLERANCE = 1e-7  # of the value: accuracy of covers that compare points
 POLL_SECONDS = 0.1  # between two deadline checks
+NO_POINTS, NO_GAINS = np.empty(0, np.int64), np.empty(0)
 INITIAL_PACE = 5e-3  # seconds per node until measured: slow, so that the first deadline check comes early
 
 
@@ -123,10 +131,18 @@ class Search:
         self.counters[at.NODES] = 1
         insert_keys(self._workspace.table, nodes.key, 1)
 
-    @property
-    def _arrays(self) -> tuple[Any, ...]:
-        """The first arguments of the kernels."""
-        return self.model, self.nodes, self.points, self.vectors, self._workspace, self._lp, self.counters
+    def _call_kernel(
+        self,
+        task: int,
+        gap: float = 0.0,
+        max_expanded: int = 0,
+        rows: Integers = NO_POINTS,
+        gains: Floats = NO_GAINS,
+    ) -> int:
+        """Have the kernel do one of its tasks."""
+        arrays = (self.model, self.nodes, self.points, self.vectors, self._workspace, self._lp, self.counters)
+        tolerance = COVER_TOLERANCE * self.upper
+        return int(kernels.search(task, *arrays, gap, max_expanded, tolerance, rows, gains))
 
     @property
     def tolerance(self) -> float:
@@ -170,7 +186,7 @@ class Search:
             if max_expanded is not None:
                 most = min(most, max_expanded - self.n_expanded)
             started = deadline.elapsed
-            kernels.search_rounds(*self._arrays, wanted, most)
+            self._call_kernel(kernels.SEARCH, wanted, most)
             self._pace = max((deadline.elapsed - started) / max(self.n_expanded - before[0], 1), 1e-6)
             late = self._trials_at == FIRST_TRIALS and deadline.elapsed > FIRST_TRIALS_TIME * deadline.seconds
             if (late or self.n_expanded >= self._trials_at) and not self.counters[at.FULL]:
@@ -294,7 +310,7 @@ class Search:
         if counters[at.VECTORS] + counters[at.NODES] > len(self.vectors.category):
             self.vectors = grown(self.vectors, A=2 * int(counters[at.VECTORS] + counters[at.NODES]))
             self._resize_lp()
-        return int(kernels.extract_vectors(self.model, self.nodes, self.vectors, self._workspace, counters))
+        return self._call_kernel(kernels.EXTRACT_VECTORS)
 
     def _latest_successors(self, successor: Integers) -> Integers:
         """`successor[n, 2]` with each vector's latest replacement where that is as good for the arriving users."""
@@ -354,8 +370,7 @@ class Search:
     def _cover_gains(self, rows: Integers, min_gain: float) -> Floats:
         """Covers of these points in turn, minus their values; where it exceeds `min_gain`, a point becomes active."""
         gains = np.empty(len(rows))
-        arrays = (self.points, self._lp, self.counters, rows, COVER_TOLERANCE * self.upper)
-        kernels.cover_gains(*arrays, min_gain, gains)
+        self._call_kernel(kernels.COVER_POINTS, min_gain, rows=rows, gains=gains)
         return gains
 
     def restarted(self, known: PointClaims, depth: int) -> "Search":
@@ -407,12 +422,14 @@ def _edge_points(problem: PlanningProblem, edges: Sequence[Edge]) -> PointClaims
 def _solve_edges(problem: PlanningProblem, deadline: Deadline) -> list[Edge]:
     """Upper bounds on the edges of the belief simplex, the most likely pairs of types first."""
     grid, edges = edge_grid(), []
+    workspace = allocate(EdgeWorkspace, {"G": len(grid), "S": len(grid) + 1, "K": len(problem.categories), "2": 2})
     probabilities = (problem.reward, problem.click_stay, problem.stay, problem.type_values)
     likely = [x for x in np.argsort(-problem.prior, kind="stable").tolist() if problem.prior[x] > 0]
     for x, y in (sorted((x, y)) for j, y in enumerate(likely) for x in likely[:j]):
         value, q_upper = np.empty(len(grid)), np.empty((len(grid), len(problem.categories)))
         keep = np.empty(len(grid), np.bool_)
-        solve_edge(*probabilities, x, y, grid, EDGE_TOLERANCE * problem.known_type_bound, value, q_upper, keep)
+        tolerance = EDGE_TOLERANCE * problem.known_type_bound
+        solve_edge(*probabilities, x, y, grid, tolerance, workspace, value, q_upper, keep)
         edges.append(Edge(x, y, value, q_upper, keep))
         if deadline.elapsed > EDGE_TIME * deadline.seconds:
             break

@@ -41,6 +41,7 @@ RECOMPUTED_ENOUGH = 0.3
 SWEEP_GROWTH, MIN_SWEEP = 1.2, 16
 # The second sweep of a round is skipped unless the first reduced the root's gap by this fraction.
 MIN_SWEEP_GAIN = 0.02
+SEARCH, EXTRACT_VECTORS, COVER_POINTS = range(3)  # tasks of the kernel `search`
 
 
 class SearchModel(NamedTuple):
@@ -429,7 +430,23 @@ def _order_by_depth(nodes, counters, starts, order):
 
 
 @search_kernel
-def search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_expanded):
+def search(task, model, nodes, points, vectors, space, lp, counters, gap, max_expanded, cover_tolerance, rows, gains):
+    """Do one of the tasks below: a kernel for all three compiles what they have in common once.
+
+    SEARCH narrows the bounds of the root, as far as `gap` and `max_expanded` say. EXTRACT_VECTORS returns the vector
+    that attains the root's lower bound. COVER_POINTS compares the points `rows` with the others; `gap` is the least gain.
+    """
+    if task == SEARCH:
+        _search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_expanded)
+    elif task == EXTRACT_VECTORS:
+        return _extract_vectors(model, nodes, vectors, space, counters)
+    else:
+        _cover_points(points, lp, counters, rows, cover_tolerance, gap, gains)
+    return nodes.vector[0]
+
+
+@inlined
+def _search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_expanded):
     """Run rounds until the gap is reached, `max_expanded` nodes have been expanded, or an array is full."""
     until = counters[at.EXPANDED] + max_expanded
     while True:
@@ -442,8 +459,8 @@ def search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_e
             return
 
 
-@search_kernel
-def extract_vectors(model, nodes, vectors, space, counters):
+@inlined
+def _extract_vectors(model, nodes, vectors, space, counters):
     """Back up vectors from the leaves to the root until one attains the root's lower bound; return it.
 
     The arrays must have room for a vector at every node.
@@ -472,8 +489,8 @@ def extract_vectors(model, nodes, vectors, space, counters):
     return nodes.vector[0]
 
 
-@search_kernel
-def cover_gains(points, lp, counters, rows, tolerance, min_gain, gains):
+@inlined
+def _cover_points(points, lp, counters, rows, tolerance, min_gain, gains):
     """Covers of points by the active ones, minus the values of the points; those that gain enough become active."""
     for i in range(len(rows)):
         p = rows[i]

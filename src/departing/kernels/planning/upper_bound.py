@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from departing.kernels.compiling import fast_math, inlined, inner, kernel
+from departing.kernels.compiling import fast_math, inlined, inner, search_kernel
 
 # A scan returns the best column of each of RANGES ranges: several entering candidates for the price of one pass.
 # Ranges have at least MIN_RANGE columns, so that each is long enough for vector instructions.
@@ -61,6 +61,18 @@ class LPWorkspace(NamedTuple):
     chosen: Annotated[np.ndarray, np.int64, "M"]  # points of the cover
     multiplier: Annotated[np.ndarray, np.float64, "M"]  # multipliers of the chosen points
     row: Annotated[np.ndarray, np.float64, "M"]
+
+
+class EdgeWorkspace(NamedTuple):
+    """Arrays for the value iteration on an edge, with G grid points."""
+
+    where: Annotated[np.ndarray, np.int64, "GK2"]  # grid point below the belief after an outcome
+    share: Annotated[np.ndarray, np.float64, "GK2"]  # its distance from that, as a fraction of the interval
+    mass: Annotated[np.ndarray, np.float64, "GK2"]  # probability of the outcome
+    reward: Annotated[np.ndarray, np.float64, "GK"]  # expected clicks at the step
+    backed_up: Annotated[np.ndarray, np.int64, "GK"]  # sweep of the last backup
+    left: Annotated[np.ndarray, np.int64, "S"]  # stack of intervals
+    right: Annotated[np.ndarray, np.int64, "S"]
 
 
 # The functions below are called millions of times. They get the arrays they need rather than a whole workspace,
@@ -300,24 +312,21 @@ def _extract_cover(belief, points, lp, n_support):
     return value + uncovered, uncovered, count
 
 
-@kernel
-def solve_edge(click, click_stay, stay, best, x, y, grid, tolerance, value, q_upper, keep):
+@search_kernel
+def solve_edge(click, click_stay, stay, best, x, y, grid, tolerance, space, value, q_upper, keep):
     """Upper bounds for beliefs in types x and y only: `value[i]` where x has probability `grid[i]`.
 
     Gauss-Seidel value iteration with linear interpolation, downwards from the corners. `q_upper[i, K]` are the bounds
     for each first category; `keep[i]` marks the points that interpolation needs.
     """
     n, n_categories = len(grid) - 1, len(click)
-    where = np.empty((n + 1, n_categories, 2), np.int64)
-    share = np.empty((n + 1, n_categories, 2))
-    mass = np.empty((n + 1, n_categories, 2))
-    step_reward = np.empty((n + 1, n_categories))
+    where, share, mass, step_reward, backed_up = space.where, space.share, space.mass, space.reward, space.backed_up
     for i in range(n + 1):
         b = grid[i]
         value[i] = b * best[x] + (1 - b) * best[y]
         for a in range(n_categories):
             step_reward[i, a] = b * click[a, x] + (1 - b) * click[a, y]
-            q_upper[i, a] = np.inf
+            q_upper[i, a], backed_up[i, a] = np.inf, 0
             for o in range(2):
                 transition = stay if o else click_stay
                 mass_x, mass_y = b * transition[a, x], (1 - b) * transition[a, y]
@@ -330,7 +339,6 @@ def solve_edge(click, click_stay, stay, best, x, y, grid, tolerance, value, q_up
                     j += 1
                 where[i, a, o], mass[i, a, o] = j, total
                 share[i, a, o] = min(max((t - grid[j]) / (grid[j + 1] - grid[j]), 0.0), 1.0)
-    backed_up = np.zeros((n + 1, n_categories), np.int64)
     for sweep in range(1, MAX_EDGE_SWEEPS + 1):
         change = 0.0
         for k in range(1, n):
@@ -352,7 +360,7 @@ def solve_edge(click, click_stay, stay, best, x, y, grid, tolerance, value, q_up
     for i in range(1, n):
         for a in range(n_categories):
             _backup_edge(i, a, step_reward, where, share, mass, value, q_upper)
-    _select_points(grid, value, tolerance, keep)
+    _select_points(grid, value, tolerance, space.left, space.right, keep)
 
 
 @inlined
@@ -366,10 +374,9 @@ def _backup_edge(i, a, step_reward, where, share, mass, value, q_upper):
 
 
 @inlined
-def _select_points(grid, value, tolerance, keep):
+def _select_points(grid, value, tolerance, low, high, keep):
     """Mark the points without which interpolation errs by more than `tolerance` (Douglas-Peucker)."""
     n = len(grid) - 1
-    low, high = np.empty(n + 2, np.int64), np.empty(n + 2, np.int64)
     low[0], high[0] = 0, n
     size = 1
     for i in range(n + 1):
