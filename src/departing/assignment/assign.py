@@ -33,8 +33,9 @@ def assign(
 ) -> Assignments:
     """Assign every user of a log to a type, and compute the next recommendation.
 
-    The posterior, the recommendation and the expected remaining clicks depend on the user's counts only. They are
-    computed once for users with equal histories and joined to the users by the engine that reads the log.
+    The posterior, the recommendation and the expected remaining clicks, or reward, depend on the user's counts and
+    segment only. They are computed once for users with equal histories and joined to the users by the engine that
+    reads the log. Beliefs of users in a segment start at its prior, those of other users at the common prior.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def assign(
     A user whose last step is *pending* may have departed after it. The posterior then uses the click or no-click of
     that step and the time since it: the longer it is, compared with the times after which users return, the likelier
     the user departed. `active_probability` is the probability that the user has not, and the expected remaining
-    clicks include it. The recommendation is that for a user who returns.
+    clicks include it. The recommendation is that for a user who returns. A user who reached the horizon has none.
 
     Examples
     --------
@@ -93,6 +94,7 @@ def assign(
     if not isinstance(log, Log):
         raise InputError(f"log is {log!r:.80}; expected a log that read_log returned, with user IDs.", "log")
     order = _category_order(log, instance)
+    _check_segments(log, instance)
     if policy is None and hasattr(fit, "policy"):
         policy = fit.policy
     if policy is None:
@@ -101,7 +103,7 @@ def assign(
     with ExitStack() as stack:
         part = None if output is None else stack.enter_context(table_file(log, output))
         users = stack.enter_context(log.user_histories())
-        rows = assign_histories(instance, chosen, users, order)
+        rows = assign_histories(instance, chosen, users, order, log.segments or ())
         assignments = Assignments(log, instance, chosen, rows)
         if output is not None and part is not None:
             assignments.write(users, output, part)
@@ -114,6 +116,17 @@ def _instance(fit: Any) -> Instance:
         if isinstance(source, Instance):
             return source
     raise InputError(f"fit is {fit!r:.80}; expected a fit, a decision, a plan or an instance.", "fit")
+
+
+def _check_segments(log: Log, instance: Instance) -> None:
+    """Raise if the segments of the log are made of other features than those of the instance."""
+    given, known = log.segment_columns, () if instance.segments is None else instance.segments.columns
+    if given and known and given != known:
+        raise InputError(
+            f"The segments of the log are made of {list_names(given)}, those of the fit of {list_names(known)}; read "
+            f"the log with `segment`={','.join(known)!r}.",
+            "segment",
+        )
 
 
 def _category_order(log: Log, instance: Instance) -> Integers:

@@ -12,7 +12,7 @@ from departing.assignment.histories import HistoryAssignments, group_keys
 from departing.data.history_rows import UserHistories
 from departing.data.log import Log
 from departing.data.sources import GroupColumns
-from departing.formatting import format_count, format_percent, format_significant
+from departing.formatting import first_few, format_count, format_percent, format_significant
 from departing.html_tables import html_repr
 from departing.model.files import atomic_write, check_suffix
 from departing.model.instance import Instance
@@ -40,7 +40,7 @@ class TypeSummary:
     probability : float
         Mean posterior probability of the type over `users`; NaN if there are none.
     remaining : float
-        Expected remaining clicks of `users` in total.
+        Expected remaining reward of `users` in total, in the unit of the instance: clicks by default.
     """
 
     type: str
@@ -79,12 +79,21 @@ class Assignments:
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of the table of users; underscores tell names apart that differ in case only."""
         columns = list(_COLUMNS)
+        if self.log.segments is not None:
+            columns.insert(1, "segment")
+        if self.has_rewards:
+            columns[-1] = "expected_remaining_reward"
         for name in self.instance.types:
             column = POSTERIOR + name
             while column.lower() in map(str.lower, columns):
                 column += "_"
             columns.append(column)
         return tuple(columns)
+
+    @property
+    def has_rewards(self) -> bool:
+        """True if the clicks of the instance have rewards other than one click each."""
+        return "reward" in self.instance.extensions
 
     @property
     def types(self) -> tuple[TypeSummary, ...]:
@@ -133,7 +142,8 @@ class Assignments:
 
         For a log on Spark it is a Spark DataFrame, whose rows stay on the cluster. Columns are the user ID, `events`,
         `clicks`, `departed`, `censored`, `active_probability`, the most likely `type` and its `type_probability`, the
-        next `recommendation`, `expected_remaining_clicks`, and `posterior_NAME` for every type.
+        next `recommendation`, `expected_remaining_clicks`, and `posterior_NAME` for every type. A log with segments
+        has the column `segment` after the user ID, and an instance with rewards `expected_remaining_reward`.
         """
         with self.log.user_histories() as users:
             return users.table.frame(self._columns(users))
@@ -161,7 +171,7 @@ class Assignments:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows of the overview, as text."""
-        head = ["type", "users", "expected users", "departed", "mean probability", "remaining clicks"]
+        head = ["type", "users", "expected users", "departed", "mean probability", f"remaining {self.instance.unit}"]
         rows = [
             [
                 each.type,
@@ -179,8 +189,18 @@ class Assignments:
         """Sentences below the overview: the policy, the accuracy, and users without a type."""
         notes = [
             f"Policy: {describe(self.policy, self.instance)}. "
-            f"Expected remaining clicks are within {format_significant(self.error)} per user on average."
+            f"Expected remaining {self.instance.unit} are within {format_significant(self.error)} per user on "
+            "average."
         ]
+        segments = self.instance.segments
+        if segments is not None and self.log.segments is None:
+            notes.append("The log has no segments: beliefs start at the common prior. Read it with `segment`.")
+        elif segments is not None and self.log.segments is not None:
+            unseen = [name for name in self.log.segments if segments.index(name) is None]
+            if unseen:
+                notes.append(
+                    f"Users in segments that the fit does not know start at the common prior: {first_few(unseen, 5)}."
+                )
         if self.impossible:
             have = "user has a history that is" if self.impossible == 1 else "users have histories that are"
             notes.append(f"{self.impossible:,} {have} impossible under every type, and have no type.")
@@ -202,10 +222,15 @@ class Assignments:
             "recommendation": rows.recommendation,
             "remaining": rows.remaining,
         }
+        segments = self.log.segments
+        if segments is not None and rows.segment is not None:
+            arrays["segment"] = rows.segment
         arrays |= {f"p{x}": np.ascontiguousarray(rows.posterior[:, x]) for x in range(len(types))}
         groups = {"key": users.key, "age": users.age, "row": np.searchsorted(rows.key, group_keys(users))}
         posterior = [f"p{x}" for x in range(len(types))]
+        own = () if segments is None else (f"CASE WHEN segment >= 0 THEN {_names(segments)}[segment + 1] END",)
         columns = (
+            *own,
             "events",
             "clicks",
             "departed",

@@ -1,6 +1,8 @@
-"""Type, recommendation and expected remaining clicks of histories: computed once for users with equal histories."""
+"""Type, recommendation and expected remaining reward of histories: computed once for users with equal histories."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ from departing.evaluation.remaining import remaining_clicks
 from departing.model.belief import IMPOSSIBLE, log_weights, posterior, row_max
 from departing.model.counts import Booleans, Integers, clicks, departed, hash_rows, steps
 from departing.model.instance import CLICK, LOG_ZERO, STAY, Floats, Instance
-from departing.policy.protocol import Policy, recommended
+from departing.policy.protocol import Policy, policy_in_segment, recommended
 
 MULTIPLIER = 0x9E3779B97F4A7C15  # odd, 2^64 divided by the golden ratio: spreads hashes before the last step is added
 CHUNK = 2**16  # histories whose log weights are computed at once: tens of MB
@@ -36,9 +38,11 @@ class HistoryAssignments:
     recommendation : int array [N]
         Index of the next category; -1 for departed users.
     remaining : float array [N]
-        Expected remaining clicks; 0 for departed users, NaN where there is no posterior.
+        Expected remaining reward, clicks by default; 0 for departed users, NaN where there is no posterior.
     remaining_error : float array [N]
         Certified upper bounds on the errors of `remaining`.
+    segment : int array [N] or None
+        Index of the segment in the log, -1 if it is unknown; None for a log without segments.
     """
 
     key: npt.NDArray[np.uint64]
@@ -51,6 +55,7 @@ class HistoryAssignments:
     recommendation: Integers
     remaining: Floats
     remaining_error: Floats
+    segment: Integers | None = None
 
     @property
     def type(self) -> Integers:
@@ -63,11 +68,17 @@ def group_keys(histories: UserHistories) -> npt.NDArray[np.uint64]:
     """64-bit hash of the history and age of each group of users, the same for every numbering of the histories."""
     keys, multiplier = hash_rows(histories.counts), np.uint64(MULTIPLIER)
     keys = keys * multiplier + histories.unknown.astype(np.uint64)
+    if histories.segment is not None:
+        keys = keys * multiplier + histories.segment.astype(np.uint64)
     return np.asarray(keys[histories.history] * multiplier + histories.age.astype(np.uint64))
 
 
 def assign_histories(
-    instance: Instance, policy: Policy, histories: UserHistories, order: Integers
+    instance: Instance,
+    policy: Policy,
+    histories: UserHistories,
+    order: Integers,
+    segments: Sequence[str] = (),
 ) -> HistoryAssignments:
     """Assign types, recommendations and expected remaining clicks to histories.
 
@@ -81,6 +92,9 @@ def assign_histories(
         Histories of a log; equal ones, from several partitions, are merged.
     order : int array [K of the log]
         Index of every category of the log in the instance.
+    segments : sequence of str
+        Names of the segments of the log. Beliefs start at the prior of the user's segment, or at the common prior if
+        the instance does not know the segment.
     """
     key, distinct, inverse = np.unique(group_keys(histories), return_index=True, return_inverse=True)
     users = np.zeros(len(key), np.int64)
@@ -89,11 +103,42 @@ def assign_histories(
     counts[:, order] = histories.counts[histories.history[distinct]]
     last = histories.unknown[histories.history[distinct]]
     unknown = np.where(last >= 0, 2 * order[last // 2] + last % 2, -1)
+    not_returned = histories.not_returned[histories.age[distinct]]
+    segment = None if histories.segment is None else histories.segment[histories.history[distinct]]
+    if segment is None or instance.segments is None:
+        made = _assigned(instance, policy, counts, unknown, not_returned)
+    else:
+        made = _empty_columns(len(key), instance.n_types)
+        for index in np.unique(segment):
+            name = segments[index] if index >= 0 else None
+            rows = np.flatnonzero(segment == index)
+            own = instance.in_segment(name), policy_in_segment(policy, name)
+            part = _assigned(*own, counts[rows], unknown[rows], not_returned[rows])
+            for column, values in zip(made, part, strict=True):
+                column[rows] = values
+    columns: tuple[Any, ...] = (key, users, *made, segment)
+    return HistoryAssignments(*columns)
+
+
+def _empty_columns(n: int, n_types: int) -> tuple[Any, ...]:
+    """Columns of n `HistoryAssignments` from `events` to `remaining_error`, to be filled."""
+    integers, floats = (np.zeros(n, np.int64) for _ in range(3)), (np.zeros(n) for _ in range(3))
+    events, clicked, recommendation = integers
+    active, remaining, error = floats
+    gone = np.zeros(n, bool)
+    return events, clicked, gone, active, np.zeros((n, n_types)), recommendation, remaining, error
+
+
+def _assigned(
+    instance: Instance, policy: Policy, counts: Integers, unknown: Integers, not_returned: Floats
+) -> tuple[Any, ...]:
+    """Columns of `HistoryAssignments` from `events` to `remaining_error`, of users with the prior of the instance."""
     gone = departed(counts)
-    beliefs, stay = _beliefs(instance, counts, unknown, histories.not_returned[histories.age[distinct]])
-    recommendation, remaining = np.full(len(key), -1), np.where(np.isnan(stay), np.nan, 0.0)
-    error = np.zeros(len(key))
-    active = np.flatnonzero(~gone)
+    finished = gone if instance.horizon is None else gone | (steps(counts) >= instance.horizon)
+    beliefs, stay = _beliefs(instance, counts, unknown, not_returned)
+    recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)
+    error = np.zeros(len(counts))
+    active = np.flatnonzero(~finished)
     _, first, row = np.unique(hash_rows(counts[active]), return_index=True, return_inverse=True)
     nodes = counts[active[first]]  # equal counts may end in different last steps
     made = steps(counts), clicks(counts), gone, np.where(gone, 0.0, stay)
@@ -104,7 +149,7 @@ def assign_histories(
         returning = stay[active] > 0
         remaining[active[returning]] = (value[row] * stay[active])[returning]
         error[active[returning]] = (half_width[row] * stay[active])[returning]
-    return HistoryAssignments(key, users, *made, beliefs, recommendation, remaining, error)
+    return *made, beliefs, recommendation, remaining, error
 
 
 def _beliefs(instance: Instance, counts: Integers, unknown: Integers, not_returned: Floats) -> tuple[Floats, Floats]:
@@ -138,7 +183,7 @@ def _beliefs(instance: Instance, counts: Integers, unknown: Integers, not_return
 
 
 def _remaining(instance: Instance, policy: Policy, counts: Integers) -> tuple[Floats, Floats]:
-    """Expected remaining clicks of users who stayed, and half the width of their bounds; NaN where impossible."""
+    """Expected remaining reward of users who stayed, and half the width of their bounds; NaN where impossible."""
     value, half_width = np.full(len(counts), np.nan), np.zeros(len(counts))
     possible = np.concatenate(
         [
