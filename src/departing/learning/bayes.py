@@ -10,8 +10,9 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.base import Option
 from departing.learning.candidates import Candidates
-from departing.learning.catalogue import ChangingCatalogue
+from departing.learning.changing_users import ChangingUsers, check_flag
 from departing.learning.exploration import ExplorationBudget, allocate_block
+from departing.learning.forgetting import CohortCounts, check_half_life
 from departing.learning.hierarchical import with_hierarchical_prior
 from departing.learning.model_learner import TYPES, plan_for_learning
 from departing.learning.posterior import Posterior, PosteriorSamples
@@ -54,7 +55,7 @@ def parse_types(text: str) -> int | str:
     return check_types("types", int(text) if text.removeprefix("-").isdecimal() else text)
 
 
-class Bayes(ChangingCatalogue):
+class Bayes(ChangingUsers):
     """Infer prior, click and departure probabilities, plan, and explore.
 
     Sure departure is inferred. A block of users gets the plan with the largest posterior mean value, except those who
@@ -76,6 +77,13 @@ class Bayes(ChangingCatalogue):
         Total number of users; with it, `"voi"` explores less towards the end.
     growth : float, default 0.1
         Block size as a share of the users so far.
+    half_life : int or "auto", optional
+        Number of users after which a user counts half [default: none]. `"auto"` chooses it, or none, by how well
+        recent blocks are predicted.
+    change_detection : bool, default False
+        Test every block for a change of behaviour. After one, the users before it are forgotten. A stationary site
+        raises an alarm with a probability of at most about 1 %. Some users try categories that are hardly shown
+        otherwise.
 
     Examples
     --------
@@ -85,8 +93,13 @@ class Bayes(ChangingCatalogue):
     """
 
     kind = "bayes"
-    saved = (*ChangingCatalogue.saved, "_remembered", "_budget", "_numbers")
-    options: ClassVar[dict[str, Option]] = {"types": check_types, "explore": EXPLORE}
+    saved = (*ChangingUsers.saved, "_remembered", "_budget", "_numbers")
+    options: ClassVar[dict[str, Option]] = {
+        "types": check_types,
+        "explore": EXPLORE,
+        "half_life": check_half_life,
+        "change_detection": check_flag,
+    }
 
     def __init__(
         self,
@@ -97,6 +110,8 @@ class Bayes(ChangingCatalogue):
         *,
         users: int | None = None,
         growth: float = 0.1,
+        half_life: int | str | None = None,
+        change_detection: bool = False,
     ) -> None:
         check_choice("explore", explore, EXPLORE)
         check_types("types", types)
@@ -110,6 +125,9 @@ class Bayes(ChangingCatalogue):
         self._remembered: list[Schedule] = []
         self._budget = ExplorationBudget()
         self._start_catalogue()
+        self._start_forgetting(
+            check_half_life("half_life", half_life), check_flag("change_detection", change_detection)
+        )
 
     def _restrict(self, allowed: tuple[int, ...] | None) -> None:
         self.allowed = allowed
@@ -117,6 +135,7 @@ class Bayes(ChangingCatalogue):
             self._remembered = [p for p in self._remembered if set(p.phase_categories.tolist()) <= set(allowed)]
 
     def _block(self) -> list[tuple[Policy, int]]:
+        self._forget()
         n, evidence = self._block_size(), self.evidence()
         if evidence is None:
             return [(plan_for_learning(self.posterior.sample_prior(), self.allowed).policy, n)]
@@ -131,13 +150,18 @@ class Bayes(ChangingCatalogue):
         self.loss = candidates.expected_regret
         if self.explore == "none":
             return [(candidates.greedy, n)]
+        probes = self._probes(candidates.greedy, n)
+        n -= sum(users for _, users in probes)
         ahead = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
-        return allocate_block(candidates, n, self.arrived, ahead, self._budget)
+        return probes + allocate_block(
+            candidates, n, int(self.effective_users), min(ahead, self._horizon()), self._budget
+        )
 
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""
         if self._numbers is not None:
-            self.posterior = self._numbers.draw(evidence, self.arrived, self._starts()).posterior
+            effective = self.effective_users if isinstance(self.transitions, CohortCounts) else inf
+            self.posterior = self._numbers.draw(evidence, self.arrived, self._starts(), effective).posterior
         return replace(evidence, n_types=self.posterior.n_types)
 
     def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:

@@ -133,11 +133,15 @@ class ChangingCatalogue(ModelLearner):
 
     def _replan(self) -> None:
         """Let the next user start a block; active users keep their policies."""
+        self._end_block()
+        self._changed_at = self.arrived
+        self.restrict(self._restricted)
+
+    def _end_block(self) -> None:
+        """Drop the policies of the users to come in this block."""
         self._queue = []
         for version in [version for version in self._policies if not self._users_of[version]]:
             self._release(version)
-        self._changed_at = self.arrived
-        self.restrict(self._restricted)
 
     def _release(self, version: int) -> None:
         super()._release(version)

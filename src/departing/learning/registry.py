@@ -13,6 +13,7 @@ LEARNERS = {
     "lattice": "lattice.LatticeUCB",
     "oracle": "oracle.Oracle",
     "refitted-greedy": "refitted_greedy.RefittedGreedy",
+    "sliding-window": "sliding_window.SlidingWindow",
     "thompson": "baselines.Thompson",
     "ucb-hybrid": "ucb.UCBHybrid",
     "ulcb": "baselines.ULCB",

@@ -1,6 +1,7 @@
 """Posterior probabilities of the number of types, for learners that infer it."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,13 @@ class TypeNumbers:
         """The number of types with the largest probability."""
         return self.numbers[int(self.probabilities.argmax())]
 
-    def draw(self, evidence: MixtureLikelihood, users: int, starts: int) -> TypeNumber:
-        """Draw one of the numbers of types that the evidence of `users` users does not exclude, all alike."""
-        if users >= UPDATE_GROWTH * self._updated_at:
+    def draw(self, evidence: MixtureLikelihood, users: int, starts: int, effective: float = inf) -> TypeNumber:
+        """Draw one of the numbers of types that the evidence of `users` users does not exclude, all alike.
+
+        If old users are forgotten, `effective` is the number of users that count.
+        """
+        growth = UPDATE_GROWTH - 1
+        if users >= min(UPDATE_GROWTH * self._updated_at, self._updated_at + growth * effective):
             self._updated_at = users
             self._update(evidence, starts)
         possible = np.flatnonzero(self.probabilities > MIN_ODDS * self.probabilities.max())

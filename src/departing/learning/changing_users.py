@@ -1,0 +1,125 @@
+"""ChangingUsers: learners that forget old users, and that detect changes."""
+
+from math import inf, log
+from typing import Any
+
+import numpy as np
+
+from departing.learning.catalogue import ChangingCatalogue
+from departing.learning.change_detection import ChangeDetector
+from departing.learning.exploration import ExplorationBudget
+from departing.learning.forgetting import AUTO, CohortCounts, HalfLives
+from departing.learning.model_learner import MAX_STEPS
+from departing.model.errors import InputError
+from departing.policy.protocol import Policy, recommended
+from departing.policy.schedule import Fixed
+
+# With change detection, this times the root of the users since the last change try each category that is hardly shown
+# otherwise: changes of a category that nobody is shown cannot be detected. Set by hand: on a stationary site their
+# regret is of the order of the root of the users.
+PROBES = 1.0
+# What exploration finds out is forgotten again: it pays over this many times the effective users. Set by hand.
+MEMORY_HORIZON = 3.0
+
+# Users are tested for changes this often, as a share of the users since the last change, and at most after so many
+# users. Set by hand: a tenth of the default block size, so that a block that becomes wrong ends early.
+TEST_SHARE, MIN_TEST_USERS = 0.01, 100
+
+
+def check_flag(field: str, value: bool | str) -> bool:
+    """Return `value` as a Boolean; "true" and "false" are accepted."""
+    if isinstance(value, bool) or value in ("true", "false"):
+        return value in (True, "true")
+    raise InputError(f"{field} is {value!r:.40}; expected true or false.", field)
+
+
+class ChangingUsers(ChangingCatalogue):
+    """A learner that infers an instance of users who may change over time."""
+
+    saved = (*ChangingCatalogue.saved, "_half_lives", "_detector")
+    _budget: ExplorationBudget
+    window: float = inf  # users who count, the latest ones
+
+    def _start_forgetting(self, half_life: int | str | None, change_detection: bool) -> None:
+        """Initialise the attributes; transition counts by age are kept only if they are needed."""
+        self.half_life, self.change_detection = half_life, change_detection
+        self._half_lives = HalfLives() if half_life == AUTO else None
+        self._detector = ChangeDetector() if change_detection else None
+        if half_life is not None or change_detection or self.window < inf:
+            self.transitions = CohortCounts(self.n_categories, MAX_STEPS)
+
+    @property
+    def current_half_life(self) -> float:
+        """The half-life in users, infinite without one; that chosen for the last block if it is "auto"."""
+        if self._half_lives is not None:
+            return self._half_lives.best
+        return inf if self.half_life is None else float(self.half_life)
+
+    @property
+    def changes(self) -> list[int]:
+        """The detected changes: the number of users before each."""
+        return [] if self._detector is None else list(self._detector.changes)
+
+    @property
+    def effective_users(self) -> float:
+        """The number of users that count, older ones less."""
+        counts = self.transitions
+        return min(self.arrived, counts.memory) if isinstance(counts, CohortCounts) else self.arrived
+
+    @property
+    def _first(self) -> int:
+        """The number of oldest users that are forgotten for good."""
+        detected = 0 if self._detector is None else self._detector.first
+        return detected if self._half_lives is None else max(detected, self._half_lives.first)
+
+    def _forget(self) -> bool:
+        """Weigh the users so far by their age; return True if users were found to change."""
+        counts = self.transitions
+        if not isinstance(counts, CohortCounts) or counts.close(self.arrived) is None:
+            return False
+        changed = self._detector is not None and self._detector.update(counts)
+        if self._half_lives is not None:
+            before = self._half_lives.best
+            self._half_lives.update(counts, self.arrived, self._first)
+            changed |= self._half_lives.best < before
+        counts.weigh(self.arrived, self.current_half_life, self.window, self._first)
+        if changed:
+            self._budget.spent, self._budget.advantages = 0.0, {}
+        return changed
+
+    def _take(self, max_users: int) -> tuple[int, int, bool]:
+        """Assign users as every block learner does, but end a block as soon as users are found to change."""
+        if self._detector is None and self._half_lives is None:
+            return super()._take(max_users)
+        assert isinstance(self.transitions, CohortCounts)
+        interval = max(MIN_TEST_USERS, int(TEST_SHARE * (self.arrived - self._first)))
+        untested = self.arrived - (self.transitions.cohorts[-1].end if self.transitions.cohorts else 0)
+        if self._queue and untested >= interval:
+            if self._forget():
+                self._end_block()
+            untested = 0
+        return super()._take(min(max_users, max(interval - untested, 1)))
+
+    def _block_size(self) -> int:
+        return max(1, min(super()._block_size(), int(self.effective_users * self.growth)))
+
+    def _horizon(self) -> float:
+        """Number of users to come for whom what is learned now is of use."""
+        forgetful = isinstance(self.transitions, CohortCounts) and self.current_half_life < inf
+        return MEMORY_HORIZON * self.current_half_life / log(2) if forgetful else inf
+
+    def _probes(self, greedy: Policy, n: int) -> list[tuple[Policy, int]]:
+        """Return fixed policies for a few of the next n users, who try what users of `greedy` are not shown first."""
+        if self._detector is None:
+            return []
+        first = int(recommended(greedy, np.zeros((1, self.n_categories, 4), np.int64))[0])
+        since = self.arrived - self._first
+        users = int(PROBES * (since + n) ** 0.5) - int(PROBES * since**0.5)
+        every = range(self.n_categories) if self.allowed is None else self.allowed
+        others = [category for category in every if category != first]
+        users = min(users, n // (4 * max(len(others), 1)))
+        return [(Fixed(category), users) for category in others if users]
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state` of a learner with the same arguments."""
+        super().restore({"half_lives": None, "detector": None} | state)  # states of earlier releases have neither
