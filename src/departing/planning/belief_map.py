@@ -66,7 +66,10 @@ def first_vector(plan: "Plan") -> tuple[Floats, int]:
     """Value of the plan's policy by type, and its first category."""
     policy, instance = plan.policy, plan.instance
     if isinstance(policy, Alpha):
-        best = int((policy.vectors @ instance.prior).argmax())
+        values = policy.vectors @ instance.prior
+        if policy.steps is not None:
+            values[policy.steps != instance.horizon] = -np.inf
+        best = int(values.argmax())
         return policy.vectors[best], int(policy.categories[best])
     by_type = np.array([bounds.lower for bounds in evaluate(instance, policy).by_type])
     return by_type, int(recommended(policy, np.zeros((1, instance.n_categories, 4), np.int64))[0])

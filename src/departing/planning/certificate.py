@@ -84,27 +84,27 @@ class Certificate(ABC):
         """Check that the value of `policy` is at least `lower` and that of every policy at most `upper`."""
 
 
-def _check(claim: str, excess: Sequence[npt.ArrayLike], unit: float = 1.0) -> CertificateCheck:
+def check_claims(claim: str, excess: Sequence[npt.ArrayLike], unit: float = 1.0) -> CertificateCheck:
     """Check of claims that are violated by `excess`, numbers and arrays, in units of tolerance."""
     relative = np.concatenate([np.zeros(0), *map(np.ravel, excess)]) / unit
     worst = float(relative.max(initial=0.0)) if not np.isnan(relative).any() else np.inf
     return CertificateCheck(claim, relative.size, max(worst, 0.0))
 
 
-def _dropped(problem: PlanningProblem) -> CertificateCheck:
+def check_dropped(problem: PlanningProblem) -> CertificateCheck:
     """Every allowed category that was dropped is dominated by one that was kept."""
     table, kept = dominance_table(problem.instance), problem.categories
     dropped = [a for a in problem.allowed if a not in kept]
     excess = [(table[a] - table[kept]).max(axis=(1, 2)).min() for a in dropped]
-    return _check("dominated categories", excess, 1e-300)
+    return check_claims("dominated categories", excess, 1e-300)
 
 
-def _schedule_value(problem: PlanningProblem, policy: Policy, lower: float, unit: float) -> CertificateCheck:
+def check_schedule(problem: PlanningProblem, policy: Policy, lower: float, unit: float) -> CertificateCheck:
     """The schedule recommends allowed categories only, and its value is at least `lower`."""
     categories = policy.phase_categories if isinstance(policy, Schedule) else np.array([-1])
     if not np.isin(categories, problem.allowed).all():
         return CertificateCheck("value of the policy", 1, np.inf)
-    return _check("value of the policy", [lower - evaluate(problem.instance, policy).upper], unit)
+    return check_claims("value of the policy", [lower - evaluate(problem.instance, policy).upper], unit)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class ClosedFormCertificate(Certificate):
             lattice.run(CONFIRMATION_GAP * max(1.0, upper), Deadline(CONFIRMATION_SECONDS))
             bound = lattice.lower  # no policy of another method may exceed the upper bound
         checks = (
-            _schedule_value(problem, policy, lower, unit),
-            _check("upper bound of every policy", [bound - upper], unit),
+            check_schedule(problem, policy, lower, unit),
+            check_claims("upper bound of every policy", [bound - upper], unit),
         )
         return Verification(checks, upper - lower)
 
@@ -170,10 +170,10 @@ class LatticeCertificate(Certificate):
             lost = np.inf if child is None else self.reward[i] + steps[i, a] - self.reward[child]
             short.append(lost * (self.depth[i] + 1))  # each step of a walk may lose as much
         checks = (
-            _dropped(problem),
-            _check("distinct counts", [n - len(index)]),
-            _check("children not created", short, unit),
-            _schedule_value(problem, policy, lower, unit),
+            check_dropped(problem),
+            check_claims("distinct counts", [n - len(index)]),
+            check_claims("children not created", short, unit),
+            check_schedule(problem, policy, lower, unit),
         )
         return Verification(checks, unit)
 
@@ -251,7 +251,7 @@ class _Graph:
         kept = problem.reward + (problem.click_stay + problem.stay) * value
         at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
         occurring = problem.prior > 0  # no claim depends on types that do not occur
-        return _check("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
+        return check_claims("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
 
     def _cover_values(self, rows: Integers) -> tuple[Floats, Floats, Floats]:
         """Of the covers of nodes: values, values by category, and the value of what they leave uncovered."""
@@ -272,7 +272,7 @@ class _Graph:
         """Covers cover the belief up to their uncovered value, and leaves claim no less than their covers."""
         nodes = self.nodes
         reach, claim = [np.zeros(0)], [np.zeros(0)]
-        for part in _chunks(len(nodes.mass)):
+        for part in chunks(len(nodes.mass)):
             rows = np.arange(part.start, part.stop)
             light = nodes.mass[rows] <= TINY_MASS
             reach.append(np.where(nodes.weights[rows[light]].sum(axis=1) > 2 * TINY_MASS, np.inf, 0.0))
@@ -284,7 +284,7 @@ class _Graph:
             leaf = nodes.expanded[rows] < 0
             claimed = nodes.upper[rows] / nodes.mass[rows]
             claim.append((values + nodes.uncovered_value[rows] - claimed)[leaf])
-        return _check("covers", reach, unit), _check("leaves", claim, unit)
+        return check_claims("covers", reach, unit), check_claims("leaves", claim, unit)
 
     def _check_expanded(self, unit: float, chain: int, n_given: int) -> tuple[CertificateCheck, ...]:
         """Bellman backups of expanded nodes: each category claims no less than its children or its cover, the node no
@@ -292,7 +292,7 @@ class _Graph:
         problem, nodes, points = self.problem, self.nodes, self.points
         order: Integers = np.flatnonzero(nodes.expanded >= 0)
         categories, tops, weights, places = ([np.zeros(0)] for _ in range(4))
-        for part in _chunks(len(order)):
+        for part in chunks(len(order)):
             rows = order[part]
             e, mass = nodes.expanded[rows], nodes.mass[rows]
             beliefs = nodes.weights[rows] / mass[:, None]
@@ -324,10 +324,10 @@ class _Graph:
         unjustified = not np.array_equal(owned, np.arange(first, len(points.value)))  # a point without a node
         places.append(np.array([np.inf if unjustified or first != n_given else 0.0]))
         return (
-            _check("categories of expanded nodes", [excess * chain for excess in categories], unit),
-            _check("expanded nodes", [excess * chain for excess in tops], unit),
-            _check("weights of children", weights, unit),
-            _check("points of nodes", [excess * chain for excess in places], unit),
+            check_claims("categories of expanded nodes", [excess * chain for excess in categories], unit),
+            check_claims("expanded nodes", [excess * chain for excess in tops], unit),
+            check_claims("weights of children", weights, unit),
+            check_claims("points of nodes", [excess * chain for excess in places], unit),
         )
 
 
@@ -380,7 +380,7 @@ class SearchCertificate(Certificate):
         with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
             unit = self.problem.rounding(self.depth)
             checks = (
-                _dropped(self.problem),
+                check_dropped(self.problem),
                 *self._check_edges(unit),
                 *self._check_graphs(unit),
                 self._check_vectors(unit),
@@ -416,7 +416,7 @@ class SearchCertificate(Certificate):
         graph = _Graph(problem, self.nodes, points)
         graphs.append(graph.checks(unit, graph.chains(chain[n_types:]), n))
         merged = (_merged(same_kind) for same_kind in zip(*graphs, strict=True))
-        return *merged, _check("points on faces", [0.0 if each else np.inf for each in same])
+        return *merged, check_claims("points on faces", [0.0 if each else np.inf for each in same])
 
     def _check_policy(self, policy: Policy) -> CertificateCheck:
         """The policy uses the controller's vectors."""
@@ -438,7 +438,7 @@ class SearchCertificate(Certificate):
         bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
         off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
         excess = [bound - upper, lower - max(attained, 0.0), off * upper]
-        return _check("bounds of the root", excess, 1e-15 * max(1.0, upper))
+        return check_claims("bounds of the root", excess, 1e-15 * max(1.0, upper))
 
     def _check_edges(self, unit: float) -> tuple[CertificateCheck, CertificateCheck]:
         """On each edge a Bellman backup, interpolated on the grid, does not exceed the claims."""
@@ -462,7 +462,7 @@ class SearchCertificate(Certificate):
             kept += [value[keep] - points.value[rows], q_upper[keep] - points.q_upper[rows]]
             kept.append(np.where((points.belief[rows] != at).any(axis=1), np.inf, 0.0))
             n = rows.stop
-        return _check("edges", excess, unit), _check("points on edges", kept, unit)
+        return check_claims("edges", excess, unit), check_claims("points on edges", kept, unit)
 
     def _check_vectors(self, unit: float) -> CertificateCheck:
         """Every alpha vector is at most one step of its category followed by its successors."""
@@ -472,9 +472,9 @@ class SearchCertificate(Certificate):
         excess = controller.vectors - (reward + click_stay * after_click + stay * after_stay)
         forbidden = ~np.isin(controller.categories, self.problem.allowed)
         parts = [excess[:, self.problem.prior > 0], np.where(forbidden, np.inf, 0)]
-        return _check("alpha vectors", parts, unit)
+        return check_claims("alpha vectors", parts, unit)
 
 
-def _chunks(n: int, size: int = 20_000) -> Sequence[slice]:
+def chunks(n: int, size: int = 20_000) -> Sequence[slice]:
     """Slices of n rows that keep temporary arrays small."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]

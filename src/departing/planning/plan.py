@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from departing.planning.baselines import Baseline
     from departing.planning.sensitivity import Sensitivity
 
-SUPPORTED = ("reward",)  # extensions of the model
+SUPPORTED = ("reward", "horizon")  # extensions of the model
 DEFAULT_GAP = 1e-6  # of the largest reward
-METHODS = ("auto", "closed-form", "lattice", "search")
+METHODS = ("auto", "closed-form", "lattice", "search", "finite-horizon")
 # Limit of a reference plan. The instances of the bundled studies need at most 1,200 nodes. So many take the heuristic
 # search 20 seconds to two minutes, about the default time limit of `plan`.
 REFERENCE_NODES = 100_000
@@ -52,7 +52,7 @@ class Plan(Bounds):
     policy : Policy
         The policy.
     method : str
-        'closed-form', 'lattice' or 'search'.
+        'closed-form', 'lattice', 'search' or 'finite-horizon'.
     reason : str
         One sentence on how the policy was found.
     seconds : float
@@ -223,8 +223,9 @@ def plan(
         below the lower bound of the search.
     method : str
         'closed-form' (one category that is best for every type, or the paper's formulas for two types, two categories
-        and sure departure), 'lattice' (sure departure; the policy is a walk), 'search' (any instance), or 'auto' (the
-        first of these that applies).
+        and sure departure), 'lattice' (sure departure; the policy is a walk), 'search' (any departure),
+        'finite-horizon' (any instance with a horizon, to which lattice and search do not apply), or 'auto' (the first
+        that applies).
     allowed : sequence of str or int, or of bool, optional
         Categories that may be recommended, by name or index, or True and False for each [default: all].
     progress : callable, optional
@@ -291,6 +292,10 @@ def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
         from departing.planning.lattice import solve_lattice
 
         return solve_lattice(problem, limits)
+    if method == "finite-horizon":
+        from departing.planning.finite_horizon import solve_finite_horizon
+
+        return solve_finite_horizon(problem, limits)
     from departing.planning.solve_search import solve_search
 
     return solve_search(problem, limits)
@@ -306,8 +311,12 @@ def _choose_method(problem: PlanningProblem, method: str) -> str:
             "it requires one type, a category that is best for every type, "
             "or two types and two categories with sure departure"
         )
-    if not instance.sure_departure:
+    if instance.horizon is not None:
+        required["lattice"] = required["search"] = "the instance has a horizon"
+    elif not instance.sure_departure:
         required["lattice"] = "it requires sure departure (depart is 1 everywhere)"
+    if instance.horizon is None:
+        required["finite-horizon"] = "it requires an instance with a horizon"
     applicable = [name for name in METHODS[1:] if name not in required]
     if method in required:
         raise InputError(
@@ -325,10 +334,16 @@ def _compile(method: str) -> None:
     from departing.kernels.compiling import log_compilation, without_garbage_collection
 
     instance = Instance([0.5, 0.5], [[0.6, 0.3], [0.3, 0.6]], 1.0 if method == "lattice" else 0.5)
+    if method == "finite-horizon":
+        instance = instance.replace(horizon=3)
     if method == "lattice":
         from departing.kernels.planning.lattice import expand_lattice
 
         log_compilation(expand_lattice, "the planner for sure departure", 5)
+    elif method == "finite-horizon":
+        from departing.kernels.planning.finite_horizon import expand_horizon
+
+        log_compilation(expand_horizon, "the planner with a horizon", 5)
     else:
         from departing.kernels.planning.search import search
 

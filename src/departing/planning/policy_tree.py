@@ -83,6 +83,8 @@ def policy_tree(policy: Policy, instance: Instance, depth: int = 3, min_share: f
     (2, [2, 0])
     """
 
+    depth = min(depth, instance.horizon or depth)
+
     def follow(outcome: int | None, counts: Integers, weights: Floats, depth: int) -> Branch:
         category, belief = int(recommended(policy, counts[None])[0]), weights / weights.sum()
         switching = float((belief * switch_probability_bounds(policy, counts[None], instance)[0]).sum())

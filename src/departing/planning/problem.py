@@ -24,6 +24,11 @@ BoundsProgress = Callable[[float, float], None]
 """Called from time to time with the lower and the upper bound."""
 
 
+# Steps whose values are computed one by one with a horizon. Users stay longer with a probability below NEGLIGIBLE,
+# unless they stay thousands of steps.
+MAX_STEPS, NEGLIGIBLE = 4096, 1e-16
+
+
 class PlanningProblem:
     """Instance with the categories that may be recommended, and quantities that the methods share.
 
@@ -58,7 +63,15 @@ class PlanningProblem:
         rows = (np.ascontiguousarray(table[self.categories]) for table in tables)
         self.reward, self.click_stay, self.stay, self.depart, self.fixed_values = rows
         self.type_values: Floats = np.asarray(instance.fixed_values[every].max(axis=0))
+        if instance.horizon is not None:
+            self.known_values, tail = values_by_steps(self.reward, self.click_stay + self.stay, instance.horizon)
+            self.type_values = self.known_values[-1] + tail
         self.prior = instance.normalised_prior
+
+    @property
+    def horizon(self) -> int:
+        """The horizon of the instance; 0 if it has none."""
+        return self.instance.horizon or 0
 
     def face(self, types: Integers) -> Self:
         """The problem of users of these types only, with the same categories."""
@@ -83,9 +96,17 @@ class PlanningProblem:
     def uniformly_best(self) -> int | None:
         """Category that is the best fixed one for every type of the prior, if there is one.
 
-        It is then optimal whatever the belief: always so with one type, and where one category dominates.
+        It is then optimal whatever the belief: always so with one type, and where one category dominates. With a
+        horizon, it must be the best for every number of steps left.
         """
         occurring = self.prior > 0
+        if self.instance.horizon is not None:
+            known = self.known_values
+            if len(known) <= self.instance.horizon:
+                return None
+            values = self.reward + (self.click_stay + self.stay) * known[:-1, None]
+            suits = (values >= known[1:, None])[:, :, occurring].all(axis=(0, 2))
+            return int(self.categories[suits.argmax()]) if suits.any() else None
         suits = (self.fixed_values[:, occurring] >= self.type_values[occurring]).all(axis=1)
         return int(self.categories[suits.argmax()]) if suits.any() else None
 
@@ -95,14 +116,16 @@ class PlanningProblem:
 
         Roundings: at most 5 in the value of a type, 24 in the sum of the prior of up to 128 types (NumPy adds
         pairwise: one more whenever their number doubles), 1 in the quotient, M in the product, and 2 of this bound.
+        With a horizon, 8 for every step.
         """
-        types = self.instance.n_types
-        return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + types + types // 128))
+        types, steps = self.instance.n_types, 0 if self.instance.horizon is None else len(self.known_values)
+        return float(self.prior @ self.type_values) * (1 + ROUNDING * (32 + types + types // 128 + 8 * steps))
 
     @cached_property
     def max_mean_steps(self) -> Floats:
         """Upper bound on the expected number of steps of each type under any policy, `[M]`."""
-        return np.asarray(1 / self.instance.departure_probabilities[np.array(self.allowed)].min(axis=0))
+        steps = 1 / self.instance.departure_probabilities[np.array(self.allowed)].min(axis=0)
+        return np.asarray(steps if self.instance.horizon is None else np.minimum(steps, self.instance.horizon))
 
     def rounding(self, depth: int) -> float:
         """Bound on the rounding error of one backup, for one user and graphs of this depth.
@@ -119,6 +142,23 @@ class PlanningProblem:
         """Bound on the rounding error of a bound at the root: `rounding` at every step of a user."""
         with np.errstate(over="ignore"):
             return float(self.rounding(depth) * (self.prior @ self.max_mean_steps))
+
+
+def values_by_steps(reward: Floats, stay: Floats, horizon: int) -> tuple[Floats, Floats]:
+    """Largest values `[N + 1, M]` of users of known type by steps left, and a bound `[M]` on those of steps after N.
+
+    The best category depends on the steps left: a large reward that drives users away may be best at the end.
+    N is the horizon, or the number of steps after which hardly any user is active.
+    """
+    most = stay.max(axis=0)
+    with np.errstate(divide="ignore"):
+        enough = np.ceil(np.log(NEGLIGIBLE) / np.log(most)).max(initial=1)
+    n = int(min(horizon, max(enough, 1), MAX_STEPS))
+    values = np.zeros((n + 1, reward.shape[1]))
+    for step in range(n):
+        values[step + 1] = (reward + stay * values[step]).max(axis=0)
+    tail = most**n * (reward / (1 - stay)).max(axis=0) * (1 + 1e-9)  # the margin covers rounding
+    return values, tail if n < horizon else np.zeros_like(tail)
 
 
 def restrict(instance: Instance, allowed: Sequence[int]) -> Instance:

@@ -50,8 +50,8 @@ def _scaled_policy(policy: Policy, problem: PlanningProblem, exponent: int) -> P
     if not isinstance(policy, Alpha):
         return policy
     upper = None if policy.upper is None else float(np.ldexp(policy.upper, exponent))
-    vectors = np.ldexp(policy.vectors, exponent)
-    return Alpha(problem.instance, vectors, policy.categories, policy.successors, upper)
+    rest = (policy.categories, policy.successors, upper, policy.steps)
+    return Alpha(problem.instance, np.ldexp(policy.vectors, exponent), *rest)
 
 
 def _scaled_progress(progress: BoundsProgress | None, exponent: int) -> BoundsProgress | None:

@@ -61,7 +61,7 @@ def policy_graph(plan: Plan, columns: int = COLUMNS) -> list[Column]:
     """Columns of the first recommendations of `plan`."""
     if isinstance(plan.policy, Schedule):
         return _phases(plan.instance, plan.policy, columns)
-    return _graph(plan, columns)
+    return _graph(plan, min(columns, plan.instance.horizon or columns))
 
 
 def _phases(instance: Instance, policy: Schedule, max_columns: int) -> list[Column]:
@@ -69,7 +69,7 @@ def _phases(instance: Instance, policy: Schedule, max_columns: int) -> list[Colu
     columns: list[Column] = []
     weights, step = instance.normalised_prior, 0
     survival = instance.outcome_probabilities[:, CLICK] + instance.outcome_probabilities[:, STAY]
-    phases = [*policy.phases, (policy.final_category, 0)]
+    phases = _within([*policy.phases, (policy.final_category, 0)], instance.horizon)
     for category, steps in phases[:max_columns]:
         active = float(weights.sum())
         weights = weights * survival[category] ** float(steps)
@@ -79,6 +79,18 @@ def _phases(instance: Instance, policy: Schedule, max_columns: int) -> list[Colu
         columns.append(Column(step, active, (Node(category, active, steps == 0, steps),), edges))
         step += steps
     return columns
+
+
+def _within(phases: list[tuple[int, int]], horizon: int | None) -> list[tuple[int, int]]:
+    """The phases until the horizon; the last one of a schedule, which goes on, has 0 steps."""
+    starts = np.cumsum([0, *(steps for _, steps in phases)])
+    if horizon is None or not phases:
+        return phases
+    return [
+        (a, min(steps or horizon, horizon - int(start)))
+        for (a, steps), start in zip(phases, starts, strict=False)
+        if start < horizon
+    ]
 
 
 @dataclass(frozen=True)
