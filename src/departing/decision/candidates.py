@@ -32,7 +32,7 @@ class Candidates:
     ----------
     policies : list of Policy
     values : array [c, n]
-        Clicks per user under each instance of the ensemble, the fitted one first: those of the controller of the
+        Reward per user under each instance of the ensemble, the fitted one first: those of the controller of the
         plan, which are within the gap of the plan of the policy's own.
     first : int array [c]
         Category that each policy shows first.

@@ -18,14 +18,14 @@ CENTRE = 0.5
 
 @dataclass(frozen=True)
 class PolicyValue:
-    """Clicks per user of a policy, or a difference of two, with a 95% interval.
+    """Expected reward per user of a policy, clicks by default, or a difference of two, with a 95% interval.
 
     Attributes
     ----------
     name : str
         Policy, or the policy that is compared with.
     value : float
-        Estimate in clicks per user, corrected for optimism.
+        Estimate of the expected reward per user, corrected for optimism.
     lower, upper : float
         Ends of the interval.
     """

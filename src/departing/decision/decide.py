@@ -1,6 +1,7 @@
 """The decision from a fit: the best candidate, the claims about it, and the uncertainty."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from departing.decision.stack import Stack
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
+from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_instance, check_int, check_seed
 from departing.planning.plan import Plan, plan
@@ -24,15 +26,18 @@ from departing.policy.protocol import Allowed
 # The plan of the fitted instance is certified to this fraction of its value, within these seconds.
 PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0
 MIN_DRAWS, MAX_DRAWS = 20, 10_000  # 20 are the fewest for a 95% interval
+# Extensions of the model. Of segments the common prior is used: the policy is one for users whose segment is unknown.
+SUPPORTED = ("reward", "segments")
 
 
 def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Progress | None) -> Decision:
     """Decide from a fit; see `departing.plan`."""
-    check_instance(fit.instance)
+    check_instance(fit.instance, SUPPORTED)
     draws, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, MAX_DRAWS), check_seed(seed)
-    instance = fit.instance
+    instance = _without_segments(fit.instance, fit.instance)
     best = plan(instance, PLAN_GAP * instance.best_fixed[1], PLAN_SECONDS, allowed=allowed)
     ensemble = Ensemble.bootstrap(fit, draws, seed, progress)
+    ensemble = replace(ensemble, instances=[_without_segments(each, fit.instance) for each in ensemble.instances])
     candidates = Candidates.of(ensemble, best.allowed)
     values, gains = _claims(fit, best, ensemble, candidates)
     names, in_draws = instance.categories, candidates.values[:, 1:]
@@ -58,6 +63,15 @@ def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Prog
     )
 
 
+def _without_segments(draw: Instance, fitted: Instance) -> Instance:
+    """The instance of users whose segment is unknown, with the rewards of the fit if it has none."""
+    if draw.segments is not None:
+        draw = draw.in_segment(None)
+    if "reward" in fitted.extensions and "reward" not in draw.extensions:
+        draw = draw.replace(reward=fitted.reward, unit=fitted.unit)
+    return draw
+
+
 def _hidden_types(fit: Fit) -> Iterator[str]:
     """Sentence about types that the fit lacks, if there are."""
     if fit.hidden_types is not None:
@@ -66,7 +80,7 @@ def _hidden_types(fit: Fit) -> Iterator[str]:
 
 def _extrapolation(fit: Fit) -> Iterator[str]:
     """Sentence about steps that the log does not show, if they matter."""
-    survival = LogValue.of(fit.histories).final_survival(fit.likelihood.users)
+    survival = LogValue.of(fit.histories, fit.instance).final_survival(fit.likelihood.users)
     if survival > MAX_FINAL_SURVIVAL:
         yield (
             f"{survival:.0%} of users are still active after the longest history, so the values of all policies are "
@@ -85,7 +99,7 @@ def _claims(
     others = [(fixed.value(f"always {fit.instance.categories[category]}"), fixed.in_draws)]
     same = np.allclose(greedy.in_draws, recommended.in_draws, rtol=GRAPH_GAP)
     others.append(((recommended if same else greedy).value("greedy"), (recommended if same else greedy).in_draws))
-    if LogValue.of(fit.histories).final_survival(fit.likelihood.users) <= MAX_FINAL_SURVIVAL:
+    if LogValue.of(fit.histories, fit.instance).final_survival(fit.likelihood.users) <= MAX_FINAL_SURVIVAL:
         others.insert(0, (observed_value("policy of the log", ensemble.log_values), ensemble.log_values))
     gains = (gain(value, other, recommended.in_draws, in_draws) for other, in_draws in others)
     return (value, *(other for other, _ in others)), tuple(gains)

@@ -51,7 +51,7 @@ class Candidate:
     first : str
         Category that it shows first.
     value : float
-        Mean over the draws, in clicks per user.
+        Mean over the draws, in expected reward per user.
     probability : float
         Share of the draws under which it is the best candidate.
     """
@@ -79,12 +79,12 @@ class Decision:
     candidates : tuple of Candidate
         Policies that were compared, the recommended one first.
     expected_loss : float
-        Expected loss of the decision compared with the optimal policy, in clicks per user: the expected value of
+        Expected loss of the decision compared with the optimal policy, in reward per user: the expected value of
         perfect information.
     users_to_halve : int or None
         Further users in the log that would halve the expected loss; None if there is hardly any.
     values : tuple of PolicyValue
-        Clicks per user of the recommended policy, the policy of the log, the best fixed policy and greedy, with 95%
+        Reward per user of the recommended policy, the policy of the log, the best fixed policy and greedy, with 95%
         intervals.
     gains : tuple of PolicyValue
         Gain of the recommended policy over each of the others, with 95% intervals.
@@ -105,8 +105,13 @@ class Decision:
 
     @property
     def value(self) -> PolicyValue:
-        """Clicks per user of the recommended policy, corrected for optimism, with a 95% interval."""
+        """Reward per user of the recommended policy, corrected for optimism, with a 95% interval."""
         return self.values[0]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the values: clicks by default."""
+        return self.fit.instance.unit
 
     @property
     def allowed(self) -> tuple[int, ...]:
@@ -135,7 +140,9 @@ class Decision:
     def describe(self) -> str:
         """Describe the decision in one sentence."""
         value, interval = self.value.cells
-        return f"Recommended policy: {self.describe_policy()}. {value} clicks per user (95% interval {interval})."
+        return (
+            f"Recommended policy: {self.describe_policy()}. {value} {self.unit} per user (95% interval {interval})."
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -145,7 +152,7 @@ class Decision:
         first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
         if self.candidates[0].first != likely[0].category:
             first += f" {self.candidates[0].first} is recommended because it loses less where it is not optimal."
-        loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} clicks per user"
+        loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} {self.unit} per user"
         if self.users_to_halve is not None:
             loss += f"; {format_count(self.users_to_halve, 'more user')} would halve it"
         return (
@@ -162,7 +169,7 @@ class Decision:
 
     def summary(self) -> str:
         """Overview in several lines: policy, value, first categories, expected loss, gains, warnings."""
-        lines = [*self.sentences, f"{'policy':24}  {'clicks per user':>28}  {'gain over it':>28}"]
+        lines = [*self.sentences, f"{'policy':24}  {self.unit + ' per user':>28}  {'gain over it':>28}"]
         for name, value, interval, gain, gain_interval in self.rows():
             cells = f"{value} ({interval})", f"{gain} ({gain_interval})" if gain else ""
             lines.append(f"{name:24}  {cells[0]:>28}  {cells[1]:>28}".rstrip())
@@ -188,7 +195,7 @@ class Decision:
         return to_frame(columns)
 
     def _repr_html_(self) -> str:
-        head = ["policy", "clicks per user", "95% interval", "gain over it", "95% interval"]
+        head = ["policy", f"{self.unit} per user", "95% interval", "gain over it", "95% interval"]
         return html_repr(self.sentences[0], head, self.rows(), [*self.sentences[1:], *self.warnings])
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":

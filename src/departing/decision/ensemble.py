@@ -43,7 +43,7 @@ class Ensemble:
     logits : array [n, d]
         The same as logits.
     log_values : array [n]
-        Clicks per user under the policy of the log, in the log and in each resample of it.
+        Reward per user under the policy of the log, in the log and in each resample of it.
     """
 
     instances: list[Instance]
@@ -58,7 +58,7 @@ class Ensemble:
         and one step with the curvature of the fit for a large log.
         """
         rng = np.random.default_rng([seed, random_streams.DECISION])
-        likelihood, log = fit.likelihood, LogValue.of(fit.histories)
+        likelihood, log = fit.likelihood, LogValue.of(fit.histories, fit.instance)
         users, total = likelihood.users, int(likelihood.users.sum())
         rows, d = len(users), likelihood.n_parameters
         one_step = rows * d > MAX_REFIT_SIZE

@@ -1,49 +1,56 @@
-"""Clicks per user under the policy that produced a log, corrected for censoring."""
+"""Reward per user, clicks by default, under the policy that produced a log, corrected for censoring."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.model.counts import Booleans, Integers, clicks, departed, steps
 from departing.model.histories import Histories
-from departing.model.instance import Floats
+from departing.model.instance import CLICK, CLICK_DEPART, Floats, Instance
 
 
 @dataclass(frozen=True, eq=False)
 class LogValue:
-    """Inverse-probability-of-censoring estimator of the mean clicks of a user.
+    """Inverse-probability-of-censoring estimator of the mean reward of a user.
 
     A user who departed after t steps counts as one over the probability not to be censored before, which is
     estimated by Kaplan and Meier's method. Users of the longest history count as departed.
 
     Attributes
     ----------
-    clicks, steps : array [N]
-        Clicks and steps of a user of each distinct history.
+    reward, steps : array [N]
+        Reward of the clicks, and steps, of a user of each distinct history.
     ended : array of bool [N]
         False for censored users.
     """
 
-    clicks: Integers
+    reward: npt.NDArray[Any]
     steps: Integers
     ended: Booleans
 
     @classmethod
-    def of(cls, histories: Histories) -> Self:
-        """Rows of the histories that a fit uses."""
-        parts = [(clicks(rows), steps(rows), departed(rows)) for rows, _ in histories.confirmed_parts()]
+    def of(cls, histories: Histories, instance: Instance | None = None) -> Self:
+        """Rows of the histories that a fit uses, with the rewards of the instance."""
+
+        def reward(rows: Integers) -> npt.NDArray[Any]:
+            if instance is None or "reward" not in instance.extensions:
+                return clicks(rows)
+            return np.asarray(rows[..., [CLICK, CLICK_DEPART]].sum(axis=-1) @ instance.reward)
+
+        parts = [(reward(rows), steps(rows), departed(rows)) for rows, _ in histories.confirmed_parts()]
         return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def value(self, users: Floats) -> float:
-        """Mean clicks, given the number of users of each row `[N]`."""
+        """Mean reward, given the number of users of each row `[N]`."""
         longest = int(self.steps[users > 0].max())
         gone, censored, reached = self._by_step(users)
         active = np.maximum(reached - gone, 1e-300)  # users who did not depart at step t
         observed = np.cumprod(np.append(1.0, 1 - censored / active))  # not censored before step t
         ended = self.ended | (self.steps == longest)
         weights = users * ended / np.maximum(observed[self.steps], 1e-300)
-        return float(weights @ self.clicks / users.sum())
+        return float(weights @ self.reward / users.sum())
 
     def final_survival(self, users: Floats) -> float:
         """Share of users who are active after the longest history (Kaplan-Meier estimate)."""

@@ -31,7 +31,7 @@ def draw_decision(decision: Decision) -> Figure:
     right.set_yticks(range(len(values)), [shorten(each.name, LABEL_WIDTH, 10) for each in values])
     right.set_ylim(-0.6, len(values) - 0.4)
     right.set_xlim(left=0)
-    right.set_title("clicks per user, 95% intervals", fontsize=10, loc="left")
+    right.set_title(f"{decision.unit} per user, 95% intervals", fontsize=10, loc="left")
     for axes in (left, right):
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)

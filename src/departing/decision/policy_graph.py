@@ -25,7 +25,7 @@ class PolicyGraph:
 
     @classmethod
     def follow(cls, policy: Policy, instance: Instance, gap: float, max_nodes: int) -> Self:
-        """Follow a policy until users of `instance` lose at most `gap` clicks, or `max_nodes` counts are expanded."""
+        """Follow a policy until users of `instance` lose a reward of at most `gap`, or `max_nodes` are expanded."""
         prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
         spread = prior * (instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0))
         levels = []
@@ -39,7 +39,7 @@ class PolicyGraph:
         return cls(tuple(levels))
 
     def values(self, instance: Instance) -> Floats:
-        """Expected clicks of a user of each type of `instance`, `[M]`; any number of types."""
+        """Expected reward of a user of each type of `instance`, `[M]`; any number of types."""
         probabilities = instance.outcome_probabilities[:, [CLICK, STAY]]
         following = np.zeros((0, instance.n_types))
         for categories, child, stop in reversed(self.levels):
@@ -47,6 +47,6 @@ class PolicyGraph:
             if not stop.all():
                 shown = categories[~stop]
                 ahead = np.concatenate([following, np.zeros((1, instance.n_types))])[child]  # -1: impossible outcome
-                values[~stop] = instance.click[shown] + (probabilities[shown] * ahead).sum(axis=1)
+                values[~stop] = instance.expected_reward[shown] + (probabilities[shown] * ahead).sum(axis=1)
             following = values
         return np.asarray(following[0])

@@ -31,10 +31,14 @@ class Stack:
         tables = ("click", "depart", "depart_on_click")
         click, depart, last = (np.concatenate([getattr(each, name) for each in members], axis=1) for name in tables)
         priors = np.array([each.prior / each.prior.sum() for each in members])
-        return cls(Instance(priors.reshape(-1) / len(members), click, depart, last), priors)
+        instance = Instance(priors.reshape(-1) / len(members), click, depart, last)
+        if any("reward" in getattr(each, "extensions", ()) for each in members):
+            # Rewards may differ between members; all values derive from the expected reward of a recommendation.
+            vars(instance)["expected_reward"] = np.concatenate([_expected_reward(each) for each in members], axis=1)
+        return cls(instance, priors)
 
     def values(self, rule: Rule) -> Floats:
-        """Expected clicks per user under each of the instances, `[n]`."""
+        """Expected reward per user under each of the instances, `[n]`."""
         if isinstance(rule, Schedule):
             return self.mean(np.mean(schedule_values(self.instance, rule), axis=0))
         if isinstance(rule, PolicyGraph):
@@ -50,3 +54,7 @@ class Stack:
     def mean(self, by_type: Floats) -> Floats:
         """Mean over the types of every instance, `[n]`."""
         return np.asarray((by_type.reshape(self.priors.shape) * self.priors).sum(axis=1))
+
+
+def _expected_reward(member: Instance | Parameters) -> Floats:
+    return member.expected_reward if isinstance(member, Instance) else member.click
