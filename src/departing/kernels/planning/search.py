@@ -434,7 +434,8 @@ def search(task, model, nodes, points, vectors, space, lp, counters, gap, max_ex
     """Do one of the tasks below: a kernel for all three compiles what they have in common once.
 
     SEARCH narrows the bounds of the root, as far as `gap` and `max_expanded` say. EXTRACT_VECTORS returns the vector
-    that attains the root's lower bound. COVER_POINTS compares the points `rows` with the others; `gap` is the least gain.
+    that attains the lower bound of the root. COVER_POINTS compares the points `rows` with others; `gap` is then the
+    least gain.
     """
     if task == SEARCH:
         _search_rounds(model, nodes, points, vectors, space, lp, counters, gap, max_expanded)
