@@ -6,7 +6,7 @@ import numpy as np
 
 from departing.data.history_rules import HistoryEnd, Profile
 from departing.data.sources import Arrays, HistoryTables, UserTable
-from departing.model.counts import Integers
+from departing.model.counts import Booleans, Integers
 from departing.model.histories import Histories, distinct_histories
 from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
 from departing.model.packing import PackedTable, is_large
@@ -92,9 +92,10 @@ def _part(k: int, rows: Arrays, cells: Arrays, ends: Integers) -> Arrays:
 
 def _counts_and_pending(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
     """Counts `[N, K, 4]` and pending steps `[N, K, 2]` from last steps and ends, and the cells of the counts."""
-    steps, counts = _counts(k, rows, cells)
+    ends = rows["history_end"]
+    steps, counts = _counts(k, rows, cells, np.isin(ends, (HistoryEnd.DEPARTED_LOGGED, HistoryEnd.DEPARTED_INACTIVE)))
     category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
-    is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
+    is_pending = np.isin(ends, (HistoryEnd.CENSORED_PENDING, HistoryEnd.DEPARTED_RECENT))
     pending = np.zeros((len(counts), k, 2), counts.dtype)
     pending[..., OUTCOME_BY_CLICK] = steps[:, 1] * is_pending[:, None, None]
     last_only = np.flatnonzero(is_pending & ~pending.any(axis=(1, 2)))  # no step is recent
@@ -105,11 +106,14 @@ def _counts_and_pending(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, 
 def numbered_histories(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
     """`counts` and `unknown` of `UserHistories`, in the order of the histories of one partition."""
     is_pending = rows["history_end"] == HistoryEnd.CENSORED_PENDING
-    return _counts(k, rows, cells)[1], np.where(is_pending, rows["last_step"], -1)
+    departed = rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED
+    return _counts(k, rows, cells, departed)[1], np.where(is_pending, rows["last_step"], -1)
 
 
-def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
+def _counts(k: int, rows: Arrays, cells: Arrays, departed: Booleans) -> tuple[Integers, Integers]:
     """Steps `[N, 2, K, 2]` by recency, category and click, and counts `[N, K, 4]` of histories.
+
+    `departed[N]` marks histories whose last step counts as a departure.
 
     A step's code is 2 × category + click, and 2 K more for a recent step; `last_step` is 2 × category + click. Both
     arrays hold the smallest integers that suffice, because a log may have millions of distinct histories.
@@ -122,7 +126,7 @@ def _counts(k: int, rows: Arrays, cells: Arrays) -> tuple[Integers, Integers]:
     counts = np.zeros((n, k, 4), dtype)
     counts[..., OUTCOME_BY_CLICK] = steps.sum(axis=1, dtype=dtype)
     category, clicked = rows["last_step"] // 2, rows["last_step"] % 2
-    gone = np.flatnonzero(rows["history_end"] >= HistoryEnd.DEPARTED_LOGGED)
+    gone = np.flatnonzero(departed)
     counts[gone, category[gone], np.where(clicked[gone], CLICK, STAY)] -= 1
     counts[gone, category[gone], np.where(clicked[gone], CLICK_DEPART, DEPART)] += 1
     return steps, counts

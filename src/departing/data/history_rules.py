@@ -19,6 +19,7 @@ class HistoryEnd(IntEnum):
     CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
     DEPARTED_LOGGED = 2
     DEPARTED_INACTIVE = 3
+    DEPARTED_RECENT = 4  # logged in the last inactivity period: known, but no evidence about departures
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,10 @@ def step(profile: Profile) -> str:
 def history_end(profile: Profile, d: str) -> str:
     """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`."""
     end = HistoryEnd
-    logged, seen_later = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}", f"WHEN t < until THEN {end.CENSORED}"
+    # Whether a recent step is evidence must not depend on its outcome. Others who departed in the last period cannot
+    # be recognised yet, and those who stayed are pending: logged departures alone would bias departures upwards.
+    logged_end = f"CASE WHEN {is_recent(profile)} THEN {end.DEPARTED_RECENT} ELSE {end.DEPARTED_LOGGED} END"
+    logged, seen_later = f"WHEN {d} = 2 THEN {logged_end}", f"WHEN t < until THEN {end.CENSORED}"
     if profile.inactive is None:
         return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
     recent = f"WHEN {is_recent(profile)} THEN {end.CENSORED_PENDING}"

@@ -152,7 +152,7 @@ class LogReader:
             events=events,
             used=events - sum(each.count for each in self.irregularities if each.rejected),
             users=histories.users,
-            departed=ends[HistoryEnd.DEPARTED_LOGGED] + ends[HistoryEnd.DEPARTED_INACTIVE],
+            departed=sum(users for end, users in ends.items() if end >= HistoryEnd.DEPARTED_LOGGED),
             inactive=ends[HistoryEnd.DEPARTED_INACTIVE],
             censored=ends[HistoryEnd.CENSORED] + ends[HistoryEnd.CENSORED_PENDING],
             pending=ends[HistoryEnd.CENSORED_PENDING],

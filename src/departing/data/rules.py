@@ -408,8 +408,10 @@ class Rules:
         return (
             f"SELECT u, step, k AS category, {outcome} AS outcome, coalesce(p, 'nan') AS propensity, "
             f"(t - ({profile.first}))::DOUBLE / {max(profile.last - profile.first, 1)} AS time, "
-            f"user_end = {HistoryEnd.CENSORED_PENDING} AND (is_last OR {is_recent(profile)}) AS pending{outer} "
-            f"FROM (SELECT *, user_end >= {HistoryEnd.DEPARTED_LOGGED} AND is_last AS departs FROM ("
+            f"user_end IN ({HistoryEnd.CENSORED_PENDING}, {HistoryEnd.DEPARTED_RECENT}) AND "
+            f"(is_last OR {is_recent(profile)}) AS pending{outer} "
+            f"FROM (SELECT *, user_end IN ({HistoryEnd.DEPARTED_LOGGED}, "
+            f"{HistoryEnd.DEPARTED_INACTIVE}) AND is_last AS departs FROM ("
             f"SELECT u, k, y, p, t{inner}, row_number() OVER steps - 1 AS step, "
             f"lead(k) OVER steps IS NULL AS is_last, last_value({history_end(profile, 'd')}) OVER whole AS user_end "
             "FROM ("
