@@ -67,6 +67,10 @@ def serve(
             show_default="as stored",
         ),
     ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Unit of rewards, such as euro.", show_default="that of the instance"),
+    ] = None,
     missing_feedback: Annotated[str, typer.Option(help="Missing feedback means no-click or not-seen.")] = "no-click",
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Start in shadow mode: the caller decides. The store remembers it.")
@@ -120,6 +124,7 @@ def serve(
         raise MissingExtraError(f"Serving needs {error.name}; install it with: pip install '.[serve]'") from error
     from departing.data.spec import parse_duration
     from departing.learning.bayes import parse_types
+    from departing.model.instance_fields import check_unit
     from departing.model.names import check_names
     from departing.service.api.auth import ApiKeys, weak_keys
     from departing.service.departures import REPORTED, REQUIRED
@@ -171,6 +176,7 @@ def serve(
             learn=learn,
             grace_period=grace,
             segment_columns=tuple(columns),
+            unit=check_unit(unit) if unit is not None else "",
         )
         if workers > 1 and not total:
             # Errors are reported once here, not in each worker.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from departing.fitting.type_description import describe_type
-from departing.model.instance import Instance
+from departing.model.instance import CLICKS, Instance
 from departing.service import messages as m
 from departing.service.cohorts import CALLER
 from departing.service.export import history_events
@@ -50,7 +50,8 @@ class DashboardReader:
             names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
             ((active,),) = snapshot.execute(queries.ACTIVE_USERS)
             current = CALLER if state.shadow else policy.version
-            statistics = self._read_statistics(snapshot, len(names), current, instance, now)
+            rewarded = totals.get("rewarded_clicks", 0) > 0
+            statistics = self._read_statistics(snapshot, len(names), current, instance, rewarded, now)
             categories = zip(names, statistics.outcomes, statistics.shown, strict=True)
             return m.Dashboard(
                 now,
@@ -76,7 +77,13 @@ class DashboardReader:
             )
 
     def _read_statistics(
-        self, snapshot: Database, n_categories: int, version: int, instance: Instance | None, now: float
+        self,
+        snapshot: Database,
+        n_categories: int,
+        version: int,
+        instance: Instance | None,
+        rewarded: bool,
+        now: float,
     ) -> "_Statistics":
         started = time.monotonic()
         last = self._statistics
@@ -85,7 +92,8 @@ class DashboardReader:
         period = self._service.settings.inactive_after
         delay = 0.0 if period == inf else now - self._service.uptime.cutoff(now, period)
         known_until = now - WRITE_DELAY - self._service.store.oldest_unwritten
-        sample = UserSample.read(snapshot, known_until, delay)
+        unit = self._service.unit if rewarded else CLICKS
+        sample = UserSample.read(snapshot, known_until, delay, unit)
         cohort = sample.cohort()
         figures = (
             sample.follow_up(cohort, version),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.model.counts import Integers
-from departing.model.instance import CLICK_DEPART, DEPART, Floats, Instance
+from departing.model.instance import CLICK_DEPART, CLICKS, DEPART, Floats, Instance
 from departing.service import messages as m
 from departing.service.cohorts import CALLER, DAY, WINDOWS, ClicksGroup, Cohort, choose_window
 from departing.service.store import queries
@@ -46,11 +46,12 @@ class UserSample:
     forgotten: npt.NDArray[np.bool_]
     person: Integers  # number that the visits of a person share
     segment: npt.NDArray[np.object_]  # name, or None
+    unit: str = CLICKS  # of the values: clicks, or rewards
     window: float = WINDOWS[0]
 
     @classmethod
-    def read(cls, snapshot: Database, time: float, delay: float) -> "UserSample":
-        """Read the users, and choose the window for which they are followed."""
+    def read(cls, snapshot: Database, time: float, delay: float, unit: str = CLICKS) -> "UserSample":
+        """Read the users, and choose the window for which they are followed; `unit` is that of rewards or clicks."""
         ((last,),) = snapshot.execute(queries.LATEST_USER)
         starts = snapshot.execute(queries.FIRST_ARRIVAL_SINCE, time - PERIOD)
         first = starts[0][0] if starts else last + 1
@@ -63,7 +64,7 @@ class UserSample:
         number, departed, version, clicks, steps = columns[[0, 3, 4, 5, 6]].astype(np.int64)
         arrived, visited = columns[1], columns[2] - columns[1]
         figures = (number, arrived, visited, departed > 0, version, clicks, steps, columns[7] > 0, person, segment)
-        sample = cls(snapshot, time, delay, first, every, *figures)
+        sample = cls(snapshot, time, delay, first, every, *figures, unit)
         if not rows:
             return sample
         window = choose_window(arrived, sample.visited, sample.departed, time, delay)
@@ -71,7 +72,8 @@ class UserSample:
 
     def _thinned(self) -> "UserSample":
         """Return fewer users if otherwise too many recommendations would have to be read one by one."""
-        times = int(self.steps[self._over & ~(self._contained & ~self.forgotten)].sum()) // MAX_STEPS_READ + 1
+        counted = ~(self._contained & ~self.forgotten) if self.unit == CLICKS else True
+        times = int(self.steps[self._over & counted].sum()) // MAX_STEPS_READ + 1
         if times == 1:
             return self
         kept = (self.number - self.first) % (self.every * times) == 0
@@ -102,6 +104,10 @@ class UserSample:
                 version[position[number]] = first_version
         for number, *counts in self._rows(queries.SAMPLED_STEPS, window, window, until, window):
             steps[position[number]], clicks[position[number]] = counts
+        if self.unit != CLICKS:
+            clicks[:] = 0.0
+            for number, reward in self._rows(queries.SAMPLED_REWARDS, window, until):
+                clicks[position[number]] = reward
         over = self._over
         arrived, person, segment = self.arrived[over], self.person[over], self.segment[over]
         return Cohort(arrived, version[over], steps[over], clicks[over], person, segment)
@@ -120,6 +126,7 @@ class UserSample:
             [m.ClicksBin(_version(group), group.users, *group.clicks, group.time) for group in cohort.over_time()],
             None if latest is None else m.ClicksEstimate(_version(latest), latest.users, *latest.clicks),
             [m.SurvivalPoint(count, *share) for count, share in cohort.survival(MAX_POINTS)],
+            self.unit,
         )
 
     def segments(self, cohort: Cohort, instance: Instance | None) -> list[m.SegmentActivity]:

@@ -24,10 +24,17 @@ from departing.service.user import (
 
 
 def infer_departure(user: User, now: float, missing_feedback: str) -> None:
-    """Mark an inactive user as departed, and keep what is needed to reopen the user."""
-    steps = user.open.copy()
-    outcomes = [departure_outcome(user, step, missing_feedback) for step in steps]
+    """Mark an inactive user as departed, and keep what is needed to reopen the user.
+
+    The latest step of a user who is finished stays open: nothing shows whether the user would have stayed.
+    """
+    steps, pending = user.open.copy(), list[Step]()
+    if user.finished:
+        pending = [step for step in steps if step.event == user.last_event]
+        user.open = [step for step in steps if step.event != user.last_event]
+    outcomes = [None if step in pending else departure_outcome(user, step, missing_feedback) for step in steps]
     depart(user, missing_feedback)
+    user.open = pending
     user.inferred = InferredDeparture(now, steps, outcomes)
 
 
@@ -99,6 +106,10 @@ def _correct(
         steps[position].event, steps[position].category, feedback.clicked, feedback.departed
     )
     before, outcome = outcomes[position], departure_outcome(user, step, missing_feedback)
+    if user.finished and step.event == user.last_event:
+        if not feedback.departed:
+            outcome = None
+        user.open = [] if feedback.departed else [step]
     if before is not None:
         remove_count(user.counts, step.category, before)
     if outcome is not None:

@@ -150,13 +150,14 @@ class UserState(Struct):
 
 
 class PolicyVersionInfo(Struct):
-    """A published policy version; `lower` and `upper` bound its expected clicks per user."""
+    """A published policy version; `lower` and `upper` bound its value per user in the `unit`, "clicks" by default."""
 
     version: int
     published_at: UnixTime
     description: str
     lower: float | None
     upper: float | None
+    unit: str
     source: str
     current: bool
     pinned: bool
@@ -208,6 +209,8 @@ class ShadowReport(Struct):
 class ClicksEstimate(Struct):
     """Mean clicks per user within the window after the arrival, with a 95 % confidence interval.
 
+    Once feedback has rewards, these are their mean sums in the unit of the follow-up.
+
     `version` is the policy version of the users, `caller` if the caller decided, null if they have several.
     """
 
@@ -238,7 +241,8 @@ class FollowUp(Struct):
 
     Estimates use the `users` whose window is over; that of `waiting` users is not. Intervals need groups of at least
     `min_users` persons (a user who returns counts once), which is 0 while all users have equally many clicks. `ended`
-    is the share of visits that end within the window, null while it is not known.
+    is the share of visits that end within the window, null while it is not known. `unit` is "clicks" or that of
+    rewards.
     """
 
     window: float
@@ -250,6 +254,7 @@ class FollowUp(Struct):
     over_time: list[ClicksBin]
     latest: ClicksEstimate | None
     survival: list[SurvivalPoint]
+    unit: str
 
 
 class SegmentActivity(Struct):

@@ -57,6 +57,8 @@ def _record_feedback(tx: Transaction, row: m.Feedback, settings: Settings, now: 
     if user.departed and not was_departed:
         tx.record_departure(user, now, REPORTED)
         tx.count("departures")
+    elif was_departed and user.departed and row.departed and user.finished:
+        _record_late_departure(tx, user, now)
     elif was_departed and not user.departed:
         tx.remove_departure(user)
         tx.count("reopened_users")
@@ -83,6 +85,9 @@ def record_reported_departure(tx: Transaction, user: User, settings: Settings, n
     if user.departed:
         if not make_final(user):
             return False
+        if user.open:  # the latest step of a user who is finished
+            user_rules.depart(user, settings.missing_feedback)
+            _record_late_departure(tx, user, now)
         tx.save_user(user)
     else:
         user_rules.depart(user, settings.missing_feedback)
@@ -92,8 +97,19 @@ def record_reported_departure(tx: Transaction, user: User, settings: Settings, n
     return True
 
 
+def _record_late_departure(tx: Transaction, user: User, now: float) -> None:
+    """Record the reported departure of a user who was finished and whose visit was over."""
+    tx.active_change += 1
+    tx.record_departure(user, now, REPORTED)
+    tx.count("departures")
+
+
 def record_inferred_departure(tx: Transaction, user: User, settings: Settings, now: float) -> None:
-    """Record that an inactive user has departed."""
+    """Record that an inactive user has departed, or that the visit of a user who is finished is over."""
     infer_departure(user, now, settings.missing_feedback)
+    if user.finished:
+        tx.end_visit(user)
+        tx.count("finished_users")
+        return
     tx.record_departure(user, now, INACTIVE)
     tx.count("departures")

@@ -1,26 +1,14 @@
 """Segments in requests: a name, or features of which the name is composed."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 from departing.model.errors import InputError
 from departing.model.names import list_names
 from departing.model.segments import SEPARATOR
-from departing.service.store import queries
-from departing.service.store.base import Transaction
 
 MAX_NAME = 200  # characters of a name
 # Distinct segments of a store: each has a prior of its own to estimate, and a policy in the memory of every version.
 MAX_SEGMENTS = 1000
-
-
-def adopt_columns(tx: Transaction, given: Sequence[str]) -> tuple[str, ...]:
-    """Store the columns of segments, or read the stored ones if none are given; return them."""
-    if given:
-        tx.write(queries.SET, queries.SEGMENT_COLUMNS_KEY, json.dumps(list(given)))
-        return tuple(given)
-    rows = tx.rows(queries.SETTING, queries.SEGMENT_COLUMNS_KEY)
-    return tuple(json.loads(rows[0][0])) if rows else ()
 
 
 class SegmentLimitError(InputError):

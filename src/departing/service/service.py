@@ -8,6 +8,7 @@ from math import inf
 from uuid import uuid4
 
 from departing.model.errors import InputError
+from departing.model.instance import CLICKS
 from departing.service import messages as m
 from departing.service import user as user_rules
 from departing.service.batches import FeedbackRecorder
@@ -36,6 +37,16 @@ MAX_EARLIER_VISITS = 100  # departures and returns of one user that are searched
 
 class UserLimitError(Exception):
     """A new user beyond the maximum number of active users."""
+
+
+class FinishedError(InputError):
+    """A request for a user who has had all recommendations of the horizon."""
+
+    def __init__(self, user: str, horizon: int) -> None:
+        super().__init__(
+            f"user {user!r:.60} has had all {horizon} recommendations of the horizon; show nothing more, or end the "
+            "visit with POST /v1/depart."
+        )
 
 
 class Service:
@@ -109,9 +120,12 @@ class Service:
         if user.experiment is not None:
             by_caller, arm = participate(state, user)
         shown = self._shown(tx, request, user) if by_caller else None
+        version = state.versions[user.version]
+        horizon = None if by_caller else version.horizon
+        if horizon is not None and user.steps >= horizon:
+            raise FinishedError(request.user, horizon)
         user_rules.confirm_stay(user)
         counts = user.current_counts(settings.missing_feedback)
-        version = state.versions[user.version]
         propensity: float | None
         category, propensity, policy_category = version.choose(
             counts, allowed, settings.explore, self.rng, user.segment
@@ -120,6 +134,7 @@ class Service:
             category, propensity = shown, request.propensity
         event_number = tx.store.new_event_number()
         user_rules.add_step(user, event_number, category, now, settings.missing_feedback)
+        user.finished = horizon is not None and user.steps >= horizon
         shadow = int(shown is not None)
         decision = Decision(
             event_number,
@@ -298,6 +313,17 @@ class Service:
         """Return the counters of all processes that ever served from this store."""
         return dict(await self.store.transaction(Transaction.totals, durable=False))
 
+    async def has_rewards(self) -> bool:
+        """Return whether any click was sent with a reward."""
+        return (await self.totals()).get("rewarded_clicks", 0) > 0
+
+    @property
+    def unit(self) -> str:
+        """Unit of the rewards in feedback."""
+        instance = self.rollout.state.current.instance
+        of_instance = CLICKS if instance is None else instance.unit
+        return self.settings.unit or (of_instance if of_instance != CLICKS else "reward")
+
     async def flush(self) -> None:
         """Wait until everything requested before is on disk."""
         await self.store.transaction(lambda tx: None)
@@ -317,8 +343,9 @@ class Service:
         description, source = details.get("description", ""), details.get("source", "")
         lower, upper, current = details.get("lower"), details.get("upper"), version is state.current
         pinned = current and state.pinned is not None
+        unit = details.get("instance", {}).get("unit", CLICKS)
         return m.PolicyVersionInfo(
-            version.number, version.created, description, lower, upper, source, current, pinned
+            version.number, version.created, description, lower, upper, unit, source, current, pinned
         )
 
     async def pin(self, version: int | None) -> m.PolicyVersionInfo:

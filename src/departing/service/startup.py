@@ -18,13 +18,13 @@ from departing.service.event_log import log_event
 from departing.service.names import check_name
 from departing.service.policy_version import INITIAL, INSTANCE, PolicyVersion, policy_details
 from departing.service.rollout import RolloutState
-from departing.service.segment_names import adopt_columns
 from departing.service.service import Service
 from departing.service.settings import Settings
 from departing.service.store import queries
 from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import TemporarilyUnreachableError, UnreachableError, is_postgres
 from departing.service.store.sqlite import SqliteStore
+from departing.service.stored_settings import adopt_columns, adopt_unit
 from departing.service.warning_rules import learning_warning
 
 PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
@@ -78,21 +78,23 @@ def open_service(
         nonlocal instance, settings
         listed = names if instance is None else instance.categories
 
-        def adopt(tx: Transaction) -> tuple[list[str], tuple[str, ...], DepartureRule, DepartureRule]:
+        def adopt(tx: Transaction) -> tuple[list[str], tuple[str, ...], str, DepartureRule, DepartureRule]:
             """Adopt categories and settings together, or none of them if one is refused."""
             rules = adopt_rule(tx, settings.rule, settings.learn)
             known = _add_categories(tx, store.name, listed)
             tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, settings.missing_feedback)
             if settings.shadow:
                 _start_shadow_mode(tx, store.name)
-            return known, adopt_columns(tx, _columns(settings, instance)), *rules
+            columns = adopt_columns(tx, _columns(settings, instance))
+            return known, columns, adopt_unit(tx, settings.unit), *rules
 
-        known, columns, rule, before = await store.transaction(adopt)
+        known, columns, unit, rule, before = await store.transaction(adopt)
         settings = replace(
             settings,
             inactive_after=rule.inactive_after,
             departures_reported=rule.reported,
             segment_columns=columns,
+            unit=unit,
         )
         if before.is_defined and rule != before:
             log_event("departures_redefined", before=before.describe(), now=rule.describe())

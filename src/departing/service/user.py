@@ -112,6 +112,7 @@ class User(msgspec.Struct, array_like=True, gc=False):
     inferred: InferredDeparture | None = None  # of a departed user, unless the departure was reported
     first: int = -1  # number of the same person at the first visit; -1 if this is the first one
     segment: str | None = None  # as of the first request
+    finished: bool = False  # whether the latest recommendation was the last one of the horizon
 
     @property
     def person(self) -> int:

@@ -26,7 +26,13 @@ def readout_contents(readout: dict[str, Any]) -> list[Table | str]:
         text = _percent if row["metric"] == "retention" else _number
         interval = MISSING if row["lower"] is None else f"{text(row['lower'], '+')} to {text(row['upper'], '+')}"
         means = (text(row[name]) for name in ("treatment", "control"))
-        outcomes.add_row(NOUNS[row["metric"]], *means, text(row["difference"], "+"), interval, f"{row['users']:,}")
+        outcomes.add_row(
+            NOUNS.get(row["metric"], f"{row['unit']} per user"),
+            *means,
+            text(row["difference"], "+"),
+            interval,
+            f"{row['users']:,}",
+        )
     return [arms, outcomes, readout["summary"]]
 
 

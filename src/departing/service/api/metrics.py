@@ -17,6 +17,7 @@ HELP = {
     "reported_departures": "Departures that were reported.",
     "reopened_users": "Users who were active again because feedback arrived after an inferred departure.",
     "returned_users": "Users who returned after they counted as departed.",
+    "finished_users": "Users whose visit ended after the last recommendation of the horizon.",
     "kept_segments": "Requests with another segment than the user's first one.",
     "repeated_feedback": "Repeated feedback.",
     "completed_feedback": "Feedback that added the departure or the reward to earlier feedback.",

@@ -123,6 +123,7 @@ def _problem_statuses(route: Route) -> list[int]:
     statuses = {403, 405, 500} if route.access == PUBLIC else {401, 403, 405, 429, 500, 503}
     statuses |= {404, 422} if "{" in route.path else set()
     statuses |= {422} if route.query else set()
+    statuses |= {409} if route.operation == "recommend" else set()
     statuses |= {400, 408} if route.method != "GET" else set()
     statuses |= {404, 413, 422} if route.request is not None else set()
     return sorted(statuses)

@@ -14,7 +14,7 @@ from departing.service import messages as m
 from departing.service.event_log import log_event
 from departing.service.rollout import NotFoundError
 from departing.service.segment_names import SegmentLimitError
-from departing.service.service import UserLimitError
+from departing.service.service import FinishedError, UserLimitError
 from departing.service.store.base import RETRY_AFTER, OverloadedError, StoreError
 from departing.service.store.connection import UnreachableError
 
@@ -39,6 +39,7 @@ class ProblemCode(StrEnum):
     UNKNOWN_PATH = "unknown_path", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405
     REQUEST_TIMEOUT = "request_timeout", 408
+    FINISHED = "finished", 409
     BODY_TOO_LARGE = "body_too_large", 413
     INVALID_REQUEST = "invalid_request", 422
     SEGMENT_LIMIT = "segment_limit", 422
@@ -72,6 +73,7 @@ CAUSES: tuple[tuple[tuple[type[Exception], ...], ProblemCode, str], ...] = (
     ((m.NestingError,), ProblemCode.INVALID_JSON, "{}"),
     ((NotFoundError,), ProblemCode.NOT_FOUND, "{}"),
     ((SegmentLimitError,), ProblemCode.SEGMENT_LIMIT, "{}"),
+    ((FinishedError,), ProblemCode.FINISHED, "{}"),
     ((UserLimitError,), ProblemCode.USER_LIMIT, "{}"),
     ((OverloadedError,), ProblemCode.OVERLOADED, "{}"),
     ((UnreachableError, StoreError, OSError, sqlite3.Error), ProblemCode.STORE_UNAVAILABLE, "{}"),

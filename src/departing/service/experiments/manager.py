@@ -17,7 +17,14 @@ from departing.model.errors import InputError
 from departing.service.event_log import log_event
 from departing.service.experiments import messages as m
 from departing.service.experiments.experiment import ARMS, CALLER, GUARDRAIL, LATEST, Change, Experiment, check_shares
-from departing.service.experiments.outcomes import GUARDRAIL_SIGNIFICANCE, METRICS, SIGNIFICANCE, Outcomes
+from departing.service.experiments.outcomes import (
+    GUARDRAIL_SIGNIFICANCE,
+    REWARD,
+    SIGNIFICANCE,
+    Outcomes,
+    first_worse,
+    outcomes_of,
+)
 from departing.service.experiments.summary import describe_worse, summarise
 from departing.service.experiments.upload import uploaded_version
 from departing.service.messages import NestingError, PolicyVersionInfo
@@ -238,7 +245,9 @@ class Experiments:
             read_at, readout = self._readouts.get(experiment.id, (0.0, None))
             if readout is None or time.monotonic() - read_at > CACHE_SECONDS:
                 await self._service.flush()
-                outcomes = self._outcomes.setdefault(experiment.id, [Outcomes(experiment, each) for each in METRICS])
+                rewarded = await self._service.has_rewards()
+                outcomes = outcomes_of(experiment, self._outcomes.get(experiment.id, []), rewarded)
+                self._outcomes[experiment.id] = outcomes
                 readout = await asyncio.to_thread(self._read_store, experiment, outcomes, self._service.now())
                 self._readouts[experiment.id] = time.monotonic(), readout
         return readout
@@ -252,7 +261,8 @@ class Experiments:
         p_value = _sample_ratio(experiment, users)
         by_arm = {arm: sum(int(row[2]) for row in users if row[1] == arm) for arm in ARMS}
         shares = experiment.arm_shares(experiment.stage)
-        metrics = [_metric(each) for each in outcomes]
+        unit = self._service.unit
+        metrics = [_metric(each, unit) for each in outcomes]
         return m.ExperimentReadout(
             _info(experiment),
             [m.ArmUsers(arm, shares[arm], by_arm[arm]) for arm in ARMS],
@@ -273,9 +283,9 @@ class Experiments:
         try:
             readout = await self._read(experiment)
             self._service.mismatched = experiment.id if readout.sample_ratio_mismatch else None
-            worse = next((each for each in self._outcomes[experiment.id] if each.worse is not None), None)
+            worse = first_worse(self._outcomes[experiment.id])
             if worse is not None and experiment.guardrail:
-                reason = describe_worse(worse, GUARDRAIL_SIGNIFICANCE)
+                reason = describe_worse(worse, GUARDRAIL_SIGNIFICANCE, self._service.unit)
                 await self._change(experiment.id, "rollback", None, GUARDRAIL, reason)
         finally:
             now = time.monotonic()
@@ -322,9 +332,11 @@ def _sample_ratio(experiment: Experiment, users: Rows) -> float:
     return sample_ratio_p_value([counts[each] for each in stages], [experiment.arm_shares(each) for each in stages])
 
 
-def _metric(outcomes: Outcomes) -> m.MetricReadout:
+def _metric(outcomes: Outcomes, unit: str) -> m.MetricReadout:
     difference, planned = outcomes.difference, outcomes.experiment.planned_users
     readout = m.MetricReadout(outcomes.metric, outcomes.users(True), outcomes.users(False), outcomes.stage_users)
+    if outcomes.metric == REWARD:
+        readout.unit = unit
     readout.points = [m.ReadoutPoint(*point) for point in outcomes.points]
     if difference is not None:
         readout.users, readout.difference = difference.users, difference.difference

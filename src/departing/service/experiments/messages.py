@@ -118,7 +118,10 @@ class ReadoutPoint(Struct):
 
 
 class MetricReadout(Struct):
-    """One outcome, "clicks_per_user" or "retention": means of both arms, and the difference with its intervals.
+    """One outcome: means of both arms, and the difference with its intervals.
+
+    The outcomes are "clicks_per_user", "retention" and, once feedback has rewards, "reward_per_user" in the `unit`,
+    to which the guardrail then applies instead of the clicks.
 
     `treatment_users` and `control_users` have a final outcome; holdout users count as control. `stage_users` are
     those of the smaller arm in the stage with the most of them; the intervals appear when they are 100. `users` are
@@ -138,6 +141,7 @@ class MetricReadout(Struct):
     lower: float | None = None
     upper: float | None = None
     guardrail_upper: float | None = None
+    unit: str | None = None
     points: list[ReadoutPoint] = []
 
 

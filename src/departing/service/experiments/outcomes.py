@@ -1,9 +1,9 @@
 """Outcomes of the users of an experiment, read from the store in the order of their arrival.
 
-Only users whose outcome is final count, so that users with short visits are not counted before others. Two outcomes
-are read: clicks within a window after a user's first recommendation, and retention, which is 1 for a user who
-requests a recommendation in the return period after that window. Sums are kept in memory; each read adds the users
-whose outcome became final meanwhile.
+Only users whose outcome is final count, so that users with short visits are not counted before others. The outcomes
+are clicks within a window after a user's first recommendation, the rewards of clicks in it once there are any, and
+retention, which is 1 for a user who requests a recommendation in the return period after that window. Sums are kept
+in memory; each read adds the users whose outcome became final meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -14,13 +14,28 @@ from departing.service.experiments.experiment import TREATMENT, Experiment
 from departing.service.store import queries
 from departing.service.store.connection import Database
 
-CLICKS, RETENTION = METRICS = ("clicks_per_user", "retention")
+CLICKS, RETENTION, REWARD = "clicks_per_user", "retention", "reward_per_user"
+GUARDED = 2  # outcomes that the guardrail looks at: clicks, or rewards once there are any, and retention
 SETTLE_SECONDS = 1.0  # after which everything that any process recorded is visible to the others
 PART = 1000  # users read at once; bounds the memory and the distance of points
 SIGNIFICANCE = 0.05  # of each outcome
-GUARDRAIL_SIGNIFICANCE = 0.01 / len(METRICS)  # of each outcome, so that both together have 99 % confidence
+GUARDRAIL_SIGNIFICANCE = 0.01 / GUARDED  # of each outcome, so that both together have 99 % confidence
 MAX_POINTS = 200  # of a plot
 POINT_GROWTH = 1.02  # factor by which the users grow from one point to the next
+
+
+def outcomes_of(experiment: Experiment, before: "list[Outcomes]", rewarded: bool) -> "list[Outcomes]":
+    """Return the outcomes of an experiment, those read before included; rewards are first once there are any."""
+    outcomes = before or [Outcomes(experiment, CLICKS), Outcomes(experiment, RETENTION)]
+    if rewarded and all(each.metric != REWARD for each in outcomes):
+        outcomes = [Outcomes(experiment, REWARD), *outcomes]
+    return outcomes
+
+
+def first_worse(outcomes: "list[Outcomes]") -> "Outcomes | None":
+    """Return an outcome at which the guardrail was crossed; with rewards, clicks do not count."""
+    ignored = CLICKS if outcomes[0].metric == REWARD else None
+    return next((each for each in outcomes if each.worse is not None and each.metric != ignored), None)
 
 
 @dataclass
@@ -45,7 +60,8 @@ class Outcomes:
         experiment = self.experiment
         ended = experiment.ended
         until = (now - SETTLE_SECONDS if ended is None else min(ended, now - SETTLE_SECONDS)) - self.delay
-        query, spans = queries.CLICK_OUTCOMES, [experiment.window]
+        query = queries.REWARD_OUTCOMES if self.metric == REWARD else queries.CLICK_OUTCOMES
+        spans = [experiment.window]
         if self.metric == RETENTION:
             query, spans = queries.RETURN_OUTCOMES, [experiment.window, self.delay]
         more = True
@@ -53,7 +69,7 @@ class Outcomes:
             rows = snapshot.execute(query, *spans, experiment.id, *self._last, until, PART)
             for time, number, stage, arm, outcome in rows:
                 sums = self.sums.setdefault(stage, new_sums())
-                add_outcome(sums, arm == TREATMENT, float(outcome if self.metric == CLICKS else outcome > 0))
+                add_outcome(sums, arm == TREATMENT, float(outcome > 0 if self.metric == RETENTION else outcome))
                 self._last = time, number
             more = len(rows) == PART
             if rows:

@@ -5,20 +5,24 @@ from collections.abc import Sequence
 from departing.abtest.sequence import MIN_USERS
 from departing.service.experiments import messages as m
 from departing.service.experiments.experiment import GUARDRAIL, Experiment
-from departing.service.experiments.outcomes import CLICKS, Outcomes
+from departing.service.experiments.outcomes import CLICKS, RETENTION, Outcomes
 
-NOUNS = {CLICKS: "clicks per user", "retention": "retention"}
+NOUNS = {CLICKS: "clicks per user", RETENTION: "retention"}
 ACTORS = {GUARDRAIL: "by the guardrail", "api": "through the API", "page": "on the page"}
 GUARDRAIL_CONFIDENCE = "99 % confidence over both outcomes"
 
 
-def describe_worse(outcomes: Outcomes, significance: float) -> str:
+def _noun(metric: str, unit: str | None) -> str:
+    return NOUNS.get(metric, f"{unit} per user")
+
+
+def describe_worse(outcomes: Outcomes, significance: float, unit: str) -> str:
     """Describe the difference at which the guardrail was crossed."""
     difference = outcomes.worse
     assert difference is not None
     bounds = difference.interval(outcomes.experiment.planned_users, significance)
     interval = _interval(outcomes.metric, *bounds)
-    noun = NOUNS[outcomes.metric]
+    noun = _noun(outcomes.metric, unit)
     return (
         f"The treatment is worse in {noun}: {interval} with {GUARDRAIL_CONFIDENCE}, after {difference.users:,} users."
     )
@@ -35,7 +39,8 @@ def summarise(experiment: Experiment, metrics: Sequence[m.MetricReadout], mismat
     if mismatch:
         sentences.append("Sample ratio mismatch: the users per arm do not match the shares; do not trust the result.")
     for each in metrics:
-        noun = NOUNS[each.metric].capitalize()
+        noun = _noun(each.metric, each.unit)
+        noun = noun[0].upper() + noun[1:]
         if each.lower is None or each.upper is None:
             sentences.append(f"{noun}: {_waiting(experiment, each.stage_users)}.")
             continue
@@ -56,6 +61,6 @@ def _waiting(experiment: Experiment, users: int) -> str:
 
 
 def _interval(metric: str, lower: float, upper: float) -> str:
-    if metric == CLICKS:
+    if metric != RETENTION:
         return f"{lower:+.3f} to {upper:+.3f}"
     return f"{100 * lower:+.1f} to {100 * upper:+.1f} percentage points"

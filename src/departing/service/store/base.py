@@ -214,6 +214,11 @@ class Transaction:
         self._writes.append((queries.ADD_DEPARTURE, (user.number, now, cause)))
         self.save_user(user)
 
+    def end_visit(self, user: User) -> None:
+        """Write the state of a user whose visit is over without a departure."""
+        self.active_change -= 1
+        self.save_user(user)
+
     def record_assignment(self, user: User, stage: int) -> None:
         """Write the arm of a user who enters an experiment, or returns to it."""
         row = (user.number, user.experiment, stage, user.arm, user.entry, user.arrived)
@@ -403,6 +408,8 @@ def user_write(user: User, missing_feedback: str) -> Write:
     """Return the write of a user."""
     counts = user.training_counts(missing_feedback)
     clicks = sum(user.counts[0::4]) + sum(user.counts[3::4])
+    if user.departed:
+        clicks += sum(step.clicked is True for step in user.open)  # of a user who is finished
     state, departed, seen = encode(user), int(user.departed), user.last_seen
     row = (user.number, user.name, state, encode(counts), departed, seen, user.version, clicks, user.steps)
     return queries.SAVE_USER, (*row, user.arrived, user.segment)

@@ -18,6 +18,7 @@ SHADOW_KEY = "shadow"
 DEPARTURES_KEY = "departures"  # the definition of departure
 MISSING_FEEDBACK_KEY = "missing_feedback"
 SEGMENT_COLUMNS_KEY = "segment_columns"  # features of which the name of a segment is composed
+UNIT_KEY = "unit"  # of rewards
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
 ALLOWED_KEY = "allowed"  # categories that were available when the trainer last published
@@ -110,6 +111,12 @@ SAMPLED_STEPS = _SAMPLE.format(
     "WHERE f.event = d.event AND f.time <= u.arrived + ?) = 1)",
     f"WHERE u.arrived <= ? AND (u.departed = 0 OR u.last_seen > u.arrived + ? OR {_FORGOTTEN})",
 )
+# Rewards up to a time after the arrival.
+SAMPLED_REWARDS = _SAMPLE.format(
+    "SELECT u.number, (SELECT coalesce(sum((SELECT f.reward FROM feedback f WHERE f.event = d.event AND f.time <= "
+    "u.arrived + ?)), 0) FROM decisions d WHERE d.number = u.number)",
+    "WHERE u.arrived <= ?",
+)
 ARRIVED_COUNTS = _SAMPLE.format("SELECT u.counts, count(*)", "WHERE u.arrived <= ? GROUP BY u.counts")
 CATEGORIES_SINCE = "SELECT DISTINCT category FROM decisions WHERE event > ?"
 
@@ -159,16 +166,19 @@ SAVE_EXPERIMENT = (
 ARM_USERS = "SELECT stage, arm, count(*) FROM assignments WHERE experiment = ? AND entry = number GROUP BY stage, arm"
 _OUTCOMES = """
 SELECT a.time, a.number, a.stage, a.arm, (
-    SELECT count(*) FROM assignments v JOIN decisions d ON d.number = v.number {}
+    SELECT {} FROM assignments v JOIN decisions d ON d.number = v.number {}
 )
 FROM assignments a WHERE a.experiment = ? AND a.entry = a.number AND (a.time, a.number) > (?, ?) AND a.time <= ?
 ORDER BY a.time, a.number LIMIT ?
 """
 _OF_ENTRY = "v.entry = a.number AND v.experiment = a.experiment"
 CLICK_OUTCOMES = _OUTCOMES.format(
-    f"JOIN feedback f ON f.event = d.event WHERE {_OF_ENTRY} AND f.clicked = 1 AND f.time <= a.time + ?"
+    "count(*)", f"JOIN feedback f ON f.event = d.event WHERE {_OF_ENTRY} AND f.clicked = 1 AND f.time <= a.time + ?"
 )
-RETURN_OUTCOMES = _OUTCOMES.format(f"WHERE {_OF_ENTRY} AND d.time > a.time + ? AND d.time <= a.time + ?")
+REWARD_OUTCOMES = _OUTCOMES.format(
+    "coalesce(sum(f.reward), 0)", f"JOIN feedback f ON f.event = d.event WHERE {_OF_ENTRY} AND f.time <= a.time + ?"
+)
+RETURN_OUTCOMES = _OUTCOMES.format("count(*)", f"WHERE {_OF_ENTRY} AND d.time > a.time + ? AND d.time <= a.time + ?")
 
 # Sequences and locks of PostgreSQL.
 PG_NEXT = "SELECT nextval(?) FROM generate_series(1, ?)"

@@ -13,11 +13,11 @@ import numpy as np
 
 from departing.model.counts import Integers
 from departing.service.departures import read_rule
+from departing.service.late_feedback import infer_departure
 from departing.service.store import queries
 from departing.service.store.base import decode_user
 from departing.service.store.connection import Database
 from departing.service.uptime import cutoff_time, read_gaps
-from departing.service.user import depart
 
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 
@@ -65,6 +65,6 @@ def _pending_counts(snapshot: Database, since: float) -> list[tuple[list[int], i
     counts = []
     for (state,) in snapshot.execute(queries.PENDING_STATES, since, every):
         user = decode_user(state)
-        depart(user, missing_feedback)
+        infer_departure(user, 0.0, missing_feedback)
         counts.append((user.counts, every))
     return counts
