@@ -199,6 +199,18 @@ class Client:
         """Anonymise a user."""
         return bool(self.call("DELETE", f"/v1/users/{quote(user, safe='')}")["ok"])
 
+    def categories(self) -> list[dict[str, Any]]:
+        """List all categories: dicts with `name` and `retired`."""
+        return list(self.call("GET", "/v1/categories")["categories"])
+
+    def add_category(self, name: str) -> list[dict[str, Any]]:
+        """Add a category, or restore a retired one; requires the admin key. Return all categories."""
+        return list(self.call("POST", "/v1/categories", {"name": name})["categories"])
+
+    def retire_category(self, name: str) -> list[dict[str, Any]]:
+        """Stop showing a category, whose history stays; requires the admin key. Return all categories."""
+        return list(self.call("DELETE", f"/v1/categories/{quote(name, safe='')}")["categories"])
+
     def policy(self) -> dict[str, Any]:
         """Get the policy version of new users."""
         return dict(self.call("GET", "/v1/policy"))

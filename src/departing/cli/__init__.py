@@ -9,6 +9,7 @@ import typer
 
 from departing.cli.abtest import ab, power
 from departing.cli.assign import assign
+from departing.cli.categories import CATEGORY_COMMANDS
 from departing.cli.data import fit, movielens, ope, return_times, sample_log
 from departing.cli.errors import raise_terminated, report_errors
 from departing.cli.experiment import EXPERIMENT_COMMANDS, publish
@@ -42,6 +43,12 @@ experiment = typer.Typer(
 for _command in EXPERIMENT_COMMANDS:
     experiment.command()(report_errors(_command))
 app.add_typer(experiment)
+categories = typer.Typer(
+    name="categories", help="List, add and retire categories of a running service.", no_args_is_help=True
+)
+for _name, _change in CATEGORY_COMMANDS.items():
+    categories.command(_name)(report_errors(_change))
+app.add_typer(categories)
 
 
 def _version(show: bool) -> None:

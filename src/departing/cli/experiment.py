@@ -34,7 +34,7 @@ def publish(
     from departing.policy.files import policy_to_dict
     from departing.policy.library import parse_policy
 
-    with _connected(url, key) as client:
+    with connected(url, key) as client:
         if Path(policy).suffix.lower() in DOCUMENT_SUFFIXES:
             document = read_document(policy, "policy")
         else:
@@ -83,7 +83,7 @@ def start(
     shares = parse_share("share", share), parse_share("holdout", holdout)
     periods = (("window", window), ("return_period", return_period))
     seconds = {field: parse_duration(field, period) for field, period in periods if period is not None}
-    with _connected(url, key) as client:
+    with connected(url, key) as client:
         if treatment is None:
             raise InputError(f"VERSION is missing; expected latest or a published version: {_versions(client)}.")
         started = client.start_experiment(
@@ -147,7 +147,7 @@ def status(number: Number = None, url: Url = LOCAL, key: Key = None, as_json: op
     """Print the readout of an experiment."""
     from departing.cli.tables.experiment import readout_contents
 
-    with _connected(url, key) as client:
+    with connected(url, key) as client:
         readout = client.experiment(_latest(client, number))
     present(as_json, readout, readout_contents(readout))
 
@@ -158,7 +158,7 @@ EXPERIMENT_COMMANDS = (start, ramp, stop, rollback, complete, status)
 def _change(
     action: str, number: int | None, url: str, key: str | None, as_json: bool, share: float | None, reason: str = ""
 ) -> None:
-    with _connected(url, key) as client:
+    with connected(url, key) as client:
         changed = client.change_experiment(_latest(client, number), action, share, reason)
     notes = [changed["note"]] if changed["note"] else []
     present(as_json, changed, [f"Experiment {changed['experiment']} is {_state(changed)}.", *notes])
@@ -181,7 +181,7 @@ def _policy(policy: int | str) -> str:
 
 
 @contextmanager
-def _connected(url: str, key: str | None) -> Iterator[Client]:
+def connected(url: str, key: str | None) -> Iterator[Client]:
     """Connect to a service; the messages about keys name the option."""
     with Client(url, key) as client:
         try:

@@ -64,6 +64,7 @@ class DashboardReader:
                 ],
                 [] if instance is None else _types(instance),
                 statistics.segments,
+                self._service.drift,
                 self._learning,
                 state.shadow,
                 None if state.running is None else state.running.id,

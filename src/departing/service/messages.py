@@ -270,6 +270,20 @@ class SegmentActivity(Struct):
     prior: dict[str, float] | None
 
 
+class Drift(Struct):
+    """A change over time, detected at `time`: rate of the outcome of a category at first recommendations.
+
+    The rate was `before` until about the time `since` and `after` from then on.
+    """
+
+    time: UnixTime
+    category: str
+    outcome: Literal["click", "departure"]
+    before: float
+    after: float
+    since: UnixTime
+
+
 class LearningPoint(Struct):
     """Bounds on the value of a version when it was published, after `users` users.
 
@@ -337,6 +351,7 @@ class Dashboard(Struct):
     categories: list[CategoryActivity]
     types: list[TypeShare]
     segments: list[SegmentActivity]
+    drift: list[Drift]
     learning: bool
     shadow: bool
     experiment: int | None

@@ -18,6 +18,7 @@ from departing.planning.policy_tree import policy_tree
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, policy_in_segment, recommended
+from departing.policy.schedule import Schedule
 from departing.service.store.cache import Recent
 from departing.service.store.connection import Rows
 from departing.service.user import counts_array
@@ -74,6 +75,12 @@ class PolicyVersion:
         """Return the columns of the version."""
         document = policy_to_dict(self.policy) | {"categories_known": self.n_categories}
         return self.number, self.created, json.dumps(document), json.dumps(self.details)
+
+    @cached_property
+    def shows(self) -> frozenset[int]:
+        """Categories that the policy may show: those of a schedule, otherwise all that it knows."""
+        known = range(self.n_categories)
+        return frozenset(self.policy.phase_categories.tolist() if isinstance(self.policy, Schedule) else known)
 
     @property
     def from_instance(self) -> bool:

@@ -199,8 +199,8 @@ class Rollout:
         self._change(tx, shadow=enabled)
         tx.write(queries.SET, queries.SHADOW_KEY, str(int(enabled)))
 
-    def add_category(self, tx: Transaction, name: str, now: float) -> None:
-        """Add a category, or restore a retired one; a repeated call changes nothing."""
+    def add_category(self, tx: Transaction, name: str, now: float) -> str | None:
+        """Add a category, or restore a retired one; return "added" or "restored", None if it changes nothing."""
         self.reload(tx)
         names = self.state.names
         if name not in names:
@@ -209,9 +209,12 @@ class Rollout:
                 raise InputError(f"name is {name!r:.60}; {limit}. Serve more categories from another store.")
             self._change(tx, names=[*names, name])
             tx.write(queries.ADD_CATEGORY, len(names), name, now)
-        elif names.index(name) in self.state.retired:
-            self._change(tx, retired=self.state.retired - {names.index(name)})
-            tx.write(queries.RETIRE_CATEGORY, None, name)
+            return "added"
+        if names.index(name) not in self.state.retired:
+            return None
+        self._change(tx, retired=self.state.retired - {names.index(name)})
+        tx.write(queries.RETIRE_CATEGORY, None, name)
+        return "restored"
 
     def add_segment(self, tx: Transaction, name: str, now: float) -> None:
         """Add a segment unless it is known."""
@@ -226,14 +229,32 @@ class Rollout:
         self._change(tx, segments=self.state.segments | {name})
         tx.write(queries.ADD_SEGMENT, name, now)
 
-    def retire_category(self, tx: Transaction, name: str, now: float) -> None:
-        """Retire a category: it is not shown any more."""
+    def retire_category(self, tx: Transaction, name: str, now: float) -> str | None:
+        """Retire a category: it is not shown any more; return "retired", None if it was before."""
         self.reload(tx)
-        retired = self.state.retired | {self.category(tx, name, "name")}
+        category = self.category(tx, name, "name")
+        if category in self.state.retired:
+            return None
+        retired = self.state.retired | {category}
         if len(retired) == len(self.state.names):
             raise InputError(f"name is {name!r:.60}; add another category before you retire the last available one.")
+        self._check_arms(name, retired)
         self._change(tx, retired=retired)
         tx.write(queries.RETIRE_CATEGORY, now, name)
+        return "retired"
+
+    def _check_arms(self, name: str, retired: frozenset[int]) -> None:
+        """Raise if an arm of the running experiment could show none of the categories of its policy any more."""
+        running = self.state.running
+        if running is None:
+            return
+        for arm, number in (("treatment", running.treatment), ("control", running.control)):
+            version = self.state.versions.get(number) if isinstance(number, int) else None
+            if version is not None and version.shows <= retired:
+                raise InputError(
+                    f"name is {name!r:.60}, the last category that version {number} shows, the {arm} of experiment "
+                    f"{running.id}; stop or complete the experiment before you retire it."
+                )
 
 
 @lru_cache(maxsize=1000)

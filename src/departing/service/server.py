@@ -19,6 +19,7 @@ from departing.service.api.app import App
 from departing.service.api.auth import LOOPBACK, ApiKeys
 from departing.service.api.bodies import TICK_SECONDS, BodyReader
 from departing.service.api.connection_usage import WATCH_SECONDS, ConnectionUsage
+from departing.service.drift_monitor import DriftMonitor
 from departing.service.event_log import log_event
 from departing.service.experiments.manager import Experiments
 from departing.service.service import MAX_SWEEP, Service
@@ -32,6 +33,7 @@ ABORT_SECONDS = 0.05  # between two attempts to end all threads that read the st
 REFRESH_SECONDS = 0.3  # between polls for new policy versions
 SWEEP_SECONDS = 2.0  # between sweeps of inactive users
 COUNT_SECONDS = 30.0  # between counts of the active users of all processes
+DRIFT_SECONDS = 10.0  # between looks for drift
 WARNING_SECONDS = 10.0  # between searches for reasons to warn
 Work = tuple[Callable[[], Awaitable[None]], str, float]  # a call, what follows if it fails, and the pause after it
 
@@ -81,13 +83,15 @@ async def serve(
     has_plan = not learning or any(version.from_instance for version in rollout.state.versions.values())
 
     def is_ready() -> bool:  # also if an operator pins the initial version
-        return has_plan or not rollout.state.versions[rollout.state.latest].uniform
+        latest = rollout.state.versions[rollout.state.latest]
+        return has_plan or latest.is_learned or not latest.uniform
 
     app = App(service, keys, is_ready, learning, access_log)
     usage = app.endpoints.usage = ConnectionUsage(connections.max_connections(), port)
     server, stopped = http_server(_traced(app), host, port, usage.allowed), stop_event()
     serving = asyncio.create_task(server.serve())
-    maintenance = asyncio.create_task(_maintain(service, app.endpoints.experiments, _watches(app.bodies, usage)))
+    watches = [*_watches(app.bodies, usage), (DriftMonitor(service).check, "Drift is not looked for", DRIFT_SECONDS)]
+    maintenance = asyncio.create_task(_maintain(service, app.endpoints.experiments, watches))
     background = [maintenance]
     if train is not None:
         background.append(asyncio.create_task(keep_training(str(service.store.address), *train)))

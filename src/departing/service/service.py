@@ -14,6 +14,7 @@ from departing.service import user as user_rules
 from departing.service.batches import FeedbackRecorder
 from departing.service.clock import Clock
 from departing.service.event_id import RESERVED_PREFIX
+from departing.service.event_log import log_event
 from departing.service.experiments.assignment import enter, participate
 from departing.service.experiments.warnings import experiment_warnings
 from departing.service.late_feedback import make_final
@@ -67,6 +68,7 @@ class Service:
         self._warnings, self._warn = find_warnings(self.settings.rule, {}), list[Callable[[], dict[str, str]]]()
         self.mismatched: int | None = None  # an experiment whose users per arm do not match its shares
         self.failing: dict[str, str] = {}  # maintenance tasks that fail, and a warning for each
+        self.drift: list[m.Drift] = []  # changes that were detected, the latest last
         self.uptime = Uptime()
 
     def now(self) -> float:
@@ -383,12 +385,19 @@ class Service:
 
         A new category is shown by exploration only, until a policy that knows it is published.
         """
-        await self.store.transaction(lambda tx: self.rollout.add_category(tx, name, self.now()))
-        return await self.categories()
+        changed = await self.store.transaction(lambda tx: self.rollout.add_category(tx, name, self.now()))
+        return await self._changed_categories(name, changed)
 
     async def retire_category(self, name: str) -> m.CategoryList:
         """Retire a category: it is not shown any more."""
-        await self.store.transaction(lambda tx: self.rollout.retire_category(tx, name, self.now()))
+        changed = await self.store.transaction(lambda tx: self.rollout.retire_category(tx, name, self.now()))
+        return await self._changed_categories(name, changed)
+
+    async def _changed_categories(self, name: str, change: str | None) -> m.CategoryList:
+        """Write a change to the log, and return all categories."""
+        if change is not None:
+            available = len(self.rollout.state.available)
+            log_event(f"category_{change}", category=name, available=available)
         return await self.categories()
 
 

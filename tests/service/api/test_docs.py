@@ -72,7 +72,9 @@ def test_the_page_lists_every_call_and_shows_a_problem(tmp_path):
     assert problem in PAGE
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     for method, path in routes:
-        assert f"`{method} {path.replace('{user}', 'USER').replace('{experiment}', 'EXPERIMENT')}`" in PAGE
+        for name in ("user", "experiment", "category"):
+            path = path.replace(f"{{{name}}}", name.upper())
+        assert f"`{method} {path}`" in PAGE
 
 
 def test_the_page_lists_every_problem_and_every_rejection_of_feedback():

@@ -15,7 +15,7 @@ from departing.service.api.latency import OTHER, Latency
 from departing.service.api.openapi import openapi
 from departing.service.api.problems import ProblemCode, ProblemError, as_problem
 from departing.service.api.request_id import HEADER, request_ids
-from departing.service.api.routes import PAGE_MEDIA, PARAMETERS, Endpoints, Response, Route, encode
+from departing.service.api.routes import PAGE_MEDIA, PARAMETERS, RETIRE, Endpoints, Response, Route, encode
 from departing.service.event_log import log_event
 from departing.service.service import Service
 
@@ -153,7 +153,7 @@ class App:
 def _match(scope: Any) -> tuple[str, str]:
     """Return the path as in the route table, and the argument of routes without a body: path parameter or query."""
     path: str = scope.path
-    if path.startswith(WITH_PARAMETER):
+    if path.startswith(WITH_PARAMETER) and (path != RETIRE or scope.method == "DELETE"):
         start = next(start for start in WITH_PARAMETER if path.startswith(start))
         return start + PARAMETERS[start], path[len(start) :]
     return path, scope.query_string

@@ -17,6 +17,7 @@ HELP = {
     "reported_departures": "Departures that were reported.",
     "reopened_users": "Users who were active again because feedback arrived after an inferred departure.",
     "returned_users": "Users who returned after they counted as departed.",
+    "drift_detections": "Changes of click and departure rates that were detected.",
     "finished_users": "Users whose visit ended after the last recommendation of the horizon.",
     "kept_segments": "Requests with another segment than the user's first one.",
     "repeated_feedback": "Repeated feedback.",
@@ -44,6 +45,9 @@ def metrics_text(totals: Mapping[str, int], service: Service, latency: Latency, 
         ("unwritten", "gauge", "Rows not on disk yet; with PostgreSQL, calls that wait.", store.unwritten),
         ("oldest_unwritten_seconds", "gauge", "Age of the oldest of them.", round(store.oldest_unwritten, 3)),
     ]
+    latest = round(service.drift[-1].time, 3) if service.drift else 0
+    text = "Time of the latest change of rates that was detected, 0 if there is none."
+    gauges.append(("drift_latest_detection_timestamp_seconds", "gauge", text, latest))
     of_experiment = experiment_gauges(state, service.mismatched, service.now())
     gauges += [(name, "gauge", text, value) for name, (text, value) in of_experiment.items()]
     text = "Transactions that the database refused, since this process started."

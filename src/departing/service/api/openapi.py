@@ -110,7 +110,8 @@ def _operation(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[route.request]}}}
     if "{" in route.path:
         name = route.path.partition("{")[2].rstrip("}")
-        schema = {"type": "string", "minLength": 1} if name == "user" else {"type": "integer", "minimum": 1}
+        is_number = name == "experiment"
+        schema = {"type": "integer", "minimum": 1} if is_number else {"type": "string", "minLength": 1}
         operation["parameters"].append({"name": name, "in": "path", "required": True, "schema": schema})
     if route.access == PUBLIC:
         failed = {"description": "The check failed.", "headers": {REQUEST_ID: _headers(200)[REQUEST_ID]}}

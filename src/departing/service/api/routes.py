@@ -35,7 +35,8 @@ from departing.service.workers.shadow import ShadowReporter
 Response = tuple[int, list[tuple[str, str]], bytes | Export]  # status, headers, body
 PAGE_MEDIA = ("text/html",)
 # Start of a path with a parameter, and the name of the parameter.
-PARAMETERS = {"/v1/users/": "{user}", "/v1/experiments/": "{experiment}"}
+PARAMETERS = {"/v1/users/": "{user}", "/v1/experiments/": "{experiment}", "/v1/categories/": "{category}"}
+RETIRE = "/v1/categories/retire"  # a path of its own, except for DELETE: a category may have that name
 MAX_POLICY = 8 * MAX_BODY  # bytes of a policy document: a hundred times that of a plan for five types and categories
 encode = msgspec.json.Encoder().encode
 _skip = msgspec.json.Decoder(msgspec.Raw).decode
@@ -135,7 +136,10 @@ class Endpoints:
                   "List all categories.", None, m.CategoryList),
             Route("POST", "/v1/categories", ADMIN, lambda body: s.add_category(body.name), "addCategory",
                   "categories", "Add a category, or restore a retired one.", m.CategoryRequest, m.CategoryList),
-            Route("POST", "/v1/categories/retire", ADMIN, lambda body: s.retire_category(body.name), "retireCategory",
+            Route("DELETE", "/v1/categories/{category}", ADMIN,
+                  lambda name: s.retire_category(check_name("category", name)), "deleteCategory", "categories",
+                  "Stop showing a category; its history stays.", None, m.CategoryList),
+            Route("POST", RETIRE, ADMIN, lambda body: s.retire_category(body.name), "retireCategory",
                   "categories", "Stop showing a category.", m.CategoryRequest, m.CategoryList),
             Route("GET", "/v1/shadow", ADMIN, lambda _: shadow.report(), "getShadowReport", "shadow",
                   "Compare the policy with the caller's decisions.", None, m.ShadowReport),

@@ -18,6 +18,7 @@ SHADOW_KEY = "shadow"
 DEPARTURES_KEY = "departures"  # the definition of departure
 MISSING_FEEDBACK_KEY = "missing_feedback"
 SEGMENT_COLUMNS_KEY = "segment_columns"  # features of which the name of a segment is composed
+DRIFT_KEY = "drift"  # detected changes, and the time from which the next ones are looked for
 UNIT_KEY = "unit"  # of rewards
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
@@ -116,6 +117,14 @@ SAMPLED_REWARDS = _SAMPLE.format(
     "SELECT u.number, (SELECT coalesce(sum((SELECT f.reward FROM feedback f WHERE f.event = d.event AND f.time <= "
     "u.arrived + ?)), 0) FROM decisions d WHERE d.number = u.number)",
     "WHERE u.arrived <= ?",
+)
+# First recommendations that the policy made, whether they were clicked within a time, and the time of the second one.
+SAMPLED_FIRST = _SAMPLE.format(
+    "SELECT u.state, u.arrived, u.segment, d.category, (SELECT f.clicked FROM feedback f WHERE f.event = d.event AND "
+    "f.time <= d.time + ?), (SELECT s.time FROM decisions s WHERE s.number = u.number AND s.event > d.event "
+    "ORDER BY s.event LIMIT 1)",
+    "JOIN decisions d ON d.event = (SELECT min(e.event) FROM decisions e WHERE e.number = u.number) "
+    "WHERE u.arrived > ? AND u.arrived <= ? AND d.shadow = 0 ORDER BY u.arrived, u.number",
 )
 ARRIVED_COUNTS = _SAMPLE.format("SELECT u.counts, count(*)", "WHERE u.arrived <= ? GROUP BY u.counts")
 CATEGORIES_SINCE = "SELECT DISTINCT category FROM decisions WHERE event > ?"

@@ -21,6 +21,7 @@ from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
+from departing.policy.schedule import Fixed
 from departing.service import tracing
 from departing.service.event_log import json_lines, log_event
 from departing.service.policy_version import EXPLORATION, LEARNED, PolicyVersion, policy_details
@@ -133,8 +134,10 @@ class Trainer:
             prior_counts, prior_users = _prior_histories(given, len(names))
             counts, users = np.concatenate([counts, prior_counts]), np.concatenate([users, prior_users])
         learner = self.learner
-        if learner is None or learner.n_categories != len(names):
-            learner = self.learner = ServedBayes(self.types, len(names), self.seed, growth=self.growth)
+        if learner is None or learner.n_categories > len(names):  # an older backup was restored
+            learner = self.learner = ServedBayes(self.types, names, self.seed, growth=self.growth)
+        for name in names[learner.n_categories :]:
+            learner.add_category(name)
         evidence = MixtureLikelihood.from_counts(counts, users, learner.posterior.n_types) if len(users) else None
         with tracing.span("trainer.step", users=arrived):
             trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
@@ -160,6 +163,9 @@ class Trainer:
         largest = max(range(len(trials)), key=lambda i: trials[i][1])
         versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
         state = json.dumps(encode_state(learner.state()))
+        if not learner.arrived:  # nothing is known yet; the planner was compiled for the first users
+            versions, largest = [self._uniform(len(names))], 0
+            trials = [(versions[0].policy, trials[0][1])]
         with self.database.transaction():
             ((latest,),) = self.database.execute(queries.LATEST_POLICY)
             for number, version in enumerate(versions, latest + 1):
@@ -170,6 +176,11 @@ class Trainer:
             self.database.execute(queries.UNSET_LIKE, queries.FIRST_USER_KEY.format("%"))
             self.database.execute(queries.SET, queries.LEARNER_KEY, state)
             self.database.execute(queries.SET, queries.ALLOWED_KEY, json.dumps(self._allowed))
+
+    def _uniform(self, n_categories: int) -> PolicyVersion:
+        description = "all categories with equal probability"
+        details = {"description": description, "source": LEARNED, "uniform": True, "users": 0}
+        return PolicyVersion(-1, time.time(), Fixed(0), n_categories, details)
 
     def _version(self, policy: Policy, instance: Instance, best: Plan, learner: ServedBayes) -> PolicyVersion:
         value = evaluate(instance, policy, 1e-3, MAX_NODES)
