@@ -67,6 +67,14 @@ def serve(
             show_default="as stored",
         ),
     ] = None,
+    half_life: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Period after which a user counts half in training, such as '30 days'; none: all users count alike.",
+            show_default="as stored",
+        ),
+    ] = None,
     unit: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Unit of rewards, such as euro.", show_default="that of the instance"),
@@ -152,6 +160,9 @@ def serve(
     if departures not in (None, REPORTED):
         raise InputError(f"--departures is {departures!r:.40}; expected 'reported', or --inactive-after DURATION.")
     inactivity = float("inf") if inactive_after is None else parse_duration("inactive_after", inactive_after)
+    weight_period = None
+    if half_life is not None:
+        weight_period = float("inf") if half_life == "none" else parse_duration("half_life", half_life)
     grace = None if grace_period is None else parse_duration("grace_period", grace_period)
     if learn and is_new and departures is None and inactive_after is None:
         source = ("--categories", categories or "news,sport,music") if instance is None else ("--instance", instance)
@@ -176,6 +187,7 @@ def serve(
             learn=learn,
             grace_period=grace,
             segment_columns=tuple(columns),
+            half_life=weight_period,
             unit=check_unit(unit) if unit is not None else "",
         )
         if workers > 1 and not total:

@@ -150,7 +150,10 @@ class UserState(Struct):
 
 
 class PolicyVersionInfo(Struct):
-    """A published policy version; `lower` and `upper` bound its value per user in the `unit`, "clicks" by default."""
+    """A published policy version; `lower` and `upper` bound its value per user in the `unit`, "clicks" by default.
+
+    With a `half_life` (seconds) older users count less; the fit is then worth `effective_users` users.
+    """
 
     version: int
     published_at: UnixTime
@@ -161,6 +164,8 @@ class PolicyVersionInfo(Struct):
     source: str
     current: bool
     pinned: bool
+    half_life: float | None
+    effective_users: float | None
 
 
 class PolicyList(Struct):

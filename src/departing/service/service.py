@@ -347,7 +347,17 @@ class Service:
         pinned = current and state.pinned is not None
         unit = details.get("instance", {}).get("unit", CLICKS)
         return m.PolicyVersionInfo(
-            version.number, version.created, description, lower, upper, unit, source, current, pinned
+            version.number,
+            version.created,
+            description,
+            lower,
+            upper,
+            unit,
+            source,
+            current,
+            pinned,
+            details.get("half_life"),
+            details.get("effective_users"),
         )
 
     async def pin(self, version: int | None) -> m.PolicyVersionInfo:

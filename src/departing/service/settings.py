@@ -22,6 +22,7 @@ class Settings:
     learn: bool = False  # True if a trainer learns from the store; requires a definition of departure
     segment_columns: tuple[str, ...] = ()  # features of which the name of a segment is composed
     max_segments: int = MAX_SEGMENTS  # distinct names
+    half_life: float | None = None  # of the weight of users in training, in seconds; inf for none
     unit: str = ""  # of rewards; that of the served instance, or "reward", if empty
     grace_period: float | None = None  # seconds after an inferred departure; as long as `inactive_after` if None
 

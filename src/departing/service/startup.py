@@ -24,7 +24,7 @@ from departing.service.store import queries
 from departing.service.store.base import Store, StoreError, Transaction
 from departing.service.store.connection import TemporarilyUnreachableError, UnreachableError, is_postgres
 from departing.service.store.sqlite import SqliteStore
-from departing.service.stored_settings import adopt_columns, adopt_unit
+from departing.service.stored_settings import adopt_columns, adopt_half_life, adopt_unit
 from departing.service.warning_rules import learning_warning
 
 PLAN_GAP = 1e-6  # relative to the value: no user notices a difference below it
@@ -85,6 +85,7 @@ def open_service(
             tx.write(queries.SET, queries.MISSING_FEEDBACK_KEY, settings.missing_feedback)
             if settings.shadow:
                 _start_shadow_mode(tx, store.name)
+            adopt_half_life(tx, settings.half_life)
             columns = adopt_columns(tx, _columns(settings, instance))
             return known, columns, adopt_unit(tx, settings.unit), *rules
 

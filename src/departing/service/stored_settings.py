@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from math import isfinite
 
 from departing.service.store import queries
 from departing.service.store.base import Transaction
@@ -14,6 +15,14 @@ def adopt_columns(tx: Transaction, given: Sequence[str]) -> tuple[str, ...]:
         return tuple(given)
     rows = tx.rows(queries.SETTING, queries.SEGMENT_COLUMNS_KEY)
     return tuple(json.loads(rows[0][0])) if rows else ()
+
+
+def adopt_half_life(tx: Transaction, given: float | None) -> None:
+    """Store the half-life of users in training; the stored one stays if None is given, and infinity removes it."""
+    if given is not None and isfinite(given):
+        tx.write(queries.SET, queries.HALF_LIFE_KEY, json.dumps(given))
+    elif given is not None:
+        tx.write(queries.UNSET, queries.HALF_LIFE_KEY)
 
 
 def adopt_unit(tx: Transaction, given: str) -> str:

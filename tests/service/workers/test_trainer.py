@@ -15,7 +15,7 @@ from departing.service.startup import open_service
 from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.uptime import latest_time
-from departing.service.workers.evidence import histogram, pending_since, pending_users
+from departing.service.workers.evidence import histogram, pending_since, pending_users, weighted_histogram
 from departing.service.workers.trainer import Trainer
 from helpers.services import NAMES, FixedClock, recommend, run, service
 
@@ -164,3 +164,45 @@ def test_departures_that_become_known_are_news(address):
         assert trainer._has_news(104, 48)
         trainer._pending = 5  # too few to train again for
         assert not trainer._has_news(104, 0)
+
+
+def visits(served, n, click, start=0):
+    """Let users visit for one recommendation, one per second."""
+    rng = np.random.default_rng(start)
+
+    async def calls():
+        for i in range(start, start + n):
+            served.clock.time += 1.0
+            shown = await served.recommend(m.RecommendRequest(f"u{i}"))
+            clicked = bool(rng.random() < click[shown.category])
+            await served.feedback([m.Feedback(shown.event, clicked, True)])
+        await served.flush()
+
+    run(calls())
+
+
+def test_with_a_half_life_old_users_count_less(address):
+    options = {"learn": True, "departures_reported": True, "half_life": 100.0, "explore": 1.0}
+    with service(address, **options) as served, closing(connect(address)) as training:
+        visits(served, 300, {"news": 0.9, "sports": 0.1, "music": 0.1})
+        visits(served, 300, {"news": 0.1, "sports": 0.9, "music": 0.1}, 300)
+        with served.store.read() as snapshot:
+            counts, users = histogram(snapshot, 3)
+            found = weighted_histogram(snapshot, 3, inf, 100.0, served.clock.time)
+            equal = weighted_histogram(snapshot, 3, inf, 1e12, served.clock.time)
+        weight = 0.5 ** (np.arange(600) / 100.0)
+        assert found.weights.sum() == pytest.approx(weight.sum(), rel=0.05)
+        assert found.effective == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=0.05)
+        order, other = (np.lexsort(each.reshape(-1, 12).T) for each in (counts, equal.counts))
+        assert counts[order].tolist() == equal.counts[other].tolist()
+        np.testing.assert_allclose(equal.weights[other], users[order], rtol=1e-8)
+        assert equal.effective == pytest.approx(600)
+        trainer = Trainer(training, types=1)
+        assert trainer.step()
+        run(served.refresh())
+        policy, instance = run(served.policy()), served.rollout.state.current.instance
+        assert (policy.half_life, policy.effective_users) == (100.0, pytest.approx(found.effective))
+        assert instance.click[:, 0].argmax() == 1
+    for given, expected in ((None, 100.0), (inf, None)):
+        with service(address, half_life=given), closing(connect(address)) as training:
+            assert Trainer(training, types=1).half_life() == expected

@@ -19,6 +19,7 @@ DEPARTURES_KEY = "departures"  # the definition of departure
 MISSING_FEEDBACK_KEY = "missing_feedback"
 SEGMENT_COLUMNS_KEY = "segment_columns"  # features of which the name of a segment is composed
 DRIFT_KEY = "drift"  # detected changes, and the time from which the next ones are looked for
+HALF_LIFE_KEY = "half_life"  # in seconds, of the weight of users in training
 UNIT_KEY = "unit"  # of rewards
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
@@ -133,6 +134,11 @@ CATEGORIES_SINCE = "SELECT DISTINCT category FROM decisions WHERE event > ?"
 _PENDING = "departed = 0 AND arrived > ?"  # departures by inactivity may not be known yet
 COUNTS = f"SELECT counts, count(*) FROM users WHERE NOT ({_PENDING}) GROUP BY counts"
 SAMPLED_COUNTS = f"SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts"
+# The same with the age of the users in steps, which their weight depends on.
+AGED_COUNTS = f"""
+SELECT counts, CAST((? - arrived) / ? AS BIGINT) AS age, count(*) * ? FROM users
+WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts, age
+"""
 PENDING_COUNT = f"SELECT count(*) FROM users WHERE {_PENDING}"
 PENDING_STATES = f"SELECT state FROM users WHERE {_PENDING} AND number % ? = 0"
 

@@ -7,11 +7,13 @@ is then underestimated until the period is over, instead of unbounded.
 """
 
 from math import inf, isfinite
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from departing.model.counts import Integers
+from departing.model.instance import Floats
 from departing.service.departures import read_rule
 from departing.service.late_feedback import infer_departure
 from departing.service.store import queries
@@ -19,6 +21,8 @@ from departing.service.store.base import decode_user
 from departing.service.store.connection import Database
 from departing.service.uptime import cutoff_time, read_gaps
 
+STEPS_PER_HALF_LIFE = 16  # of the age of users: an error of their weight of 2 %
+MAX_WEIGHTED_USERS = 1_000_000  # with more, every n-th of them is used: their counts and ages hardly repeat
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 
 
@@ -52,6 +56,37 @@ def histogram(snapshot: Database, n_categories: int, since: float = inf) -> tupl
         users[i] = n
     observed = counts.any(axis=1)
     return counts[observed].reshape(-1, n_categories, 4), users[observed]
+
+
+class WeightedUsers(NamedTuple):
+    """Distinct counts `[n, K, 4]`, the sum of the weights of their users `[n]`, and the effective sample size."""
+
+    counts: Integers
+    weights: Floats
+    effective: float
+
+
+def weighted_histogram(
+    snapshot: Database, n_categories: int, since: float, half_life: float, now: float
+) -> WeightedUsers:
+    """Return `histogram` with weights: that of a user is halved in every half-life since the arrival."""
+    ((users,),) = snapshot.execute(queries.USER_COUNT)
+    step, every = half_life / STEPS_PER_HALF_LIFE, users // MAX_WEIGHTED_USERS + 1
+    sums: dict[bytes, list[float]] = {}
+    for blob, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
+        weight = 0.5 ** ((max(age, 0) + 0.5) / STEPS_PER_HALF_LIFE)
+        each = sums.setdefault(bytes(blob), [0.0, 0.0])
+        each[0] += weight * n
+        each[1] += weight**2 * n
+    rows, pending = [msgspec.msgpack.decode(blob, type=list[int]) for blob in sums], _pending_counts(snapshot, since)
+    rows += [row for row, _ in pending]
+    counts = np.zeros((len(rows), 4 * n_categories), np.int64)
+    weights = np.array([*sums.values(), *([n, n] for _, n in pending)], np.float64).reshape(-1, 2)
+    for i, row in enumerate(rows):
+        counts[i, : len(row)] = row
+    kept = counts.any(axis=1) & (weights[:, 0] > 0)
+    total, squares = weights[kept].sum(axis=0) if kept.any() else (0.0, 1.0)
+    return WeightedUsers(counts[kept].reshape(-1, n_categories, 4), weights[kept, 0], float(total**2 / squares))
 
 
 def _pending_counts(snapshot: Database, since: float) -> list[tuple[list[int], int]]:

@@ -29,7 +29,7 @@ from departing.service.rollout import publication
 from departing.service.store import queries
 from departing.service.store.connection import Database, connect
 from departing.service.uptime import latest_time
-from departing.service.workers.evidence import histogram, pending_since, pending_users
+from departing.service.workers.evidence import histogram, pending_since, pending_users, weighted_histogram
 from departing.simulation.sample_log import sample_log
 
 T = TypeVar("T")
@@ -101,6 +101,10 @@ class Trainer:
         """Return the instance with which the service was started."""
         return self._setting(queries.INSTANCE_KEY, lambda document: Instance.from_dict(document, "the instance"))
 
+    def half_life(self) -> float | None:
+        """Return the half-life of the weight of users, in seconds; None if all count alike."""
+        return self._setting(queries.HALF_LIFE_KEY, float)
+
     def _resume(self) -> ServedBayes | None:
         """Return the learner of an earlier process, if its state is valid and it has as many types."""
         try:
@@ -126,7 +130,13 @@ class Trainer:
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and not self._has_news(arrived, pending):
                 return False
-            counts, users = histogram(database, len(names), since)
+            half_life, effective, users = self.half_life(), None, np.zeros(0)
+            if half_life is None:
+                counts, users = histogram(database, len(names), since)
+            else:
+                counts, users, effective = weighted_histogram(
+                    database, len(names), since, half_life, latest_time(database)
+                )
             given = self.given_instance()
         if not len(users) and (self._trained_at >= 0 or given is not None):
             return False
@@ -142,7 +152,8 @@ class Trainer:
         with tracing.span("trainer.step", users=arrived):
             trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
             self._trained_at, self._pending, self._allowed = arrived, pending, allowed
-            self._publish(names, trials, learner)
+            weights = {} if half_life is None else {"half_life": half_life, "effective_users": effective}
+            self._publish(names, trials, learner, weights)
         seconds = round(time.monotonic() - started, 3)
         log_event("policies_published", users=arrived, pending=pending, versions=len(trials), seconds=seconds)
         return True
@@ -155,13 +166,21 @@ class Trainer:
         resolved = before - self._pending
         return self._pending > self.growth * before and arrived - pending >= max(resolved * growth, resolved + 1)
 
-    def _publish(self, names: Sequence[str], trials: list[tuple[Policy, int]], learner: ServedBayes) -> None:
+    def _publish(
+        self,
+        names: Sequence[str],
+        trials: list[tuple[Policy, int]],
+        learner: ServedBayes,
+        weights: dict[str, float | None],
+    ) -> None:
         """Publish the policies of the next users; the one with most users is for all after them."""
         instance = _ordered(learner.instance(), names)
         best = plan_for_learning(instance, learner.allowed)
         versions = [self._version(policy, instance, best, learner) for policy, _ in trials]
         largest = max(range(len(trials)), key=lambda i: trials[i][1])
         versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
+        for version in versions:
+            version.details |= weights
         state = json.dumps(encode_state(learner.state()))
         if not learner.arrived:  # nothing is known yet; the planner was compiled for the first users
             versions, largest = [self._uniform(len(names))], 0
