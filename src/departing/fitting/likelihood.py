@@ -85,7 +85,7 @@ class MixtureLikelihood:
     def from_counts(
         cls,
         counts: Integers,
-        users: Integers,
+        users: Integers | Floats,
         n_types: int,
         depart_categories: Integers | None = None,
         depart_on_click_categories: Integers | None = None,

@@ -182,8 +182,9 @@ def visits(served, n, click, start=0):
 
 
 def test_with_a_half_life_old_users_count_less(address):
-    options = {"learn": True, "departures_reported": True, "half_life": 100.0, "explore": 1.0}
-    with service(address, **options) as served, closing(connect(address)) as training:
+    options = Settings(learn=True, departures_reported=True, half_life=100.0, explore=1.0)
+    served = open_service(address, NAMES, None, options, seed=1, clock=FixedClock())
+    with closing(served.store), closing(connect(address)) as training:
         visits(served, 300, {"news": 0.9, "sports": 0.1, "music": 0.1})
         visits(served, 300, {"news": 0.1, "sports": 0.9, "music": 0.1}, 300)
         with served.store.read() as snapshot:

@@ -21,7 +21,7 @@ from departing.service.store.base import decode_user
 from departing.service.store.connection import Database
 from departing.service.uptime import cutoff_time, read_gaps
 
-STEPS_PER_HALF_LIFE = 16  # of the age of users: an error of their weight of 2 %
+STEPS_PER_HALF_LIFE = 16  # of the age of users, rounded down: relative to each other, weights are accurate to 2 %
 MAX_WEIGHTED_USERS = 1_000_000  # with more, every n-th of them is used: their counts and ages hardly repeat
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
 
@@ -74,7 +74,7 @@ def weighted_histogram(
     step, every = half_life / STEPS_PER_HALF_LIFE, users // MAX_WEIGHTED_USERS + 1
     sums: dict[bytes, list[float]] = {}
     for blob, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
-        weight = 0.5 ** ((max(age, 0) + 0.5) / STEPS_PER_HALF_LIFE)
+        weight = 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE)
         each = sums.setdefault(bytes(blob), [0.0, 0.0])
         each[0] += weight * n
         each[1] += weight**2 * n

@@ -18,7 +18,7 @@ from departing.learning.files import decode_state, encode_state
 from departing.learning.model_learner import plan_for_learning
 from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Instance
+from departing.model.instance import Floats, Instance
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
@@ -130,7 +130,8 @@ class Trainer:
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and not self._has_news(arrived, pending):
                 return False
-            half_life, effective, users = self.half_life(), None, np.zeros(0)
+            half_life, effective = self.half_life(), None
+            users: Integers | Floats
             if half_life is None:
                 counts, users = histogram(database, len(names), since)
             else:
