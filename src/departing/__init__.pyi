@@ -34,8 +34,8 @@ from .model.histories import Histories as Histories
 from .model.instance import Instance as Instance
 from .model.non_stationary import NonStationaryInstance as NonStationaryInstance
 from .model.segments import Segments as Segments
-from .offpolicy.estimators import OffPolicyValue as OffPolicyValue
 from .offpolicy.estimators import off_policy_value as off_policy_value
+from .offpolicy.value import OffPolicyValue as OffPolicyValue
 from .planning.plan import Plan as Plan
 from .policy.alpha import Alpha as Alpha
 from .policy.by_segment import BySegment as BySegment

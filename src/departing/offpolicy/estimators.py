@@ -1,10 +1,9 @@
 """`off_policy_value`: value of a policy from a log that another policy produced."""
 
-import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,196 +12,36 @@ from departing.data.read_source import read_source
 from departing.evaluation.continuation import ContinuationValues, continuation_values
 from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
-from departing.html_tables import html_repr
+from departing.fitting.rewards import mean_rewards
 from departing.model.errors import InputError
-from departing.model.frames import to_frame
 from departing.model.histories import Histories
-from departing.model.instance import Instance
+from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_confidence, check_resamples, check_seed
-from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance
-from departing.offpolicy.importance_sampling import ImportanceReturns, Moments, log_returns, observation_probabilities
+from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance, reward_error
+from departing.offpolicy.importance_sampling import (
+    ClickRewards,
+    ImportanceReturns,
+    Moments,
+    log_returns,
+    observation_probabilities,
+)
 from departing.offpolicy.limits import (
-    MAX_TAIL_SHARE,
-    Extrapolation,
     check_departures,
     extrapolation,
     model_warnings,
     overlap_warnings,
 )
+from departing.offpolicy.log_segments import LogSegments
+from departing.offpolicy.value import Estimate, OffPolicyValue, Overlap
 from departing.policy.library import GREEDY, PolicyLike, to_policy
 from departing.policy.protocol import Policy, recommended
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The horizon trades bias against variance: beyond it a single user would carry more than this share of the estimate.
 # `scripts/bench offpolicy` measures the coverage of the intervals at this value.
 MAX_WEIGHT_SHARE = 0.01  # of all users, by the weighted mean weight of a step
+REWARD_DRAWS = 200  # of mean rewards: their standard errors are accurate to 5 %
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated clicks per user.
-
-    Attributes
-    ----------
-    value : float
-        Point estimate.
-    stderr : float
-        Standard error.
-    lower, upper : float
-        Ends of the confidence interval.
-    ess : float
-        Effective sample size: for the direct method the number of users, for the others that of the weights at
-        the last step of the horizon.
-    """
-
-    value: float
-    stderr: float
-    lower: float
-    upper: float
-    ess: float
-
-    def __contains__(self, value: float) -> bool:
-        return self.lower <= value <= self.upper
-
-    def __str__(self) -> str:
-        return f"{self.value:.4g} ({self.lower:.4g} to {self.upper:.4g})"
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Overlap of the log with the policy at one step.
-
-    Attributes
-    ----------
-    step : int
-        Step, from 0.
-    users : int
-        Users whose categories agree with the policy up to and including this step.
-    ess : float
-        Effective sample size of their weights.
-    click_share : float
-        Share of the policy's clicks at this step, under the model.
-    """
-
-    step: int
-    users: int
-    ess: float
-    click_share: float
-
-
-@dataclass(frozen=True, eq=False)
-class OffPolicyValue:
-    """Off-policy value of a policy: expected clicks per user, by up to three estimators.
-
-    Attributes
-    ----------
-    dm : Estimate
-        Direct method: value under the instance fitted to the log.
-    pdis : Estimate or None
-        Per-decision importance sampling within the horizon, the model after it. None without propensities or
-        overlap.
-    dr : Estimate or None
-        Doubly robust: PDIS with the model as control variate. Within the horizon both are unbiased for any model.
-    confidence : float
-        Coverage of the intervals.
-    users : int
-        Number of users in the log.
-    horizon : int
-        Number of steps that PDIS and DR take from the log.
-    tail_share : float
-        Share of the policy's clicks after the horizon, under the model.
-    extrapolation : Extrapolation
-        Share of the value beyond the longest history of the log, under the model.
-    overlap : tuple of Overlap
-        Overlap by step.
-    warnings : tuple of str
-        Sentences about overlap, propensities and misfit.
-    fit : Fit
-        Fit of the model.
-    policy : Policy
-        Policy that was evaluated.
-    """
-
-    dm: Estimate
-    pdis: Estimate | None
-    dr: Estimate | None
-    confidence: float
-    users: int
-    horizon: int
-    tail_share: float
-    extrapolation: Extrapolation
-    overlap: tuple[Overlap, ...] = field(repr=False)
-    warnings: tuple[str, ...]
-    fit: Fit = field(repr=False)
-    policy: Policy = field(repr=False)
-
-    @property
-    def best(self) -> Estimate:
-        """The doubly robust estimate, or that of the direct method if there is none."""
-        return self.dr or self.dm
-
-    @property
-    def estimates(self) -> dict[str, Estimate]:
-        """Available estimates by field name: "dm", "pdis", "dr"."""
-        named = {"dm": self.dm, "pdis": self.pdis, "dr": self.dr}
-        return {name: estimate for name, estimate in named.items() if estimate is not None}
-
-    def describe(self) -> str:
-        """Describe the best estimate in one sentence."""
-        name = "direct method" if self.dr is None else "doubly robust"
-        interval = f"{self.confidence:.0%} interval {self.best.lower:.4g} to {self.best.upper:.4g}"
-        share = self.extrapolation.share
-        note = f", {share:.0%} of them extrapolated beyond the longest history" if share > MAX_TAIL_SHARE else ""
-        return f"{self.best.value:.4g} expected clicks per user ({name}, {interval}){note}."
-
-    def summary(self) -> str:
-        """Overview in several lines: estimates with confidence interval and effective sample size, warnings."""
-        lines = [
-            f"{name.upper():4}  {estimate}, ESS {estimate.ess:,.0f}" for name, estimate in self.estimates.items()
-        ]
-        return "\n".join([*lines, *self.warnings])
-
-    __str__ = summary
-
-    def to_frame(self) -> Any:
-        """Return the estimates as a data frame of pandas, or of polars if pandas is not installed.
-
-        Returns
-        -------
-        DataFrame
-            One row for each estimator: estimator, value, stderr, lower, upper, ess.
-        """
-        names = ("value", "stderr", "lower", "upper", "ess")
-        columns = {name: [getattr(each, name) for each in self.estimates.values()] for name in names}
-        return to_frame({"estimator": list(self.estimates)} | columns)
-
-    def __repr__(self) -> str:
-        return f"<OffPolicyValue: {self.describe()}>"
-
-    def _repr_html_(self) -> str:
-        head = ["estimator", "clicks per user", f"{self.confidence:.0%} interval", "ESS"]
-        rows = [
-            [name.upper(), f"{each.value:.4g}", f"{each.lower:.4g} to {each.upper:.4g}", f"{each.ess:,.0f}"]
-            for name, each in self.estimates.items()
-        ]
-        return html_repr(self.describe(), head, rows, self.warnings)
-
-    def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Plot the estimates with their intervals, and the effective sample size by step.
-
-        Parameters
-        ----------
-        path : path, optional
-            File to write, ending in .svg, .png or .pdf.
-        """
-        from departing.offpolicy.plot import draw_off_policy_value
-        from departing.plotting.figures import save
-
-        return save(draw_off_policy_value(self), path)
 
 
 def off_policy_value(
@@ -214,6 +53,7 @@ def off_policy_value(
     confidence: float = 0.95,
     bootstrap: int = 200,
     seed: int = 0,
+    horizon: int | None = None,
     progress: Progress | None = None,
     **read_options: Any,
 ) -> OffPolicyValue:
@@ -222,6 +62,11 @@ def off_policy_value(
     The direct method needs histories only. PDIS and DR need a log with the propensity of every step and rely less on
     the model. Censored users do not count as departed; censoring is assumed to be independent of behaviour given
     the number of steps.
+
+    If the log has rewards, the value is the expected reward per user: the direct method uses the mean reward of a
+    click in each category, PDIS and DR the logged reward of every click. If the log has segments, users get the
+    policy of their segment, and the value is that of the users of the log; without segments in the log, the policy
+    for unknown segments.
 
     Parameters
     ----------
@@ -240,6 +85,9 @@ def off_policy_value(
         Number of nonparametric bootstrap resamples for the error of the model, at least 20.
     seed : int
         Seed of the random numbers.
+    horizon : int, optional
+        Largest number of recommendations to a user: later steps of the log do not count. [default: that of the
+        fitted instance, as a rule none]
     progress : callable, optional
         Called with the number of finished resamples and `bootstrap`.
     **read_options
@@ -248,7 +96,7 @@ def off_policy_value(
     Returns
     -------
     OffPolicyValue
-        Estimates `dm`, `pdis` and `dr`, in clicks per user.
+        Estimates `dm`, `pdis` and `dr`, in clicks or the unit of the reward per user.
 
     Raises
     ------
@@ -290,34 +138,107 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
+    if horizon is not None:
+        fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
-    ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy)
-    dm = _direct_method(ensemble, log.users, z)
-    beyond = extrapolation(fit, policy, dm.value, log)
-    value = OffPolicyValue(dm, None, None, confidence, log.users, 0, 1.0, beyond, (), ensemble.warnings, fit, policy)
-    value = replace(value, warnings=(*value.warnings, *model_warnings(log, value)))
+    segments = LogSegments.of(log, policy)
+    ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)
+    rewards, error = None, 0.0
+    if "reward" in fit.instance.extensions:
+        rewards = _click_rewards(log, fit)
+        if fit.rewards is not None:
+            error = reward_error(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
+    estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, error)
+    value = estimation.direct(ensemble)
+    value = replace(value, warnings=(*ensemble.warnings, *model_warnings(log, value, segments)))
+    parts = {i: estimation.of(i).direct(ensemble.only(i)) for i in _named(segments)}
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
-        return replace(value, warnings=(*value.warnings, note))
-    observed = observation_probabilities(log.confirmed)
-    tolerance = evaluation_tolerance(fit.instance)
-    continuation = continuation_values(fit.instance, policy, len(observed), tolerance, MAX_NODES)
-    returns = log_returns(log, continuation, observed)
-    overlap = _overlap(returns, continuation)
-    horizon = returns.horizon(max(MAX_WEIGHT_SHARE * returns.n, 1.0))
-    tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
-    value = replace(value, horizon=horizon, tail_share=tail_share, overlap=overlap)
-    if horizon and returns.n > 1:
+        by_segment = {str(segments.names[i]): part for i, part in parts.items()}
+        return replace(value, warnings=(*value.warnings, note), by_segment=by_segment)
+    observed = observation_probabilities(log.confirmed)[: fit.instance.horizon]
+    levels = [
+        continuation_values(segments.of_group(fit.instance, g), own, len(observed), estimation.tolerance, MAX_NODES)
+        for g, own in enumerate(segments.policies)
+    ]
+    continuations = [
+        replace(levels[g], instance=fit.instance.in_segment(name))
+        for name, g in zip(segments.names, segments.group.tolist(), strict=True)
+    ]
+    returns = log_returns(log, continuations, observed, segments, rewards)
+    value = estimation.with_returns(value, ensemble, returns, levels)
+    for i in parts if returns.parts else ():
+        own = levels[segments.group[i]]
+        parts[i] = estimation.of(i).with_returns(parts[i], ensemble.only(i), returns.parts[i], [own])
+    names = [(log.categories or ())[_first_category(log, each)] for each in segments.policies]
+    warnings = (*value.warnings, *overlap_warnings(log, list(dict.fromkeys(names)), returns, value))
+    return replace(value, warnings=warnings, by_segment={str(segments.names[i]): each for i, each in parts.items()})
+
+
+def _named(segments: LogSegments) -> list[int]:
+    """Positions of the segments that have names; none for a log without segments."""
+    return [i for i, name in enumerate(segments.names) if name is not None]
+
+
+def _click_rewards(log: Histories, fit: Fit) -> ClickRewards:
+    """Rewards of clicks: the logged ones if the model has their means, otherwise those of the model."""
+    logged = getattr(log, "rewards", None)
+    mean = fit.instance.reward
+    return ClickRewards(mean, logged is not None and np.allclose(mean_rewards(logged), mean))
+
+
+@dataclass(frozen=True)
+class _Estimation:
+    """What the estimates of all users and of those of each segment share; `reward_error` is that of mean rewards."""
+
+    log: Histories
+    fit: Fit
+    policy: Policy
+    confidence: float
+    z: float
+    segments: LogSegments
+    users: int
+    reward_error: float
+
+    def of(self, segment: int) -> "_Estimation":
+        """The same for one segment."""
+        return replace(self, segments=self.segments.only(segment), users=int(self.segments.users[segment]))
+
+    @property
+    def tolerance(self) -> float:
+        """Accuracy of values under the model."""
+        return evaluation_tolerance(self.fit.instance)
+
+    def direct(self, ensemble: BootstrapEnsemble) -> OffPolicyValue:
+        """Value by the direct method."""
+        dm = _direct_method(ensemble, self.users, self.z, self.reward_error)
+        beyond = extrapolation(self.fit, self.segments, dm.value, self.log)
+        return OffPolicyValue(
+            dm, None, None, self.confidence, self.users, 0, 1.0, beyond, (), (), self.fit, self.policy
+        )
+
+    def with_returns(
+        self,
+        value: OffPolicyValue,
+        ensemble: BootstrapEnsemble,
+        returns: ImportanceReturns,
+        levels: Sequence[ContinuationValues],
+    ) -> OffPolicyValue:
+        """Value with PDIS and DR, as far as policy and log overlap."""
+        overlap = _overlap(returns, levels, self.segments.group_share())
+        horizon = returns.horizon(max(MAX_WEIGHT_SHARE * returns.n, 1.0))
+        tail_share = max(1 - sum(step.click_share for step in overlap[:horizon]), 0.0)
+        value = replace(value, horizon=horizon, tail_share=tail_share, overlap=overlap)
+        if not horizon or returns.n <= 1:
+            return value
         tail_matters = tail_share > NEGLIGIBLE_TAIL
-        added, least = (ensemble.tail_variance(horizon), dm.stderr**2) if tail_matters else (0.0, 0.0)
+        added, least = (ensemble.tail_variance(horizon), value.dm.stderr**2) if tail_matters else (0.0, 0.0)
         ess = overlap[horizon - 1].ess
         pdis, dr = (
-            _mean_estimate(each, added, least, z, ess) for each in (returns.pdis(horizon), returns.dr(horizon))
+            _mean_estimate(each, added, least, self.z, ess) for each in (returns.pdis(horizon), returns.dr(horizon))
         )
-        value = replace(value, pdis=pdis, dr=dr)
-    first = (log.categories or ())[_first_category(log, policy)]
-    return replace(value, warnings=(*value.warnings, *overlap_warnings(log, first, returns, value)))
+        return replace(value, pdis=pdis, dr=dr)
 
 
 def _resolve(log: Histories, given: PolicyLike, instance: Instance | None = None) -> Policy:
@@ -334,15 +255,19 @@ def _first_category(log: Histories, policy: Policy) -> int:
     return int(recommended(policy, np.zeros((1, log.counts.shape[1], 4), np.int64))[0])
 
 
-def _direct_method(ensemble: BootstrapEnsemble, users: int, z: float) -> Estimate:
+def _direct_method(ensemble: BootstrapEnsemble, users: int, z: float, reward_error: float = 0.0) -> Estimate:
     """Value under the fitted instance, with an interval that is normal in the logarithm of the value.
 
-    Where the bounds of the value are loose, the interval contains them.
+    Where the bounds of the value are loose, the interval contains them. `reward_error` is the standard error that the
+    mean rewards cause.
     """
     value, replicates = float(ensemble.values[0]), ensemble.values[1:]
-    factor = float(np.exp(z * np.log(replicates).std(ddof=1)))
+    deviation, stderr = np.log(replicates).std(ddof=1), float(replicates.std(ddof=1))
+    if reward_error:
+        deviation, stderr = np.hypot(deviation, reward_error / value), float(np.hypot(stderr, reward_error))
+    factor = float(np.exp(z * deviation))
     lower, upper = ensemble.bounds.lower / factor, ensemble.bounds.upper * factor
-    return Estimate(value, float(replicates.std(ddof=1)), lower, upper, float(users))
+    return Estimate(value, stderr, lower, upper, float(users))
 
 
 def _mean_estimate(returns: Moments, added: float, least: float, z: float, ess: float) -> Estimate:
@@ -359,9 +284,13 @@ def _mean_estimate(returns: Moments, added: float, least: float, z: float, ess: 
     return Estimate(mean, stderr, mean + shift - z * stderr, mean + shift + z * stderr, ess)
 
 
-def _overlap(returns: ImportanceReturns, continuation: ContinuationValues) -> tuple[Overlap, ...]:
-    """Overlap at every step that some user reaches."""
-    clicks = np.array([level.gained for level in continuation.levels])
-    share = np.zeros(max(len(returns.users), len(clicks)))
-    share[: len(clicks)] = clicks / clicks.sum() if clicks.sum() > 0 else 0.0
-    return tuple(Overlap(t, int(n), float(returns.ess[t]), float(share[t])) for t, n in enumerate(returns.users) if n)
+def _overlap(returns: ImportanceReturns, levels: Sequence[ContinuationValues], shares: Floats) -> tuple[Overlap, ...]:
+    """Overlap at every step that some user reaches, given continuation values and share of each group of users."""
+    gained = np.zeros(max(len(returns.users), *(len(each.levels) for each in levels)))
+    for share, each in zip(shares, levels, strict=True):
+        gained[: len(each.levels)] += share * np.array([level.gained for level in each.levels])
+    if gained.sum() > 0:
+        gained = gained / gained.sum()
+    return tuple(
+        Overlap(t, int(n), float(returns.ess[t]), float(gained[t])) for t, n in enumerate(returns.users) if n
+    )

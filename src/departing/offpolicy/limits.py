@@ -1,6 +1,6 @@
 """Limits of off-policy estimates: few departures, extrapolation, categories without data, and overlap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,15 @@ from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_significant
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import DEPART
+from departing.model.instance import DEPART, Instance
 from departing.offpolicy.direct_method import MAX_NODES, evaluation_tolerance
+from departing.offpolicy.log_segments import LogSegments
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 if TYPE_CHECKING:
-    from departing.offpolicy.estimators import OffPolicyValue
     from departing.offpolicy.importance_sampling import ImportanceReturns
+    from departing.offpolicy.value import OffPolicyValue
 
 # Departures below which departure probabilities, and with them the value, rest on the pseudocount; the usual minimum
 # for a normal approximation.
@@ -41,7 +42,7 @@ class Extrapolation:
     steps : int
         Number of steps of the longest history.
     clicks : float
-        Expected clicks per user within these steps.
+        Expected clicks or reward per user within these steps.
     share : float
         Share of the value beyond them.
     """
@@ -63,18 +64,24 @@ def check_departures(histories: Histories) -> None:
 
 
 def extrapolation(
-    fit: Fit, policy: Policy, value: float, histories: Histories, max_nodes: int = MAX_NODES
+    fit: Fit, policy: Policy | LogSegments, value: float, histories: Histories, max_nodes: int = MAX_NODES
 ) -> Extrapolation:
-    """Compare the clicks within the longest history with the whole value under the model."""
-    instance, steps = fit.instance, int(histories.confirmed.steps.max())
-    by_type = value_within(instance, policy, steps, evaluation_tolerance(instance), max_nodes)
-    clicks = float(instance.normalised_prior @ by_type)
+    """Compare the value within the longest history with the whole value under the model.
+
+    Of a policy by segment it is that of the users of the segments of the log.
+    """
+    segments = policy if isinstance(policy, LogSegments) else LogSegments.of(histories, policy)
+    steps, clicks = int(histories.confirmed.steps.max()), 0.0
+    for g, share in enumerate(segments.group_share()):
+        instance = segments.of_group(fit.instance, g)
+        by_type = value_within(instance, segments.policies[g], steps, evaluation_tolerance(instance), max_nodes)
+        clicks += share * float(instance.normalised_prior @ by_type)
     return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > 0 else 0.0)
 
 
-def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[str]:
+def model_warnings(histories: Histories, value: "OffPolicyValue", segments: LogSegments) -> Iterator[str]:
     """Sentences about categories without data, and about extrapolation, with the warnings of the fit."""
-    unseen = rare_categories(histories, value, 0.0)
+    unseen = rare_categories(histories, value, 0.0, segments)
     if unseen:
         yield (
             f"The policy recommends {first_few(unseen, 3)}, which the log never shows: the estimates rest on guesses "
@@ -85,21 +92,24 @@ def model_warnings(histories: Histories, value: "OffPolicyValue") -> Iterator[st
         yield (
             f"{beyond.share:.0%} of the value is extrapolated by the model beyond the longest history of the log, "
             f"{format_count(beyond.steps, 'step')}; within these steps it is {format_significant(beyond.clicks)} "
-            "clicks per user."
+            f"{value.unit} per user."
         )
         yield from value.fit.warnings
 
 
-def rare_categories(histories: Histories, value: "OffPolicyValue", share: float) -> list[str]:
+def rare_categories(
+    histories: Histories, value: "OffPolicyValue", share: float, segments: LogSegments | None = None
+) -> list[str]:
     """Names, in quotes, of categories that the policy recommends and at most a `share` of the log's events show."""
     shown = histories.totals.sum(axis=1)
+    policies = (value.policy,) if segments is None else segments.policies
+    categories = sorted({a for policy in policies for a in _categories(value.fit.instance, policy)})
     most = share * shown.sum()
-    return [repr(value.fit.instance.categories[a]) for a in _categories(value) if shown[a] <= most]
+    return [repr(value.fit.instance.categories[a]) for a in categories if shown[a] <= most]
 
 
-def _categories(value: "OffPolicyValue") -> list[int]:
+def _categories(instance: Instance, policy: Policy) -> list[int]:
     """Categories that the policy recommends: all of a schedule, else those of the first steps."""
-    instance, policy = value.fit.instance, value.policy
     if isinstance(policy, Schedule):
         return [int(a) for a in np.unique(policy.phase_categories)]
     categories: set[int] = set()
@@ -121,8 +131,11 @@ def _first_weight(returns: "ImportanceReturns") -> tuple[float, float]:
     return mean, (max(squares / n - mean**2, squares / total - 1, 0.0) / n) ** 0.5
 
 
-def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: "OffPolicyValue") -> Iterator[str]:
-    """Sentences about propensities, overlap and misfit; `first` is the category that the policy shows first."""
+def overlap_warnings(
+    log: Log, firsts: Sequence[str], returns: "ImportanceReturns", value: "OffPolicyValue"
+) -> Iterator[str]:
+    """Sentences about propensities, overlap and misfit; `firsts` are the categories that the policy shows first."""
+    first = " or ".join(map(repr, firsts))
     if not returns.n:
         yield (
             "The log has no propensities, so only the direct method applies; it is optimistic for a policy planned "
@@ -137,7 +150,7 @@ def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: 
         )
     if value.dr is None:
         yield (
-            f"No overlap: the policy starts with {first!r}, which the log hardly ever shows first, so only the "
+            f"No overlap: the policy starts with {first}, which the log hardly ever shows first, so only the "
             "direct method applies. Show it first to some users at random, with its propensity."
         )
         return
@@ -145,7 +158,7 @@ def overlap_warnings(log: Log, first: str, returns: "ImportanceReturns", value: 
     if abs(mean - 1) > WEIGHT_STDERRS * stderr + ROUNDING:
         yield (
             f"The importance weights of the first step average {mean:.2f} instead of 1, so PDIS is biased: part of "
-            f"the log never shows {first!r} first, or propensities are wrong. Of the log of an experiment, evaluate "
+            f"the log never shows {first} first, or propensities are wrong. Of the log of an experiment, evaluate "
             "the rows of one arm."
         )
     if value.tail_share > MAX_TAIL_SHARE:

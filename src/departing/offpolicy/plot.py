@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from departing.offpolicy.estimators import OffPolicyValue
+from departing.offpolicy.value import OffPolicyValue
 from departing.plotting.figures import BLUE, GREY, INK, panels
 
 
@@ -18,7 +18,7 @@ def draw_off_policy_value(value: OffPolicyValue) -> Figure:
         axes.errorbar(x, estimate.value, np.maximum(errors, 0), color=BLUE, marker="o", capsize=4)
     axes.set_xticks(range(len(estimates)), [name.upper() for name in estimates])
     axes.set_xlim(-0.5, len(estimates) - 0.5)
-    axes.set_title(f"clicks per user, {value.confidence:.0%} intervals", fontsize=10, loc="left")
+    axes.set_title(f"{value.unit} per user, {value.confidence:.0%} intervals", fontsize=10, loc="left")
     for right in others:
         steps = [step.step + 1 for step in value.overlap]
         right.semilogy(steps, [step.ess for step in value.overlap], color=INK, marker=".")

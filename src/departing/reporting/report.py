@@ -30,8 +30,9 @@ from departing.model.frames import to_frame
 from departing.model.histories import Histories
 from departing.model.validation import check_int, check_seed
 from departing.offpolicy.direct_method import evaluation_tolerance
-from departing.offpolicy.estimators import OffPolicyValue, off_policy_value
+from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
+from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence

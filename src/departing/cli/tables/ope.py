@@ -8,7 +8,7 @@ from rich.table import Table as RichTable
 
 from departing.cli.tables.layout import new_table
 from departing.formatting import format_number, json_fields
-from departing.offpolicy.estimators import Estimate, OffPolicyValue
+from departing.offpolicy.value import Estimate, OffPolicyValue
 
 MAX_STEPS = 8  # rows of the overlap table
 ESTIMATORS = {"dm": "direct method (DM)", "pdis": "importance sampling (PDIS)", "dr": "doubly robust (DR)"}
