@@ -53,3 +53,17 @@ def test_the_log_of_the_shop_is_written(tmp_path):
     assert values["users"] == 2000
     head = (tmp_path / "shop.csv").read_text().splitlines()[0]
     assert head == "user,country,device,ts,category,clicked,revenue,propensity"
+
+
+def test_off_policy_evaluation_of_the_shop_is_in_its_unit_and_by_segment(tmp_path):
+    output("sample-log", "shop", "-o", tmp_path / "shop.csv", "--users", "3e3", "--days", "900")
+    options = ["--segment", "country,device", "--time", "ts", "--reward", "revenue", "--unit", "euro"]
+    options += ["--inactive-after", "20 days", "--types", 2, "--bootstrap", 20, "--horizon", 2]
+    text = output("ope", tmp_path / "shop.csv", "fixed:fashion", *options)
+    assert "Euro per user of always fashion" in text
+    assert "by segment" in text
+    values = json_output("ope", tmp_path / "shop.csv", "fixed:fashion", *options)["policies"][0]
+    assert values["unit"] == "euro"
+    assert set(values["by_segment"]) == {"de/mobile", "de/desktop", "fr/mobile", "fr/desktop"}
+    assert values["by_segment"]["de/mobile"]["users"] > 900
+    assert set(values["estimates"]) == {"dm", "pdis", "dr"}

@@ -107,3 +107,11 @@ def test_greedy_maximises_the_expected_reward_from_the_prior_of_the_segment():
     start = np.zeros((2, 4), np.int64)
     assert [int(greedy.in_segment(name).recommend(start)) for name in (*DEVICES.names, None)] == [0, 1, 0]
     assert int(dp.Greedy(greedy.instance.replace(reward=[1, 10])).recommend(start)) == 1
+
+
+def test_the_common_prior_of_rounded_shares_is_a_probability():
+    thirds = dp.Segments(["a", "b", "c"], [0.1, 0.2, 0.7], [[1.0], [1.0], [1.0]])
+    sevenths = dp.Segments(list("abcdefg"), [1 / 7] * 7, [[1.0]] * 7)
+    many = dp.Segments([str(i) for i in range(49)], [1 / 49] * 49, [[1.0]] * 49)
+    for segments in (thirds, sevenths, many):
+        assert dp.Instance(None, [[0.5]], segments=segments).prior == pytest.approx(1)

@@ -112,6 +112,7 @@ def ope(
     types: opt.Types = "1-5",
     confidence: opt.Confidence = 0.95,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
+    horizon: Annotated[int | None, Option(metavar="H", help="Maximum number of recommendations to a user.")] = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -129,6 +130,7 @@ def ope(
         model = fit_log(data, numbers, seed=seed, progress=bar.update)
     parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
+    options["horizon"] = horizon
     with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
@@ -138,7 +140,9 @@ def ope(
     if not as_json:
         with output_errors():
             print(data.report)
-    present(as_json, document, tables.ope_contents(labels, values, check.log_value), rejects=log.rejects)
+    comparable = horizon is None and "reward" not in model.instance.extensions  # with the clicks of the log
+    contents = tables.ope_contents(labels, values, check.log_value if comparable else None)
+    present(as_json, document, contents, rejects=log.rejects)
 
 
 def movielens(

@@ -69,7 +69,7 @@ class Segments:
     @property
     def common_prior(self) -> Floats:
         """Prior over types of all users, `[M]`: the mean of the segments' priors by share."""
-        return np.asarray(self.share @ self.prior)
+        return np.minimum(self.share @ self.prior, 1.0)  # rounding
 
     def index(self, name: str | None) -> int | None:
         """Index of a segment, or None for an unknown one."""

@@ -168,9 +168,9 @@ def off_policy_value(
     ]
     returns = log_returns(log, continuations, observed, segments, rewards)
     value = estimation.with_returns(value, ensemble, returns, levels)
-    for i in parts if returns.parts else ():
-        own = levels[segments.group[i]]
-        parts[i] = estimation.of(i).with_returns(parts[i], ensemble.only(i), returns.parts[i], [own])
+    for i in parts:
+        own, users = levels[segments.group[i]], returns.parts[i] if returns.parts else returns
+        parts[i] = estimation.of(i).with_returns(parts[i], ensemble.only(i), users, [own])
     names = [(log.categories or ())[_first_category(log, each)] for each in segments.policies]
     warnings = (*value.warnings, *overlap_warnings(log, list(dict.fromkeys(names)), returns, value))
     return replace(value, warnings=warnings, by_segment={str(segments.names[i]): each for i, each in parts.items()})

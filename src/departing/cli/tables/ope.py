@@ -20,6 +20,8 @@ def ope_contents(
     """For every policy its estimates, overlap and warnings; then a comparison."""
     for policy, value in zip(policies, values, strict=True):
         yield value_table(policy, value)
+        if value.by_segment:
+            yield segment_table(policy, value)
         if value.overlap:
             yield overlap_table(value)
         yield from value.warnings
@@ -28,11 +30,22 @@ def ope_contents(
 
 def value_table(policy: str, value: OffPolicyValue) -> RichTable:
     """Estimates of the value of a policy, one per row."""
-    columns = ("estimator", "clicks", "std. error", f"{value.confidence:.0%} interval", "ESS")
-    table = new_table(f"Clicks per user of {policy}", *columns)
+    columns = ("estimator", value.unit, "std. error", f"{value.confidence:.0%} interval", "ESS")
+    table = new_table(f"{value.unit.capitalize()} per user of {policy}", *columns)
     for name, estimate in value.estimates.items():
         stderr, ess = format_number(estimate.stderr, 4), f"{estimate.ess:,.0f}"
         table.add_row(ESTIMATORS[name], format_number(estimate.value, 4), stderr, _interval(estimate), ess)
+    return table
+
+
+def segment_table(policy: str, value: OffPolicyValue) -> RichTable:
+    """Best estimate of the value for the users of each segment."""
+    columns = ("segment", "users", value.unit, f"{value.confidence:.0%} interval", "ESS")
+    table = new_table(f"{value.unit.capitalize()} per user of {policy} by segment", *columns)
+    for name, part in value.by_segment.items():
+        best = part.best
+        cells = f"{part.users:,}", format_number(best.value, 4), _interval(best), f"{best.ess:,.0f}"
+        table.add_row(escape(name), *cells)
     return table
 
 
@@ -42,7 +55,7 @@ def _interval(estimate: Estimate) -> str:
 
 def overlap_table(value: OffPolicyValue) -> RichTable:
     """Overlap of the log with the policy by step; steps after the horizon are dimmed."""
-    table = new_table("Overlap of log and policy", "up to step", "users", "ESS", "share of clicks", labels=0)
+    table = new_table("Overlap of log and policy", "up to step", "users", "ESS", f"share of {value.unit}", labels=0)
     for row in value.overlap[:MAX_STEPS]:
         cells = (str(row.step + 1), f"{row.users:,}", f"{row.ess:,.0f}", f"{row.click_share:.1%}")
         table.add_row(*cells, style="" if row.step < value.horizon else "dim")
@@ -51,7 +64,7 @@ def overlap_table(value: OffPolicyValue) -> RichTable:
 
 def ranking_table(policies: Sequence[str], values: Sequence[OffPolicyValue], log_value: float | None) -> RichTable:
     """Best estimate of every policy in decreasing order, with the clicks per user of the log."""
-    table = new_table("Comparison", "policy", "clicks", f"{values[0].confidence:.0%} interval", "ratio to log")
+    table = new_table("Comparison", "policy", values[0].unit, f"{values[0].confidence:.0%} interval", "ratio to log")
     rows: list[tuple[str, float, Estimate | None]] = [
         (name, value.best.value, value.best) for name, value in zip(policies, values, strict=True)
     ]
@@ -66,10 +79,22 @@ def ranking_table(policies: Sequence[str], values: Sequence[OffPolicyValue], log
 
 def ope_values(policy: str, value: OffPolicyValue) -> dict[str, Any]:
     """The same as JSON values."""
+    others: dict[str, Any] = {"unit": value.unit} if "reward" in value.fit.instance.extensions else {}
+    if value.by_segment:
+        others["by_segment"] = {
+            name: {"users": part.users, "estimates": _estimate_values(part)}
+            for name, part in value.by_segment.items()
+        }
     return {
         "policy": policy,
-        "estimates": {name: json_fields(estimate) for name, estimate in value.estimates.items()},
+        **others,
+        "estimates": _estimate_values(value),
         "overlap": [*map(json_fields, value.overlap)],
         "extrapolation": json_fields(value.extrapolation),
         **json_fields(value, "confidence", "users", "horizon", "tail_share", "warnings"),
     }
+
+
+def _estimate_values(value: OffPolicyValue) -> dict[str, Any]:
+    """Estimates as JSON values."""
+    return {name: json_fields(estimate) for name, estimate in value.estimates.items()}
