@@ -182,10 +182,10 @@ def _named(segments: LogSegments) -> list[int]:
 
 
 def _click_rewards(log: Histories, fit: Fit) -> ClickRewards:
-    """Rewards of clicks: the logged ones if the model has their means, otherwise those of the model."""
-    logged = getattr(log, "rewards", None)
-    mean = fit.instance.reward
-    return ClickRewards(mean, logged is not None and np.allclose(mean_rewards(logged), mean))
+    """Rewards of clicks: the logged ones if the model has means of such rewards, otherwise those of the model."""
+    mean, logged = fit.instance.reward, isinstance(log, Log) and log.rewards is not None
+    estimated = fit.rewards is not None and np.allclose(mean_rewards(fit.rewards), mean)
+    return ClickRewards(mean, logged and estimated)
 
 
 @dataclass(frozen=True)
