@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.learning.files import decode_state, read_learner, write_state
+from departing.learning.objective import Objective, objective_options
 from departing.learning.protocol import AssignedPolicy, UserIds
 from departing.model.counts import Integers, clicks
 from departing.model.errors import InputError
@@ -20,7 +21,7 @@ from departing.model.events import OUTCOME_NAMES, find_outcome
 from departing.model.instance import DEPART, Instance
 from departing.model.names import check_names, default_names, list_names
 from departing.model.validation import MAX_USERS, check_int
-from departing.policy.protocol import Policy, recommended
+from departing.policy.protocol import Policy, policy_in_segment, recommended
 
 # Departed users whose IDs are kept, the latest ones; this bounds memory to about 10 MB. A request with an older
 # ID is taken for a new user.
@@ -44,12 +45,15 @@ class LearnerBase(ABC):
     kind: ClassVar[str]
     options: ClassVar[dict[str, Option]] = {}
     required: ClassVar[tuple[str, ...]] = ()  # options without a default
+    unsupported: ClassVar[dict[str, str]] = {}  # extensions of instances that the learner refuses, with the reason
+    objective = Objective()  # rewards and horizon; by default clicks of users who stay as long as they like
     # Attributes of a state: values, arrays, random generators, flat lists, sets and dictionaries, and objects with
     # methods `state` and `restore`.
     saved: ClassVar[tuple[str, ...]] = (
         *("_slots", "_departed", "_departed_below", "_next_user_id", "_free"),
-        *("_counts", "_version", "_pending"),
+        *("_counts", "_version", "_pending", "_segment"),
     )
+    segments: tuple[str, ...] | None = None  # names of the segments that the learner distinguishes
 
     def __init__(self, categories: int | Sequence[str]) -> None:
         self.n_categories, self._names = _check_categories(categories)
@@ -64,6 +68,7 @@ class LearnerBase(ABC):
         self._version = np.zeros(0, np.int64)
         self._pending = np.zeros(0, np.int64)  # category recommended and not yet observed
         self._users_of: Counter[int] = Counter()  # active users of each version
+        self._segment = np.zeros(0, np.int64)  # -1 for unknown; empty if the learner distinguishes none
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
@@ -72,11 +77,18 @@ class LearnerBase(ABC):
         defaults |= {"types": instance.n_types, "categories": instance.n_categories}
         defaults["epsilon"] = min_departure(instance)
         parameters = signature(cls).parameters
+        defaults |= objective_options(instance)
         return cls(**({name: value for name, value in defaults.items() if name in parameters} | options))
 
     def _arguments(self) -> dict[str, Any]:
         """Return the constructor arguments, each stored as the attribute of the same name."""
         return {name: getattr(self, name) for name in signature(type(self)).parameters}
+
+    def _set_objective(self, reward: Sequence[float] | None, unit: str, horizon: int | None) -> None:
+        """Set the objective, and the attributes `reward` and `unit`."""
+        self.objective = Objective.checked(reward, unit, horizon, self.n_categories)
+        self.reward = None if self.objective.reward is None else list(self.objective.reward)
+        self.unit = unit
 
     @abstractmethod
     def _assign(self, n: int) -> Integers:
@@ -121,13 +133,16 @@ class LearnerBase(ABC):
     def _has_departed(self, user: int | str) -> bool:
         return user in self._departed or (isinstance(user, int) and 0 <= user < self._departed_below)
 
-    def recommend(self, users: UserIds) -> Integers:
+    def recommend(self, users: UserIds, segments: Sequence[str | None] | None = None) -> Integers:
         """Recommend a category to each user; unknown IDs are new users.
 
         Parameters
         ----------
         users : sequence of int or str, length n
             User IDs.
+        segments : sequence of str or None, length n, optional
+            Segment of each user, None for unknown. It is stored for new users and ignored for others, and by learners
+            that distinguish no segments.
 
         Returns
         -------
@@ -141,11 +156,14 @@ class LearnerBase(ABC):
         """
         ids = _check_ids(users)
         new = [user for user in dict.fromkeys(ids) if user not in self._slots]
+        indices = None if segments is None else self._segment_indices(ids, segments)
         for user in new:
             if self._has_departed(user):
                 raise InputError(f"user {user!r} has departed; expected active or new users.")
         if new:
             self._admit(new, self._assign(len(new)))
+            if self.segments is not None and indices is not None:
+                self._segment[self._rows(new)] = [indices[user] for user in new]
         rows = np.array([self._slots[user] for user in ids], np.int64)
         requested = np.unique(rows[self._pending[rows] == NO_REQUEST])
         versions = self._version[requested]
@@ -154,8 +172,29 @@ class LearnerBase(ABC):
             self._pending[group] = self._recommend(int(version), group)
         return self._pending[rows]
 
+    def _segment_indices(self, ids: list[int | str], segments: Sequence[str | None]) -> dict[int | str, int]:
+        """Index of the segment of each user, -1 for unknown segments."""
+        if isinstance(segments, str) or len(segments) != len(ids):
+            raise InputError(f"segments is {segments!r:.80}; expected one name or None for each of {len(ids)} users.")
+        names = self.segments or ()
+        return {user: names.index(name) if name in names else -1 for user, name in zip(ids, segments, strict=True)}
+
     def _recommend(self, version: int, rows: Integers) -> Integers:
-        return recommended(cast(Policy, self.policy(version)), self._counts[rows])
+        return self._in_segments(version, rows, lambda policy, group: recommended(policy, self._counts[group]))
+
+    def _in_segments(
+        self, version: int, rows: Integers, recommend: Callable[[Policy, Integers], Integers]
+    ) -> Integers:
+        """Recommend to users by `recommend`, called with the policy of a segment and the rows of its users."""
+        policy = cast(Policy, self.policy(version))
+        if self.segments is None:
+            return recommend(policy, rows)
+        categories = np.empty(len(rows), np.int64)
+        for segment in np.unique(self._segment[rows]).tolist():
+            group = self._segment[rows] == segment
+            own = policy_in_segment(policy, None if segment < 0 else self.segments[segment])
+            categories[group] = recommend(own, rows[group])
+        return categories
 
     def versions(self, users: UserIds) -> Integers:
         """Return the policy version `[n]` of each of the active `users[n]`."""
@@ -183,13 +222,43 @@ class LearnerBase(ABC):
         observed = _check_codes("outcomes", _outcome_codes(outcomes), len(ids), 4, OUTCOME_NAMES)
         rows = self._rows(ids)
         self._check_pending(ids, rows, shown)
-        self.learn(self._counts[rows], shown, ONE_HOT[observed])
+        self._learn_rows(rows, shown, ONE_HOT[observed])
         self._counts[rows, shown, observed] += 1
         self._pending[rows] = NO_REQUEST
         self._after_outcome(rows, observed)
         left = observed >= DEPART
         if left.any():
             self._depart([user for user, is_gone in zip(ids, left.tolist(), strict=True) if is_gone], rows[left])
+
+    def finish(self, users: UserIds) -> None:
+        """End users who get no further recommendation, such as those who reached a horizon, without a departure.
+
+        Parameters
+        ----------
+        users : sequence of int or str
+            IDs of active users without an open recommendation.
+
+        Raises
+        ------
+        InputError
+            If a user is not active or has an open recommendation.
+        """
+        ids = _check_ids(users)
+        rows = self._rows(ids)
+        for user, pending in zip(ids, self._pending[rows].tolist(), strict=True):
+            if pending != NO_REQUEST:
+                raise InputError(f"user {user!r} has an open recommendation; call observe before finish.")
+        self._depart(ids, rows)
+
+    def _learn_rows(self, rows: Integers, categories: Integers, outcomes: Integers) -> None:
+        """Learn from active users, the segments one by one."""
+        if self.segments is None:
+            self.learn(self._counts[rows], categories, outcomes)
+            return
+        learn: Any = self.learn
+        for segment in np.unique(self._segment[rows]).tolist():
+            group = self._segment[rows] == segment
+            learn(self._counts[rows[group]], categories[group], outcomes[group], segment=segment)
 
     def _after_outcome(self, rows: Integers, outcomes: Integers) -> None:
         """Update what a subclass stores per user besides counts."""
@@ -225,6 +294,8 @@ class LearnerBase(ABC):
             self._counts[row] = 0
             self._version[row] = version
             self._pending[row] = NO_REQUEST
+            if self.segments is not None:
+                self._segment[row] = -1
         self._users_of.update(versions.tolist())
 
     def _grow(self, more: int) -> None:
@@ -233,6 +304,8 @@ class LearnerBase(ABC):
         self._counts = np.concatenate([self._counts, np.zeros((added, self.n_categories, 4), np.int64)])
         self._version = np.concatenate([self._version, np.full(added, -1, np.int64)])
         self._pending = np.concatenate([self._pending, np.full(added, NO_REQUEST, np.int64)])
+        if self.segments is not None:
+            self._segment = np.concatenate([self._segment, np.full(added, -1, np.int64)])
         self._free.extend(range(before + added - 1, before - 1, -1))
 
     def _depart(self, ids: list[int | str], rows: Integers) -> None:
@@ -254,7 +327,7 @@ class LearnerBase(ABC):
                 del self._users_of[version]
                 self._release(version)
 
-    def add_category(self, name: str) -> int:
+    def add_category(self, name: str, *, reward: float | None = None) -> int:
         """Add a category and return its index; a learner with a fixed catalogue raises `InputError`."""
         raise InputError(f"A learner of kind {self.kind!r} has a fixed catalogue; to add {name!r}, use Bayes.")
 
@@ -268,6 +341,16 @@ class LearnerBase(ABC):
             raise InputError(
                 f"The learner has {self.n_categories} categories, but the instance has {instance.n_categories}; "
                 "create a learner with as many categories as the instance."
+            )
+        for field, reason in self.unsupported.items():
+            if field in instance.extensions and not (field == "reward" and instance.equal_rewards):
+                raise InputError(f"instance.{field} is set, but {reason}; use a learner such as Bayes.")
+        self.objective.check(instance)
+        if self.segments is not None and instance.segments is None:
+            raise InputError(
+                f"The learner has the segments {list_names(list(self.segments))}, but the instance has none; create "
+                "a learner without segments.",
+                "segments",
             )
         named = instance.categories != tuple(default_names("category", instance.n_categories))
         own = () if self._names is None or not named else self._names
@@ -290,6 +373,7 @@ class LearnerBase(ABC):
             known = [user + 1 for user in (*state["slots"], *state["departed"]) if isinstance(user, int)]
             state = state | {"next_user_id": max([state["departed_below"], *known])}
             state["departed"] = dict.fromkeys(sorted(state["departed"], key=str))
+        state = {"segment": np.zeros(0, np.int64)} | state  # states of earlier releases have none
         for name in self.saved:
             current, value = getattr(self, name), state[name.lstrip("_")]
             if isinstance(current, np.random.Generator):

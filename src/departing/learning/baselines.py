@@ -1,6 +1,7 @@
 """Baseline learners: Uniform, Thompson sampling over fixed categories, ULCB and KL-ULCB."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from departing.learning.blocks import Block, BlockLearner
 from departing.learning.last_outcome import LastOutcomePolicy
 from departing.learning.protocol import AssignedPolicy
 from departing.model.counts import Integers
-from departing.model.instance import CLICK, CLICK_DEPART, STAY, Floats
+from departing.model.instance import CLICK, CLICK_DEPART, CLICKS, STAY, Floats
 from departing.model.validation import check_float, check_seed
 from departing.policy.schedule import Fixed
 
@@ -88,12 +89,37 @@ class Thompson(CategoryStats):
     """Thompson sampling over fixed categories, as if all users were of one type.
 
     The probabilities of a click, of departure after a no-click and of departure after a click have uniform priors in
-    each category. A posterior sample gives the value of each fixed category, P(click) / P(departure), and the user
-    gets the largest. Users of a large block are assigned in proportion to how often each category is best in 1,000
-    samples.
+    each category. A posterior sample gives the value of each fixed category, reward × P(click) / P(departure), and
+    the user gets the largest. Users of a large block are assigned in proportion to how often each category is best in
+    1,000 samples.
+
+    Parameters
+    ----------
+    categories, seed, growth
+        As for all of these learners.
+    reward : sequence of float, optional
+        Value of a click in each category [default: 1 each].
+    unit : str, default "clicks"
+        Unit of `reward`.
+    horizon : int, optional
+        Largest number of recommendations to one user.
     """
 
     kind = "thompson"
+
+    def __init__(
+        self,
+        categories: int | Sequence[str],
+        seed: int = 0,
+        growth: float = GROWTH,
+        *,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
+    ) -> None:
+        super().__init__(categories, seed, growth)
+        self._set_objective(reward, unit, horizon)
+        self.horizon = self.objective.horizon
 
     def _block(self) -> Block:
         users = self._block_size()
@@ -101,14 +127,19 @@ class Thompson(CategoryStats):
         return self._fixed(best if users <= SAMPLES else self._rng.multinomial(users, best / SAMPLES))
 
     def sample_values(self, n: int) -> Floats:
-        """Sample the value (clicks per user) of each fixed category n times from the posterior, `[n, K]`."""
+        """Sample the value (expected reward per user) of each fixed category n times from the posterior, `[n, K]`."""
         clicked, stayed, departed, click_departed = self._outcomes.T
         size = (n, self.n_categories)
         click = self._rng.beta(1 + clicked + click_departed, 1 + stayed + departed, size)
         depart = self._rng.beta(1 + departed, 1 + stayed, size)
         depart_on_click = self._rng.beta(1 + click_departed, 1 + clicked, size)
         leave = (1 - click) * depart + click * depart_on_click
-        return np.asarray(click / np.maximum(leave, np.finfo(float).tiny))
+        values = click / np.maximum(leave, np.finfo(float).tiny)
+        if self.objective.reward is not None:
+            values = values * np.array(self.objective.reward)
+        if self.objective.horizon is not None:
+            values = values * (1 - (1 - leave) ** self.objective.horizon)
+        return np.asarray(values)
 
 
 class ULCB(CategoryStats):
@@ -126,6 +157,7 @@ class ULCB(CategoryStats):
     """
 
     kind = "ulcb"
+    unsupported: ClassVar[dict[str, str]] = {"reward": "ULCB has bounds on click probabilities, not on rewards"}
     saved = (*CategoryStats.saved, "_clicked_last")
 
     def __init__(self, categories: int | Sequence[str], seed: int = 0, growth: float = GROWTH) -> None:

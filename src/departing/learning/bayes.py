@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,16 +14,18 @@ from departing.learning.changing_users import ChangingUsers, check_flag
 from departing.learning.exploration import ExplorationBudget, allocate_block
 from departing.learning.forgetting import CohortCounts, check_half_life
 from departing.learning.hierarchical import with_hierarchical_prior
-from departing.learning.model_learner import TYPES, plan_for_learning
+from departing.learning.model_learner import TYPES
 from departing.learning.posterior import Posterior, PosteriorSamples
 from departing.learning.type_numbers import TypeNumbers
 from departing.model.errors import InputError
+from departing.model.instance import CLICKS, Instance
 from departing.model.validation import MAX_TYPES, MAX_USERS, check_choice, check_int
 from departing.planning.plan import Plan
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
 EXPLORE = ("voi", "thompson", "none")
+SEGMENTS = ("known", "ignored")  # in studies and on the command line
 # Posterior samples per block, and how many of them are planned for. Set by hand: 160 and 32 were tried and dropped
 # again in the early history of the learner; time per block is proportional to their product.
 SAMPLES, PLANS = 64, 24
@@ -44,6 +46,11 @@ def check_types(field: str, value: int | str) -> int | str:
             )
         return value
     return check_int(field, value, 1, MAX_TYPES)
+
+
+def check_segments_option(field: str, value: str) -> str:
+    """Return `value` if it tells whether a learner of a study knows the segments of its users."""
+    return check_choice(field, value, SEGMENTS)
 
 
 def parse_types(text: str) -> int | str:
@@ -84,6 +91,16 @@ class Bayes(ChangingUsers):
         Test every block for a change of behaviour. After one, the users before it are forgotten. A stationary site
         raises an alarm with a probability of at most about 1 %. Some users try categories that are hardly shown
         otherwise.
+    reward : sequence of float, optional
+        Value of a click in each category, at least 0 [default: 1 each]. The expected reward is maximised.
+    unit : str, default "clicks"
+        Unit of `reward`, such as "euro".
+    horizon : int, optional
+        Largest number of recommendations to one user, for whom plans are made [default: none].
+    segments : int or sequence of str, optional
+        Names of the segments of users, or their number [default: none]. All segments have the same click and
+        departure probabilities; each has its own prior over types, drawn to a common one as strongly as the data
+        tell. What users of one segment reveal is used in all. `recommend` then gets the segments of the users.
 
     Examples
     --------
@@ -99,6 +116,7 @@ class Bayes(ChangingUsers):
         "explore": EXPLORE,
         "half_life": check_half_life,
         "change_detection": check_flag,
+        "segments": check_segments_option,
     }
 
     def __init__(
@@ -112,22 +130,35 @@ class Bayes(ChangingUsers):
         growth: float = 0.1,
         half_life: int | str | None = None,
         change_detection: bool = False,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
+        segments: int | Sequence[str] | None = None,
     ) -> None:
         check_choice("explore", explore, EXPLORE)
         check_types("types", types)
-        super().__init__(TYPES if isinstance(types, str) else types, categories, seed, growth)
+        known = TYPES if isinstance(types, str) else types
+        super().__init__(known, categories, seed, growth, reward=reward, unit=unit, horizon=horizon)
         self.types: int | str = types
+        self._set_segments(segments)
         self._numbers = TypeNumbers(self.n_categories, self.rng) if types == AUTO else None
         self.explore = explore
         self.users = None if users is None else check_int("users", users, 1, MAX_USERS)
         self.allowed: tuple[int, ...] | None = None  # categories that may be recommended, None for all
         self.loss: float | None = None  # posterior expected regret per user of the best policy so far
         self._remembered: list[Schedule] = []
-        self._budget = ExplorationBudget()
+        self._budget = ExplorationBudget(scale=self.objective.scale)
         self._start_catalogue()
         self._start_forgetting(
             check_half_life("half_life", half_life), check_flag("change_detection", change_detection)
         )
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
+        """Create a learner from checked options; with the segments of `instance` unless they are ignored."""
+        known = options.get("segments", "known") == "known" and instance.segments is not None
+        names = list(instance.segments.names) if known and instance.segments is not None else None
+        return super().from_options(options | {"segments": names}, instance, users, seed)
 
     def _restrict(self, allowed: tuple[int, ...] | None) -> None:
         self.allowed = allowed
@@ -138,13 +169,16 @@ class Bayes(ChangingUsers):
         self._forget()
         n, evidence = self._block_size(), self.evidence()
         if evidence is None:
-            return [(plan_for_learning(self.posterior.sample_prior(), self.allowed).policy, n)]
+            return [(self._plan_for(self.posterior.sample_prior(), self.allowed).policy, n)]
         evidence = self._draw_types(self._prepare(evidence, self.posterior.n_types))
         samples = self.posterior.sample(evidence, SAMPLES, self._starts())
+        if samples.batch.segment_priors is not None:
+            return self._block_by_segment(samples, n)
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             users = self.rng.multinomial(n, samples.weights)
             return [(self._plan(samples, j).policy, int(users[j])) for j in np.flatnonzero(users)]
-        candidates = Candidates.of(samples, self._plans(samples), self._remembered, self._budget.greedy, self.allowed)
+        given = self._remembered, self._budget.greedy, self.allowed, self.objective
+        candidates = Candidates.of(samples, self._plans(samples), *given)
         ranked = [candidates.policies[c] for c in np.argsort(-candidates.means, kind="stable")]
         self._remembered = [policy for policy in ranked if isinstance(policy, Schedule)][:MAX_REMEMBERED]
         self.loss = candidates.expected_regret
@@ -156,6 +190,19 @@ class Bayes(ChangingUsers):
         return probes + allocate_block(
             candidates, n, int(self.effective_users), min(ahead, self._horizon()), self._budget
         )
+
+    def _block_by_segment(self, samples: PosteriorSamples, n: int) -> list[tuple[Policy, int]]:
+        """Choose the policies of the next n users from samples with a prior for each segment."""
+        self._update_concentration(samples)
+        if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
+            return self._segment_sampled(samples, n, self.allowed)
+        plans = self._segment_plans(samples, PLANS, self.allowed)
+        users = None if self.users is None else max(self.users, MIN_HORIZON)
+        explore = self.explore == "voi"
+        block, candidates = self._segment_block(samples, plans, self._remembered, self.allowed, n, users, explore)
+        self._remembered = candidates.best_schedules(MAX_REMEMBERED)
+        self.loss = candidates.expected_regret
+        return block
 
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""
@@ -183,7 +230,9 @@ class Bayes(ChangingUsers):
         if self.types == AUTO and state["posterior"]:
             self.posterior.n_types = len(state["posterior"][0]["prior"])
         numbers = None if self._numbers is None else self._numbers.state()
-        super().restore({"numbers": numbers} | state)  # states of earlier releases have none
+        segments = {"concentration": self.concentration, "by_segment": self._by_segment.state()}
+        segments["segment_budget"] = self._segment_budget.state()
+        super().restore({"numbers": numbers} | segments | state)  # states of earlier releases have none
 
     def _likeliest(self) -> Posterior:
         return self.posterior if self._numbers is None else self._numbers.likeliest.posterior
@@ -196,4 +245,4 @@ class Bayes(ChangingUsers):
         return [self._plan(samples, j) for j in np.unique([*likely, *others])]
 
     def _plan(self, samples: PosteriorSamples, j: np.intp) -> Plan:
-        return plan_for_learning(samples.batch.instance(int(j)), self.allowed)
+        return self._plan_for(samples.batch.instance(int(j)), self.allowed)

@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from departing.learning.instance_batch import Controllers
+from departing.learning.instance_batch import CLICKS_ONLY, Controllers
+from departing.learning.objective import Objective
 from departing.learning.posterior import PosteriorSamples
 from departing.model.instance import Floats
 from departing.planning.controller import Controller
@@ -17,7 +18,7 @@ from departing.policy.schedule import Schedule
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Policies and their values (clicks per user) `values[c, j]` under posterior sample j.
+    """Policies and their values (expected reward per user) `values[c, j]` under posterior sample j.
 
     `previous` is the greedy policy of the previous block, `allowed` the categories that may be recommended, None for
     all.
@@ -29,6 +30,7 @@ class Candidates:
     values: Floats
     previous: Policy | None = None
     allowed: tuple[int, ...] | None = None
+    objective: Objective = CLICKS_ONLY
 
     @classmethod
     def of(
@@ -38,12 +40,13 @@ class Candidates:
         schedules: Sequence[Schedule],
         previous: Policy | None = None,
         allowed: tuple[int, ...] | None = None,
+        objective: Objective = CLICKS_ONLY,
     ) -> "Candidates":
         """Value the policies of `plans`, and more `schedules`."""
         controllers = {plan.policy: plan.controller for plan in plans if isinstance(plan.controller, Controller)}
         policies = list(dict.fromkeys([*(plan.policy for plan in plans), *schedules]))
-        values = np.array([samples.batch.values(policy, controllers) for policy in policies])
-        return cls(samples, policies, controllers, values, previous, allowed)
+        values = np.array([samples.batch.values(policy, controllers, objective) for policy in policies])
+        return cls(samples, policies, controllers, values, previous, allowed, objective)
 
     @property
     def weights(self) -> Floats:

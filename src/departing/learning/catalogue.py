@@ -1,15 +1,19 @@
 """ChangingCatalogue: learners whose categories are added and retired while they run."""
 
 from collections.abc import Iterable
+from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from departing.learning.model_learner import ModelLearner
+from departing.learning.objective import Objective
 from departing.learning.posterior import Posterior
+from departing.learning.segment_learner import SegmentLearner
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.names import check_names, find_category
+from departing.model.validation import check_float
 from departing.policy.protocol import Policy, recommended
 
 # Users that count as those so far when categories have changed, for the size of the next blocks: a tenth of all users
@@ -17,14 +21,14 @@ from departing.policy.protocol import Policy, recommended
 USERS_AT_CHANGE = 1000
 
 
-class ChangingCatalogue(ModelLearner):
+class ChangingCatalogue(SegmentLearner):
     """A learner that infers an instance and whose categories may be added and retired.
 
     Indices of categories never change: a new category gets the next one, and a retired one keeps its own. Users keep
     the policy that they were assigned, which recommends no retired category any more.
     """
 
-    saved = (*ModelLearner.saved, "_widths", "_retired", "_added", "_changed_at")
+    saved = (*SegmentLearner.saved, "_widths", "_retired", "_added", "_changed_at")
     allowed: tuple[int, ...] | None
 
     def _start_catalogue(self) -> None:
@@ -40,7 +44,7 @@ class ChangingCatalogue(ModelLearner):
         """Indices of the retired categories."""
         return tuple(sorted(self._retired))
 
-    def add_category(self, name: str) -> int:
+    def add_category(self, name: str, *, reward: float | None = None) -> int:
         """Add a category, which new users may be recommended from now on.
 
         Its click and departure probabilities start from a hierarchical prior, which is learned from those of the
@@ -50,6 +54,8 @@ class ChangingCatalogue(ModelLearner):
         ----------
         name : str
             Name of the category, different from all others, or from a retired one to make that available again.
+        reward : float, optional
+            Value of a click in a new category, if the learner has rewards.
 
         Returns
         -------
@@ -66,7 +72,9 @@ class ChangingCatalogue(ModelLearner):
             self._retired.discard(index)
         else:
             index = self.n_categories
-            self._names = check_names("categories", [*self.category_names, name])
+            names = check_names("categories", [*self.category_names, name])
+            self._extend_rewards(name, reward)
+            self._names = names
             self._extend()
         self._replan()
         return index
@@ -113,6 +121,17 @@ class ChangingCatalogue(ModelLearner):
         """Return all posteriors, each once."""
         return [self.posterior]
 
+    def _extend_rewards(self, name: str, reward: float | None) -> None:
+        """Add the reward of a new category."""
+        if (reward is None) != (self.objective.reward is None):
+            expected = "expected none, as the learner has no rewards" if reward is not None else "expected a number"
+            raise InputError(f"reward of the new category {name!r} is {reward!r}; {expected}.", "reward")
+        if self.objective.reward is not None and reward is not None:
+            rewards = [*self.objective.reward, check_float("reward", reward, 0.0, inf)]
+            objective = self.objective
+            self.objective = Objective.checked(rewards, objective.unit, objective.horizon, self.n_categories + 1)
+            self.reward = rewards
+
     def _extend(self) -> None:
         """Make room for one more category in everything that is stored."""
         for version in self._policies:
@@ -122,6 +141,7 @@ class ChangingCatalogue(ModelLearner):
         self.n_categories += 1
         self._counts = np.concatenate([self._counts, np.zeros((len(self._counts), 1, 4), np.int64)], axis=1)
         self.transitions.add_category()
+        self._by_segment.add_category()
         for posterior in self._posteriors():
             posterior.add_category()
 
@@ -152,6 +172,10 @@ class ChangingCatalogue(ModelLearner):
         policy: Any = self.policy(version)
         if not isinstance(policy, Policy) or (not self._retired and version not in self._widths):
             return super()._recommend(version, rows)
+        return self._in_segments(version, rows, partial(self._recommend_available, version))
+
+    def _recommend_available(self, version: int, policy: Policy, rows: Integers) -> Integers:
+        """Recommend by a policy that was made for earlier categories, without the retired ones."""
         width = self._widths.get(version, self.n_categories)
         counts = self._counts[rows, :width]
         available = np.array([a not in self._retired for a in range(width)])

@@ -29,7 +29,7 @@ MAX_ALTERNATIVES = 6  # candidates whose gain over the greedy policy is modelled
 MAX_TRIALS = 3  # different policies that explore in one block; each costs one more search over policies
 NORMAL_WEIGHT = 64.0  # samples that the normal model of an advantage counts as: those of one block
 BISECTIONS = 30  # halvings for the spread: 30 give a relative accuracy of 1e-9
-# Budget per block: this many expected clicks, plus a share of those spent so far. It bounds the cost of a wrong
+# Budget per block: the reward of this many clicks, plus a share of those spent so far. It bounds the cost of a wrong
 # posterior: a real advantage is still there in the next block, sampling noise is not.
 BUDGET_CLICKS, BUDGET_SHARE = 20.0, 0.25
 # Discount per block of the advantages seen earlier: 1 / (1 - 0.85) = 7 blocks count, in which the users double by
@@ -41,20 +41,22 @@ TINY, MIN_LOSS = 1e-300, 1e-12  # guard divisions by zero
 
 @dataclass
 class ExplorationBudget:
-    """Expected clicks spent on exploration, and the advantages over the greedy policy seen in earlier blocks.
+    """Expected reward spent on exploration, and the advantages over the greedy policy seen in earlier blocks.
 
     `advantages` has for every schedule a discounted number of samples, and the mean over them of the positive part of
-    its advantage. One block has too few samples to find a rare advantage, or to distinguish it from noise.
+    its advantage. One block has too few samples to find a rare advantage, or to distinguish it from noise. `scale` is
+    the mean reward of a click.
     """
 
     spent: float = 0.0
     greedy: Schedule | None = None
     advantages: dict[Policy, tuple[float, float]] = field(default_factory=dict)
+    scale: float = 1.0
 
     @property
     def available(self) -> float:
-        """Expected clicks that the next block may spend."""
-        return BUDGET_CLICKS + BUDGET_SHARE * self.spent
+        """Expected reward that the next block may spend."""
+        return BUDGET_CLICKS * self.scale + BUDGET_SHARE * self.spent
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
@@ -104,20 +106,26 @@ class GainModel:
         expected[candidates.greedy_index] = -1.0
         self.alternatives = np.argsort(-expected, kind="stable")[:MAX_ALTERNATIVES]
         self.mean, self.spread = mean[:, self.alternatives], spread[:, self.alternatives]
+        self._set_slopes(candidates)
+        earlier = [budget.advantages.get(candidates.policies[c], (0.0, 0.0)) for c in self.alternatives]
+        self._calibrate(weight, advantages[self.alternatives], *np.array(earlier).T)
+
+    def _set_slopes(self, candidates: Candidates) -> None:
+        """Set the precision of the modes, and the slopes and variances of the advantages."""
         self.precision = np.array([mode.precision for mode in self.modes])
         self.slope = self._slopes(candidates)
         self.variance = np.maximum(
             np.einsum("kdc,kdc->kc", self.slope, np.linalg.solve(self.precision, self.slope)), TINY
         )
-        earlier = [budget.advantages.get(candidates.policies[c], (0.0, 0.0)) for c in self.alternatives]
-        self._calibrate(weight, advantages[self.alternatives], *np.array(earlier).T)
 
     def _slopes(self, candidates: Candidates) -> Floats:
         """Return the gradients of the advantages with respect to the parameters at every mode, `[k, d, c]`."""
         policies = [candidates.policies[c] for c in (candidates.greedy_index, *self.alternatives)]
         slopes = []
         for mode in self.modes:
-            values = np.array([mode.neighbours.values(policy, candidates.controllers) for policy in policies])
+            values = np.array(
+                [mode.neighbours.values(policy, candidates.controllers, candidates.objective) for policy in policies]
+            )
             d = values.shape[1] // 2
             gradients = (values[:, 1 : d + 1] - values[:, d + 1 :]) / (2 * DIFFERENCE_STEP)
             slopes.append((gradients[1:] - gradients[0]).T)
@@ -157,12 +165,16 @@ class GainModel:
         posterior = self.share * np.exp(-np.minimum(divergence, 600.0))
         posterior /= posterior.sum(axis=2, keepdims=True)
         mean = posterior @ self.mean
+        resolved = np.sqrt(np.clip(1 - self._remaining(fisher) / self.variance, 0.0, 1.0))
+        spread = resolved * np.maximum(self.spread, np.sqrt(self.variance))
+        return np.asarray(np.einsum("k,gkc->gc", self.share, positive_part(mean, spread) * self.factor))
+
+    def _remaining(self, fisher: Floats) -> Floats:
+        """Return the variance of the advantages after information `fisher[G, k, d, d]`, `[G, k, c]`."""
         remaining = np.linalg.solve(
             self.precision + fisher, np.broadcast_to(self.slope, (*fisher.shape[:2], *self.slope.shape[1:]))
         )
-        resolved = np.sqrt(np.clip(1 - np.einsum("kdc,gkdc->gkc", self.slope, remaining) / self.variance, 0.0, 1.0))
-        spread = resolved * np.maximum(self.spread, np.sqrt(self.variance))
-        return np.asarray(np.einsum("k,gkc->gc", self.share, positive_part(mean, spread) * self.factor))
+        return np.asarray(np.einsum("kdc,gkdc->gkc", self.slope, remaining))
 
 
 def positive_part(mean: Floats, spread: Floats) -> Floats:
@@ -180,23 +192,33 @@ class BlockAllocation:
 
     def __init__(self, candidates: Candidates, n: int, arrived: int, ahead: float, budget: ExplorationBudget) -> None:
         self.model = GainModel(candidates, budget)
-        self.arrived, self.ahead = arrived, ahead
-        self.own = InformationGain.of(candidates.greedy, self.model.modes)
-        self.losses = exploration_losses(candidates, self.model)
-        self.information = {policy: InformationGain.of(policy, self.model.modes) for policy in self.losses}
-        self.fisher, self.divergence = np.zeros_like(self.own.fisher), np.zeros_like(self.own.divergence)
+        self.steps = min(MAX_STEPS, candidates.objective.horizon or MAX_STEPS)
+        losses = exploration_losses(candidates, self.model)
+        self._start(candidates.greedy, losses, n, arrived, ahead, budget.available)
+
+    def _start(
+        self, greedy: Any, losses: dict[Policy, float], n: int, arrived: int, ahead: float, available: float
+    ) -> None:
+        """Compute the information of the policies that may explore, with their `losses`; none is allocated yet."""
+        self.arrived, self.ahead, self.losses = arrived, ahead, losses
+        self.own = self._information(greedy)
+        self.information = {policy: self._information(policy) for policy in losses}
+        self.fisher, self.divergence = 0.0 * self.own.fisher, np.zeros_like(self.own.divergence)
         self.allocated: list[tuple[Policy, int]] = []
-        self.left, self.available = int(MAX_BLOCK_SHARE * n), budget.available
+        self.left, self.available = int(MAX_BLOCK_SHARE * n), available
         ends = np.minimum(np.append(0.0, geometric(arrived, MAX_PERIOD * arrived)), ahead).tolist()
         self.periods = [(first, last) for first, last in pairwise(ends) if last > first]
 
+    def _information(self, policy: Policy) -> InformationGain:
+        return InformationGain.of(policy, self.model.modes, self.steps)
+
     @property
     def cost(self) -> float:
-        """Expected clicks that the allocated users cost."""
+        """Expected reward that the allocated users cost."""
         return sum(users * self.losses[policy] for policy, users in self.allocated)
 
     def _benefit(self, users: Integers, information: InformationGain) -> Floats:
-        """Return the expected clicks `[G]` that future users gain by the best alternative if `users[G]` explore."""
+        """Return the expected reward `[G]` that future users gain by the best alternative if `users[G]` explore."""
         total = np.zeros((len(users), len(self.model.alternatives)))
         for first, last in self.periods:
             middle = (first + last) / 2
@@ -205,6 +227,10 @@ class BlockAllocation:
                 self.fisher + middle * self.own.fisher + exploring * information.fisher,
                 self.divergence + middle * self.own.divergence + exploring[..., 0] * information.divergence,
             )
+        return self._best(total)
+
+    def _best(self, total: Floats) -> Floats:
+        """The gain of the best alternative, from those of all, `[G, c]`."""
         return np.asarray(total.max(axis=1))
 
     def _allocate(self, policy: Policy, users: float) -> bool:
@@ -278,5 +304,7 @@ def exploration_losses(candidates: Candidates, model: GainModel) -> dict[Policy,
     losses = {candidates.policies[c]: best - float(candidates.means[c]) for c in model.alternatives}
     for policy in schedules:
         if policy != greedy and policy not in losses:
-            losses[policy] = max(best - float(batch.values(policy, {}) @ candidates.weights), 0.0)
+            losses[policy] = max(
+                best - float(batch.values(policy, {}, candidates.objective) @ candidates.weights), 0.0
+            )
     return losses

@@ -8,8 +8,9 @@ import numpy as np
 
 from departing.learning.base import Option
 from departing.learning.blocks import ALL_USERS, Block
-from departing.learning.model_learner import ModelLearner, plan_for_learning
+from departing.learning.model_learner import ModelLearner
 from departing.learning.protocol import AssignedPolicy
+from departing.model.instance import CLICKS
 from departing.model.validation import MAX_USERS, check_int
 from departing.policy.schedule import Fixed, Threshold
 
@@ -34,6 +35,8 @@ class ExploreThenCommit(ModelLearner):
     explore_users : int, optional
         Number of users who explore; T^(2/3) by default, the order that minimises the worst-case regret of
         explore-then-commit.
+    reward, unit, horizon
+        As for `Bayes`.
     """
 
     kind = "explore-then-commit"
@@ -46,8 +49,12 @@ class ExploreThenCommit(ModelLearner):
         users: int,
         seed: int = 0,
         explore_users: int | None = None,
+        *,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
     ) -> None:
-        super().__init__(types, categories, seed)
+        super().__init__(types, categories, seed, reward=reward, unit=unit, horizon=horizon)
         self.users = check_int("users", users, 1, MAX_USERS)
         self.explore_users = (
             ceil(self.users ** (2 / 3)) if explore_users is None else check_int("explore_users", explore_users)
@@ -57,7 +64,7 @@ class ExploreThenCommit(ModelLearner):
         evidence = self.evidence()
         if self.arrived < self.explore_users or evidence is None:
             return self._explore(max(self.explore_users - self.arrived, 1))
-        return [(plan_for_learning(self.posterior.mode(evidence, FINAL_STARTS)).policy, ALL_USERS)]
+        return [(self._plan_for(self.posterior.mode(evidence, FINAL_STARTS)).policy, ALL_USERS)]
 
     def _explore(self, n: int) -> Block:
         every = range(self.n_categories)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit, log_expit, logit
 
 from departing.fitting.likelihood import MIN_PROBABILITY, Entries, MixtureLikelihood, Parameters
+from departing.learning.segment_likelihood import SegmentedLikelihood
 from departing.model.counts import Integers
 from departing.model.instance import Floats
 
@@ -101,6 +102,11 @@ class HierarchicalLikelihood(MixtureLikelihood):
         return values + self._log_prior(logits, pseudocount), gradients, information
 
 
+@dataclass(frozen=True, eq=False)
+class HierarchicalSegmentedLikelihood(HierarchicalLikelihood, SegmentedLikelihood):
+    """The same with a prior over types for each segment."""
+
+
 def with_hierarchical_prior(
     likelihood: MixtureLikelihood, added: tuple[int, ...], fitted: Parameters | None
 ) -> MixtureLikelihood:
@@ -112,8 +118,11 @@ def with_hierarchical_prior(
     if not added:
         return likelihood
     likelihood = _free_departures(likelihood, added)
-    own = {each.name: getattr(likelihood, each.name) for each in fields(MixtureLikelihood)}
-    hierarchical = HierarchicalLikelihood(**own, added=added)
+    own = {each.name: getattr(likelihood, each.name) for each in fields(likelihood)}
+    segmented = isinstance(likelihood, SegmentedLikelihood)
+    hierarchical: HierarchicalLikelihood = (HierarchicalSegmentedLikelihood if segmented else HierarchicalLikelihood)(
+        **own, added=added
+    )
     if fitted is None:
         return hierarchical
     others = np.setdiff1d(np.arange(likelihood.n_categories), added)

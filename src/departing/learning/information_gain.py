@@ -31,9 +31,9 @@ class InformationGain:
     divergence: Floats
 
     @classmethod
-    def of(cls, policy: Policy, modes: Sequence[Mode]) -> "InformationGain":
-        """Compute the information from the first steps of a user, over the count graph of the first mode."""
-        graph = observed_graph(policy, modes[0].instance)
+    def of(cls, policy: Policy, modes: Sequence[Mode], steps: int = MAX_STEPS) -> "InformationGain":
+        """Compute the information from the first `steps` of a user, over the count graph of the first mode."""
+        graph = observed_graph(policy, modes[0].instance, steps)
         fisher, at_modes = [], []
         for mode in modes:
             paths = path_probabilities(*graph, mode.neighbours.prior, mode.neighbours.outcomes)
@@ -48,32 +48,32 @@ class InformationGain:
         return cls(np.array(fisher), divergence)
 
 
-def observed_graph(policy: Policy, instance: Instance) -> tuple[Integers, Integers]:
-    """Return the count graph that most users traverse under a policy.
+def observed_graph(policy: Policy, instance: Instance, steps: int = MAX_STEPS) -> tuple[Integers, Integers]:
+    """Return the count graph that most users traverse in the first `steps` under a policy.
 
     `category[n]` is recommended at node n; `child[n, 2]` are the nodes after a click and after a stay, -1 where the
     observation ends. Nodes are in the order of steps.
     """
     if isinstance(policy, Schedule) and not instance.outcome_probabilities[:, STAY].any():
-        return _click_chain(policy, instance)
+        return _click_chain(policy, instance, steps)
     categories, children, first = [], [], 0
     for level in traverse(first_level(instance, policy, instance.prior)):
         categories.append(level.categories)
         first += len(level)
         reach = level.next.weights.sum(axis=1)
-        kept = (reach >= MIN_REACH) & (level.next.step < MAX_STEPS) & (first < MAX_NODES)
+        kept = (reach >= MIN_REACH) & (level.next.step < steps) & (first < MAX_NODES)
         index = np.where(kept, first + np.cumsum(kept) - 1, -1)
         children.append(np.where(level.child >= 0, np.append(index, -1)[level.child], -1))
         level.next.keep(kept)
     return np.concatenate(categories), np.concatenate(children)
 
 
-def _click_chain(policy: Schedule, instance: Instance) -> tuple[Integers, Integers]:
+def _click_chain(policy: Schedule, instance: Instance, steps: int) -> tuple[Integers, Integers]:
     """Return the same graph where departure is sure and the only path is from click to click."""
-    shown = policy.first_categories(MAX_STEPS)
+    shown = policy.first_categories(steps)
     clicks = instance.outcome_probabilities[shown, CLICK]
-    reach = np.cumprod(np.vstack([instance.prior, clicks]), axis=0).sum(axis=1)[:MAX_STEPS]
-    n = max(int((reach >= MIN_REACH).argmin()) if reach[-1] < MIN_REACH else MAX_STEPS, 1)
+    reach = np.cumprod(np.vstack([instance.prior, clicks]), axis=0).sum(axis=1)[:steps]
+    n = max(int((reach >= MIN_REACH).argmin()) if reach[-1] < MIN_REACH else steps, 1)
     child = np.full((n, 2), -1)
     child[:-1, 0] = np.arange(1, n)
     return shown[:n], child

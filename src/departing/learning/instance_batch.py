@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.fitting.likelihood import MixtureLikelihood
-from departing.model.instance import Floats, Instance
+from departing.learning.objective import Objective
+from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.controller import MAX_SWEEPS, Controller
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
@@ -20,17 +21,22 @@ BOUNDARY_COUNT = 50.0
 MIN_SHARE = 1e-9  # of a type, so that its value is defined
 VALUE_TOLERANCE = 1e-11  # relative, of the values of controllers
 
+CLICKS_ONLY = Objective()
 Controllers = dict[Policy, Controller]  # of the policies that are not schedules
 
 
 @dataclass(frozen=True, eq=False)
 class InstanceBatch:
-    """S instances: `prior[S, M]`, and `click`, `depart`, `depart_on_click`, each `[S, K, M]`."""
+    """S instances: `prior[S, M]`, and `click`, `depart`, `depart_on_click`, each `[S, K, M]`.
+
+    `segment_priors[S, G, M]` are the priors of G segments, if there are any.
+    """
 
     prior: Floats
     click: Floats
     depart: Floats
     depart_on_click: Floats
+    segment_priors: Floats | None = None
 
     @classmethod
     def bounded(
@@ -63,14 +69,15 @@ class InstanceBatch:
     def __len__(self) -> int:
         return len(self.prior)
 
-    def instance(self, j: int) -> Instance:
-        """Instance j."""
-        return Instance(self.prior[j], self.click[j], self.depart[j], depart_on_click=self.depart_on_click[j])
+    def instance(self, j: int, segment: int | None = None) -> Instance:
+        """Instance j, of all users or of a segment."""
+        prior = self.prior[j] if segment is None or self.segment_priors is None else self.segment_priors[j, segment]
+        return Instance(prior, self.click[j], self.depart[j], depart_on_click=self.depart_on_click[j])
 
     def take(self, chosen: npt.NDArray[Any]) -> Self:
         """The chosen instances, by indices or a mask."""
-        arrays = (self.prior, self.click, self.depart, self.depart_on_click)
-        return type(self)(*(array[chosen] for array in arrays))
+        arrays = (self.prior, self.click, self.depart, self.depart_on_click, self.segment_priors)
+        return type(self)(*(None if array is None else array[chosen] for array in arrays))  # type: ignore[arg-type]
 
     @cached_property
     def outcomes(self) -> Floats:
@@ -83,42 +90,64 @@ class InstanceBatch:
         """Probability of departing at one step, `[S, K, M]`."""
         return np.asarray((1 - self.click) * self.depart + self.click * self.depart_on_click)
 
-    def values(self, policy: Policy, controllers: Controllers) -> Floats:
+    def values(self, policy: Policy, controllers: Controllers, objective: Objective = CLICKS_ONLY) -> Floats:
         """Value of a policy under each instance, `[S]`: in closed form for a schedule."""
-        return np.asarray((self.prior * self.values_by_type(policy, controllers)).sum(axis=1))
+        return np.asarray((self.prior * self.values_by_type(policy, controllers, objective)).sum(axis=1))
 
-    def values_by_type(self, policy: Policy, controllers: Controllers) -> Floats:
+    def values_by_type(self, policy: Policy, controllers: Controllers, objective: Objective = CLICKS_ONLY) -> Floats:
         """Value of a policy for each type, `[S, M]`."""
         if not isinstance(policy, Schedule):
-            return self._controller_values(controllers[policy])
-        active, total = np.ones_like(self.prior), np.zeros_like(self.prior)
-        for category, steps in policy.phases:
+            if objective.horizon is not None:
+                return self._values_to_horizon(controllers[policy], objective, objective.horizon)
+            return self._controller_values(controllers[policy], objective)
+        active, total, left = np.ones_like(self.prior), np.zeros_like(self.prior), objective.horizon
+        for category, given in policy.phases:
+            steps = given if left is None else min(given, left)
             departure = self.departure[:, category]
             survive = (1 - departure) ** min(steps, MAX_EXPONENT)
-            total = total + active * self.click[:, category] * (1 - survive) / departure
+            gain = objective.gain(self.click[:, category], category)
+            total = total + active * gain * (1 - survive) / departure
             active = active * survive
+            left = None if left is None else left - steps
         last = policy.final_category
-        return np.asarray(total + active * self.click[:, last] / self.departure[:, last])
+        gain, departure = objective.gain(self.click[:, last], last), self.departure[:, last]
+        if left is not None:
+            active = active * (1 - (1 - departure) ** left)
+        return np.asarray(total + active * gain / departure)
 
-    def _controller_values(self, controller: Controller) -> Floats:
+    def _controller_values(self, controller: Controller, objective: Objective) -> Floats:
         """Value of a controller for each type, `[S, M]`: all types of all instances are solved together."""
         from departing.kernels.planning.controller import evaluate_controller
 
-        def by_state(probabilities: Floats) -> Floats:
-            return np.ascontiguousarray(probabilities.transpose(1, 0, 2).reshape(k, -1)[controller.categories])
-
-        s, k, m = self.click.shape
-        click, outcomes = by_state(self.click), self.outcomes
+        s, _, m = self.click.shape
         same = controller.vectors.shape[1] == m
         vectors = np.tile(controller.vectors, s) if same else np.zeros((len(controller.vectors), s * m))
         evaluate_controller(
-            click,
-            by_state(outcomes[:, :, 0]),
-            by_state(outcomes[:, :, 1]),
-            by_state(self.departure),
-            controller.successor,
-            vectors,
-            VALUE_TOLERANCE,
-            MAX_SWEEPS,
+            *self._by_state(controller, objective), controller.successor, vectors, VALUE_TOLERANCE, MAX_SWEEPS
         )
         return np.asarray(vectors[controller.start].reshape(s, m))
+
+    def _by_state(self, controller: Controller, objective: Objective) -> tuple[Floats, Floats, Floats, Floats]:
+        """Expected reward, probabilities of the outcomes click and stay, and of departure by state, `[n, S M]`."""
+        reward = self.click if objective.reward is None else np.array(objective.reward)[:, None] * self.click
+        tables = reward, self.outcomes[:, :, CLICK], self.outcomes[:, :, STAY], self.departure
+        k = self.click.shape[1]
+        return tuple(  # type: ignore[return-value]
+            np.ascontiguousarray(table.transpose(1, 0, 2).reshape(k, -1)[controller.categories]) for table in tables
+        )
+
+    def _values_to_horizon(self, controller: Controller, objective: Objective, horizon: int) -> Floats:
+        """Value of the first `horizon` steps of a controller for each type, `[S, M]`, by backward induction."""
+        layers = [np.array([controller.start])]  # states that can be reached after each number of steps
+        while len(layers) < horizon:
+            layers.append(np.unique(controller.successor[layers[-1]]))
+        reward, click_stay, stay, _ = self._by_state(controller, objective)
+        vectors = np.zeros_like(reward)
+        for states in reversed(layers):
+            after_click, after_stay = controller.successor[states].T
+            vectors[states] = (
+                reward[states] + click_stay[states] * vectors[after_click] + stay[states] * vectors[after_stay]
+                if states is not layers[-1]
+                else reward[states]
+            )
+        return np.asarray(vectors[controller.start].reshape(self.prior.shape))

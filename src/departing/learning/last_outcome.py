@@ -39,19 +39,26 @@ class LastOutcomePolicy:
         return f"{names[self.after_click]} first and after a click, {names[self.after_no_click]} after a no-click"
 
     def value(self, instance: Instance) -> float:
-        """Return the expected clicks per user, in closed form."""
+        """Return the expected reward per user."""
         return float(instance.prior @ self.values(instance))
 
     def values(self, instance: Instance) -> Floats:
-        """Return the expected clicks of a user of each type, `[M]`.
+        """Return the expected reward of a user of each type, `[M]`: in closed form without a horizon.
 
-        With the probabilities k of a click without departure, s of a stay and g of any click, the values v after a
-        click and w after a no-click satisfy v = g + k v + s w with those of `after_click`, and w = g + k v + s w
-        with those of `after_no_click`: two linear equations per type.
+        With the probabilities k of a click without departure, s of a stay and the expected reward g, the values v
+        after a click and w after a no-click satisfy v = g + k v + s w with those of `after_click`, and
+        w = g + k v + s w with those of `after_no_click`: two linear equations per type.
         """
         a, b = self.after_click, self.after_no_click
         check_category_range("LastOutcomePolicy", np.array([a, b]), instance.n_categories)
         probabilities, depart = instance.outcome_probabilities, instance.departure_probabilities
         gain = probabilities[:, CLICK] + probabilities[:, CLICK_DEPART]
+        if "reward" in instance.extensions:
+            gain = instance.expected_reward
+        if instance.horizon is not None:
+            v = w = np.zeros(instance.n_types)
+            for _ in range(instance.horizon):
+                v, w = (gain[c] + probabilities[c, CLICK] * v + probabilities[c, STAY] * w for c in (a, b))
+            return np.asarray(v)
         back, away = depart[b] + probabilities[b, CLICK], probabilities[a, STAY]  # 1 - s of b, s of a
         return np.asarray((gain[a] * back + away * gain[b]) / (depart[a] * back + away * depart[b]))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil, log
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from departing.learning.base import MIN_EPSILON, Option, check_users
 from departing.learning.blocks import Block
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model.counts import Integers
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, STAY, Floats
+from departing.model.instance import CLICK, CLICK_DEPART, CLICKS, DEPART, STAY, Floats, Instance
 from departing.model.validation import check_choice, check_float, check_fraction, check_int, check_seed
 from departing.policy.schedule import Fixed
 from departing.policy.table import Table
@@ -45,12 +45,17 @@ class LatticeUCB(TransitionLearner):
     epsilon : float, default 0.05
         Lower bound of the departure probability at every step, as in the paper.
     horizon : int, optional
-        Number of steps that are distinguished.
+        Number of steps that are distinguished; nothing is expected of later ones, so that it is also the largest
+        number of recommendations to one user if there is one.
     scale : {"practical", "proved"}, default "practical"
         `"proved"`: all intervals hold together with probability 1 - 1/users, and regret grows with the square root
         of users. `"practical"`: each holds with a probability of about 95 %.
     growth : float, default 0.01
         Block size as a share of the users so far.
+    reward : sequence of float, optional
+        Value of a click in each category [default: 1 each].
+    unit : str, default "clicks"
+        Unit of `reward`.
 
     Examples
     --------
@@ -71,8 +76,11 @@ class LatticeUCB(TransitionLearner):
         horizon: int | None = None,
         scale: str = "practical",
         growth: float = GROWTH,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
     ) -> None:
         super().__init__(categories)
+        self._set_objective(reward, unit, None)
         self.users = check_users(users)
         self.seed = check_seed(seed)
         self.epsilon = check_float("epsilon", epsilon, MIN_EPSILON, 1 - MIN_EPSILON)
@@ -86,6 +94,14 @@ class LatticeUCB(TransitionLearner):
         self.growth = check_float("growth", growth, 1e-3, 10.0)
         self.depth = self.horizon
         self.transitions = TransitionCounts(self.n_categories, self.horizon)
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
+        """Create a learner that distinguishes no more steps than the horizon of the instance."""
+        learner = super().from_options(options, instance.replace(horizon=None), users, seed)
+        if instance.horizon is None or learner.horizon <= instance.horizon:
+            return learner
+        return super().from_options(options | {"horizon": instance.horizon}, instance, users, seed)
 
     def bounds(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return confidence bounds of every node and category, `[n, K]` each.
@@ -115,10 +131,14 @@ class LatticeUCB(TransitionLearner):
 
     def _default_category(self) -> int:
         """Return the category to recommend without data: the best for a single type."""
+        reward = self._rewards()
         total = self.transitions.outcomes.sum(axis=0)
         clicks = total[:, CLICK] + total[:, CLICK_DEPART]
         departures = total[:, DEPART] + total[:, CLICK_DEPART]
-        return int(((clicks + 1) / (departures + 1)).argmax())
+        return int((reward * (clicks + 1) / (departures + 1)).argmax())
+
+    def _rewards(self) -> Floats:
+        return np.ones(self.n_categories) if self.objective.reward is None else np.array(self.objective.reward)
 
     def _block(self) -> Block:
         transitions, default = self.transitions, self._default_category()
@@ -128,11 +148,12 @@ class LatticeUCB(TransitionLearner):
         survival = 1 - self.epsilon
         # Until a departure after a click is observed, users are taken to depart only after no-clicks.
         max_click = 1.0 if transitions.outcomes[..., CLICK_DEPART].any() else survival
-        upper_bound = max_click * (1 - survival**steps_left) / self.epsilon
+        rewards = self._rewards()
+        upper_bound = rewards.max() * (max_click * (1 - survival**steps_left) / self.epsilon)
         graph = np.argsort(-transitions.depth, kind="stable"), transitions.depth, transitions.child
         lower, upper, depart, depart_on_click = self.bounds()
         bounds = lower, np.minimum(upper, max_click), depart, depart_on_click
-        _, category = optimistic_values(*graph, *bounds, upper_bound, default)
+        _, category = optimistic_values(*graph, *bounds, upper_bound, rewards, default)
         inside = np.flatnonzero(transitions.depth < self.horizon)
         policy = Table(transitions.counts(inside), category[inside], Fixed(default))
         return [(policy, self._block_size())]

@@ -11,7 +11,7 @@ from departing.learning.base import Option
 from departing.learning.posterior import Posterior
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model import random_streams
-from departing.model.instance import Instance
+from departing.model.instance import CLICKS, Instance
 from departing.model.validation import MAX_TYPES, check_float, check_int, check_seed
 from departing.planning.plan import Plan, plan_within
 from departing.planning.problem import PlanningProblem
@@ -36,7 +36,8 @@ def plan_for_learning(instance: Instance, allowed: Allowed = None) -> Plan:
     """Plan for an instance with a gap that depends on its size."""
     gap = next(gap for size, gap in GAPS if instance.click.size <= size)
     problem = PlanningProblem(instance, allowed)
-    return plan_within(problem, gap * max(float(instance.fixed_values.max()), 1e-3), MAX_PLAN_NODES)
+    least = 1e-3 * float(instance.reward.mean())
+    return plan_within(problem, gap * max(float(instance.fixed_values.max()), least), MAX_PLAN_NODES)
 
 
 class ModelLearner(TransitionLearner):
@@ -52,6 +53,12 @@ class ModelLearner(TransitionLearner):
         Seed of inference.
     growth : float, default 0.1
         Block size as a share of the users so far.
+    reward : sequence of float, optional
+        Value of a click in each category [default: 1 each].
+    unit : str, default "clicks"
+        Unit of `reward`.
+    horizon : int, optional
+        Largest number of recommendations to one user.
     """
 
     options: ClassVar[dict[str, Option]] = {"types": check_int}
@@ -59,9 +66,19 @@ class ModelLearner(TransitionLearner):
     depth: int | None = MAX_STEPS
 
     def __init__(
-        self, types: int = TYPES, categories: int | Sequence[str] = (), seed: int = 0, growth: float = 0.1
+        self,
+        types: int = TYPES,
+        categories: int | Sequence[str] = (),
+        seed: int = 0,
+        growth: float = 0.1,
+        *,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
     ) -> None:
         super().__init__(categories)
+        self._set_objective(reward, unit, horizon)
+        self.horizon = self.objective.horizon
         self.types: int | str = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)
         self.growth = check_float("growth", growth, 1e-3, 10.0)
@@ -77,6 +94,10 @@ class ModelLearner(TransitionLearner):
     def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:
         """Return the evidence for a number of types, with the prior of this learner."""
         return replace(evidence, n_types=n_types)
+
+    def _plan_for(self, instance: Instance, allowed: Allowed = None) -> Plan:
+        """Plan for the rewards and the horizon of this learner."""
+        return plan_for_learning(self.objective.apply(instance), allowed)
 
     def _starts(self) -> int:
         """Return the number of random starts of inference."""

@@ -4,10 +4,11 @@ from typing import Any, ClassVar, Self
 
 from departing.learning.base import Option
 from departing.learning.frozen import Frozen
-from departing.model.instance import Instance
+from departing.model.instance import EXTENSIONS, Instance
 from departing.model.validation import check_instance
+from departing.policy.by_segment import BySegment
 
-GAP = 1e-6  # of the plan, in clicks per user: the default of `plan`
+GAP = 1e-6  # of the plan, relative to the mean reward of a click: the default of `plan`
 
 
 class Oracle(Frozen):
@@ -20,8 +21,13 @@ class Oracle(Frozen):
     def __init__(self, instance: Instance) -> None:
         from departing.planning.plan import plan_reference
 
-        check_instance(instance)
-        super().__init__(plan_reference(instance, GAP).policy, instance.n_categories)
+        check_instance(instance, EXTENSIONS)
+        gap = GAP * float(instance.reward.mean())
+        policy: Any = plan_reference(instance.in_segment(None), gap).policy
+        if instance.segments is not None:
+            parts = {name: plan_reference(instance.in_segment(name), gap).policy for name in instance.segments.names}
+            policy = BySegment(parts, policy)
+        super().__init__(policy, instance.n_categories)
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:

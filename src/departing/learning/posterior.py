@@ -14,6 +14,7 @@ from departing.fitting.optimisation import SAME_MAXIMUM, NewtonResult, newton_ma
 from departing.learning.files import check_shape
 from departing.learning.hierarchical import HierarchicalLikelihood, extended
 from departing.learning.instance_batch import BOUNDARY_COUNT, InstanceBatch
+from departing.learning.segment_likelihood import SegmentedLikelihood
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
@@ -60,6 +61,7 @@ class Mode:
     log_density: float
     precisions: Floats
     directions: Floats
+    correction: float = 0.0  # of the log density, for what was maximised over before
 
     @cached_property
     def instance(self) -> Instance:
@@ -134,10 +136,15 @@ class Posterior:
         if len(rounds) > 1:
             kept, weights = _resample(weights, n, self.rng)
             logits, owner = logits[kept], np.tile(owner, len(rounds))[kept]
+        priors = None
+        if isinstance(likelihood, SegmentedLikelihood):
+            priors, more = likelihood.sample_priors(logits, self.rng)
+            weights = weights * np.exp(more - more.max())
         # Truncated importance sampling: a weight above sqrt(n) times the mean is usually sampling noise.
         weights = np.minimum(weights, weights.mean() * np.sqrt(n))
         used, owner = np.unique(owner, return_inverse=True)
         batch = self._sample_sure_departure(likelihood, InstanceBatch.of_logits(likelihood, logits))
+        batch = batch if priors is None else replace(batch, segment_priors=priors)
         return PosteriorSamples(batch, weights / weights.sum(), [modes[mode] for mode in used.tolist()], owner)
 
     def _propose_all(self, modes: list[Mode], owner: Integers, proportions: Floats) -> tuple[Floats, Floats]:
@@ -167,7 +174,11 @@ class Posterior:
 
     def mode(self, likelihood: MixtureLikelihood, starts: int) -> Instance:
         """Return the instance at the mode with the largest mass."""
-        return max(self._modes(likelihood, starts), key=lambda mode: mode.share).instance
+        return self.best_mode(likelihood, starts).instance
+
+    def best_mode(self, likelihood: MixtureLikelihood, starts: int) -> Mode:
+        """Return the mode with the largest mass."""
+        return max(self._modes(likelihood, starts), key=lambda mode: mode.share)
 
     def _sample_start(self) -> Parameters:
         k, m, rng = self.n_categories, self.n_types, self.rng
@@ -193,7 +204,9 @@ class Posterior:
             near = likelihood.run_em(logits, PSEUDOCOUNT, EM_ITERATIONS)
             self.pool += [likelihood.from_logits(each) for each in near]
         mode = self._modes(likelihood, starts)[0]
-        log_mass = mode.log_density - 0.5 * np.log(mode.precisions / (2 * pi)).sum() - log(mode.share)
+        log_mass = (
+            mode.log_density + mode.correction - 0.5 * np.log(mode.precisions / (2 * pi)).sum() - log(mode.share)
+        )
         # Densities are not normalised: each probability has the factor p²(1-p)², Beta(2, 2), and the prior over types
         # is Dirichlet(2, …, 2). A mode has M! relabellings, which cancel in the prior 1/M! over numbers of types,
         # Poisson(1); those that are the mode itself, because types coincide, are not further modes.
@@ -240,6 +253,10 @@ class Posterior:
         precisions, directions = np.linalg.eigh(peaks.information[kept])
         precisions = np.maximum(precisions, MIN_PRECISION)
         log_mass = peaks.values[kept] - 0.5 * np.log(precisions).sum(axis=1)  # Laplace approximation
+        corrections = np.zeros(len(kept))
+        if isinstance(likelihood, SegmentedLikelihood):
+            corrections = likelihood.corrections(peaks.logits[kept])
+            log_mass = log_mass + corrections
         order = np.argsort(-log_mass, kind="stable")[:MAX_MODES]
         order = order[log_mass[order] > log_mass[order[0]] - MAX_LOG_RATIO]
         share = np.exp(log_mass[order] - log_mass[order[0]])
@@ -248,7 +265,9 @@ class Posterior:
         self.pool = [likelihood.from_logits(each) for each in logits]
         return [
             Mode(likelihood, *parts)
-            for parts in zip(logits, share, log_densities, precisions[order], directions[order], strict=True)
+            for parts in zip(
+                logits, share, log_densities, precisions[order], directions[order], corrections[order], strict=True
+            )
         ]
 
     def _propose(self, mode: Mode, n: int) -> tuple[Floats, Floats]:
@@ -270,6 +289,8 @@ class Posterior:
         exponent = (TAIL_DEGREES + 1) // 2  # of the density of Student's t
         log_proposal = -exponent * np.log1p(tails**2 / TAIL_DEGREES).sum(axis=1) - np.log(width).sum()
         log_weights = peaks.values - 0.5 * np.log(tight).sum(axis=1) - log_proposal
+        if isinstance(likelihood, SegmentedLikelihood):
+            log_weights = log_weights + likelihood.corrections(peaks.logits)
         noise = _antithetic(self.rng.normal(size=(n - n // 2, tight.shape[1])), n)
         root = np.einsum("nrq,nq,nsq->nrs", inside, 1 / np.sqrt(tight), inside)
         return peaks.logits + np.einsum("dr,nrs,ns->nd", basis, root, noise), log_weights

@@ -36,7 +36,7 @@ class LastOutcomeRule(Protocol):
         """Return categories `[n]` for users who clicked last or are new (True), and for the others."""
 
     def value(self, instance: Instance) -> float:
-        """Return the expected clicks per user."""
+        """Return the expected reward per user."""
 
 
 AssignedPolicy = Policy | LastOutcomeRule

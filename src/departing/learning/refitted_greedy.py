@@ -6,9 +6,9 @@ from departing.policy.greedy import Greedy
 
 
 class RefittedGreedy(ModelLearner):
-    """Recommend the category with the largest click probability under the belief, by the most likely instance."""
+    """Recommend the category with the largest expected reward under the belief, by the most likely instance."""
 
     kind = "refitted-greedy"
 
     def _block(self) -> Block:
-        return [(Greedy(self.instance()), self._block_size())]
+        return [(Greedy(self.objective.apply(self.instance())), self._block_size())]

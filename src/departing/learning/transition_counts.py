@@ -76,12 +76,14 @@ class TransitionCounts:
             arrays = *self._arrays.values(), self._slots, self._multipliers
             self._set_size(int(add_transitions(*batch, self.limit, *arrays, self.size, row)))
 
-    def histogram(self, max_counts: int | None = None) -> tuple[Integers, Integers]:
+    def histogram(self, max_counts: int | None = None, depth: int | None = None) -> tuple[Integers, Integers]:
         """Return distinct counts `[n, K, 4]` and the number of users with each, censored after some steps.
 
-        Users are censored after as many steps, at most `limit`, as give no more than `max_counts` distinct counts.
+        Users are censored after `depth` steps, or else after as many, at most `limit`, as give no more than
+        `max_counts` distinct counts.
         """
-        depth = self.limit if max_counts is None else self._max_depth(max_counts)
+        if depth is None:
+            depth = self.limit if max_counts is None else self.max_depth(max_counts)
         inside, edge = self.depth < depth, self.depth == depth
         counts, users = [], []
         for outcome in (DEPART, CLICK_DEPART):
@@ -96,7 +98,7 @@ class TransitionCounts:
         node = np.flatnonzero(censored)
         return np.concatenate([*counts, self.counts(node)]), np.concatenate([*users, censored[node]])
 
-    def _max_depth(self, max_counts: int) -> int:
+    def max_depth(self, max_counts: int) -> int:
         """Return the largest number of steps with at most `max_counts` distinct counts, at least 1."""
         ending = (self.outcomes[..., DEPART:] > 0).sum(axis=(1, 2)) + (self.unresolved_users > 0)
         inside = np.bincount(self.depth, ending, self.limit + 1).cumsum()

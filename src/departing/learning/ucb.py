@@ -81,6 +81,7 @@ class UCBHybrid(LearnerBase):
     """
 
     kind = "ucb-hybrid"
+    unsupported: ClassVar[dict[str, str]] = {"reward": "the index of UCB-Hybrid is for returns in clicks"}
     saved = (*LearnerBase.saved, "_pulls", "_clicks", "_totals")
     options: ClassVar[dict[str, Option]] = {
         "policies": ("thresholds", "fixed"),

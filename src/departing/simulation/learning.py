@@ -4,12 +4,12 @@ from collections import deque
 
 import numpy as np
 
-from departing.evaluation.traversal import Level, first_level
+from departing.evaluation.traversal import Booleans, Level, first_level
 from departing.learning.protocol import AssignsPolicies, LastOutcomeRule, Learner, SupportsBlocks
-from departing.model.counts import Integers, clicks
+from departing.model.counts import Integers, clicks, steps
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import DEPART, Instance
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats, Instance
 from departing.model.sampling import sample_outcomes, sample_type_counts
 from departing.simulation.aggregate import aggregate
 from departing.simulation.last_outcome import first_last_outcome_level
@@ -39,12 +39,17 @@ def run_blocks(
             observed_steps = None
         else:
             first, observed_steps = first_level(instance, policy, by_type), learner.depth
-        histories = aggregate(first, rng, None, MAX_NODES, np.inf, progress, learner.learn, observed_steps)
+        histories = aggregate(
+            first, rng, instance.horizon, MAX_NODES, np.inf, progress, learner.learn, observed_steps
+        )
         if histories is None:
             raise InputError(f"These users have more than {MAX_NODES:g} distinct counts; use fewer users.")
         finished.add(histories.counts, histories.multiplicity)
         record.assign(arrived, policy, n)
-        record.depart(interval, exact_total(histories.clicks, histories.multiplicity), n)
+        rewards = None
+        if "reward" in instance.extensions:
+            rewards = float(user_rewards(instance, histories.counts) @ histories.multiplicity)
+        record.depart(interval, exact_total(histories.clicks, histories.multiplicity), n, rewards)
         arrived += n
         interval += int(arrived == checkpoints[interval])
     return finished.histories(instance.n_categories)
@@ -87,10 +92,13 @@ def run_steps(
             _, observed, categories, outcomes = pending.popleft()
             learner.observe(observed.ids + first, categories, outcomes)
             over = outcomes >= DEPART
+            if instance.horizon is not None:
+                over |= _finish_at_horizon(instance.horizon, learner, observed, over, first)
             finished.add(observed.counts[over])
             departed = int(over.sum())
             intervals = np.searchsorted(record.checkpoints, observed.ids[over] + 1)
-            record.depart(intervals, clicks(observed.counts[over]), departed)
+            rewards = user_rewards(instance, observed.counts[over]) if "reward" in instance.extensions else None
+            record.depart(intervals, clicks(observed.counts[over]), departed, rewards)
             active -= departed
             progress(departed)
             parts.append(observed.select(np.flatnonzero(~over)))
@@ -98,6 +106,21 @@ def run_steps(
                 break
         ready = Users.concatenate(*parts)
     return finished.histories(instance.n_categories)
+
+
+def _finish_at_horizon(horizon: int, learner: Learner, users: Users, departed: Booleans, first: int) -> Booleans:
+    """Return which users have made `horizon` steps, and finish those who have not departed."""
+    at_horizon = steps(users.counts) >= horizon
+    finish = getattr(learner, "finish", None)
+    rest = users.ids[at_horizon & ~departed] + first
+    if finish is not None and len(rest):
+        finish(rest)
+    return at_horizon
+
+
+def user_rewards(instance: Instance, counts: Integers) -> Floats:
+    """Rewards `[n]` of users with `counts[n, K, 4]`."""
+    return np.asarray((counts[..., CLICK] + counts[..., CLICK_DEPART]) @ instance.reward)
 
 
 class _AssignedPolicies:

@@ -19,10 +19,12 @@ from departing.model.frames import to_frame
 from departing.model.instance import Floats, Instance
 from departing.model.validation import check_float
 from departing.planning.plan import plan_reference
+from departing.policy.protocol import policy_in_segment
 
 # Ten points a decade draw a smooth curve on a log axis and make at most 151 of them (for 10^15 users).
 CHECKPOINTS_PER_DECADE = 10
-# Error allowed in the cumulative regret of the users of one policy, in clicks: far below the regret of any learner.
+# Error allowed in the cumulative regret of the users of one policy, in clicks (of mean reward): far below the regret
+# of any learner.
 REGRET_ERROR = 0.02
 # Smallest gap that policies and the optimum are evaluated to: near the rounding error of long sums.
 MIN_GAP = 1e-9
@@ -55,9 +57,15 @@ class PolicyValues:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._known: dict[Hashable, dict[float, float]] = {}
+        self._segments: list[tuple[str, float, PolicyValues]] = []  # name, share, and values in the segment
+        if instance.segments is not None:
+            parts = zip(instance.segments.names, instance.segments.share.tolist(), strict=True)
+            self._segments = [(name, share, PolicyValues(instance.in_segment(name))) for name, share in parts]
 
     def value(self, policy: AssignedPolicy, gap: float) -> float:
         """Value of `policy`, evaluated to `gap`: the same number, whichever values are known already."""
+        if self._segments:
+            return sum(share * part.value(_in_segment(policy, name), gap) for name, share, part in self._segments)
         if not isinstance(policy, Hashable):
             return _exact_value(self._instance, policy, gap)
         known = self._known.setdefault(policy, {})
@@ -67,13 +75,15 @@ class PolicyValues:
 
     def estimate(self, policy: AssignedPolicy, gap: float) -> float:
         """Value of `policy`, evaluated to `gap` unless it is known to ROUGHER times this gap."""
+        if self._segments:
+            return sum(share * part.estimate(_in_segment(policy, name), gap) for name, share, part in self._segments)
         smallest = min(self._known.get(policy_key(policy), ()), default=np.inf)  # no identity is a key
         return self.value(policy, smallest if smallest <= ROUGHER * gap else gap)
 
 
 @dataclass(frozen=True, eq=False)
 class RegretCurve:
-    """Cumulative clicks and regret of a run at checkpoints.
+    """Cumulative clicks and regret of a run at checkpoints; regret is in the unit of the instance.
 
     Attributes
     ----------
@@ -89,6 +99,8 @@ class RegretCurve:
         Value of the optimal policy; None to plan when it is first needed.
     values : PolicyValues, optional
         Values of policies that are known already.
+    rewards : array [C], optional
+        Reward of the users up to each checkpoint; None if it is their clicks.
     """
 
     instance: Instance
@@ -97,6 +109,7 @@ class RegretCurve:
     policy_segments: Sequence[PolicySegment] | None = field(repr=False)
     known_optimum: Bounds | None = field(default=None, repr=False)
     values: PolicyValues | None = field(default=None, repr=False)
+    rewards: Floats | None = None
 
     @classmethod
     def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: float) -> "RegretCurve":
@@ -105,14 +118,14 @@ class RegretCurve:
 
     @cached_property
     def optimum(self) -> Bounds:
-        """Bounds on the expected clicks per user of the optimal policy."""
+        """Bounds on the value of the optimal policy, by segment if there are any."""
         if self.known_optimum is not None:
             return self.known_optimum
         return plan_optimum(self.instance, int(self.checkpoints[-1]))
 
     @cached_property
     def expected_clicks(self) -> Floats:
-        """Expected clicks of the users up to each checkpoint, by the exact values of their policies, `[C]`."""
+        """Expected reward of the users up to each checkpoint, by the exact values of their policies, `[C]`."""
         if self.policy_segments is None:
             raise InputError("This learner does not report its policies; use realised_regret instead of regret.")
         expected = np.zeros(len(self.checkpoints))
@@ -126,8 +139,8 @@ class RegretCurve:
         segments, users = self.policy_segments or (), Counter[Hashable]()
         for segment in segments:
             users[policy_key(segment.policy)] += segment.users
-        values = self.values or PolicyValues(self.instance)
-        return [values.value(each.policy, regret_gap(users[policy_key(each.policy)])) for each in segments]
+        values, scale = self.values or PolicyValues(self.instance), regret_scale(self.instance)
+        return [values.value(each.policy, scale * regret_gap(users[policy_key(each.policy)])) for each in segments]
 
     @property
     def segment_losses(self) -> list[float]:
@@ -150,8 +163,9 @@ class RegretCurve:
 
     @property
     def realised_regret(self) -> Floats:
-        """Realised regret up to each checkpoint, `[C]`: value of the optimal policy less the observed clicks."""
-        return np.asarray(self.checkpoints * self.optimum.value - self.clicks, np.float64)
+        """Realised regret up to each checkpoint, `[C]`: value of the optimal policy less the observed reward."""
+        observed = self.clicks if self.rewards is None else self.rewards
+        return np.asarray(self.checkpoints * self.optimum.value - observed, np.float64)
 
     def to_frame(self) -> Any:
         """Return the curve as a data frame of pandas, or of polars if pandas is not installed.
@@ -159,9 +173,12 @@ class RegretCurve:
         Returns
         -------
         DataFrame
-            One row for each checkpoint: users, clicks, realised_regret, and the expected regret if it is known.
+            One row for each checkpoint: users, clicks, the reward if it is not the clicks, realised_regret, and the
+            expected regret if it is known.
         """
-        columns = {"users": self.checkpoints, "clicks": self.clicks, "realised_regret": self.realised_regret}
+        columns: dict[str, Any] = {"users": self.checkpoints, "clicks": self.clicks}
+        columns |= {} if self.rewards is None else {"reward": self.rewards}
+        columns["realised_regret"] = self.realised_regret
         return to_frame(columns if self.policy_segments is None else columns | {"regret": self.regret})
 
 
@@ -175,9 +192,27 @@ def regret_gap(users: int) -> float:
     return max(REGRET_ERROR / users, MIN_GAP)
 
 
+def regret_scale(instance: Instance) -> float:
+    """Size of one click in the unit of the instance, of which gaps are a fraction."""
+    return float(instance.reward.mean())
+
+
 def plan_optimum(instance: Instance, users: int) -> Bounds:
     """Bounds on the value of the optimal policy, precise enough for the regret of `users` users."""
-    return plan_reference(instance, regret_gap(users))
+    gap = regret_scale(instance) * regret_gap(users)
+    if instance.segments is None:
+        return plan_reference(instance, gap)
+    plans = [plan_reference(instance.in_segment(name), gap) for name in instance.segments.names]
+    share = instance.segments.share.tolist()
+    lower, upper = (
+        sum(weight * getattr(each, end) for weight, each in zip(share, plans, strict=True))
+        for end in ("lower", "upper")
+    )
+    return Bounds(lower, upper)
+
+
+def _in_segment(policy: AssignedPolicy, name: str) -> AssignedPolicy:
+    return policy if isinstance(policy, LastOutcomeRule) else policy_in_segment(policy, name)
 
 
 def _exact_value(instance: Instance, policy: AssignedPolicy, gap: float) -> float:

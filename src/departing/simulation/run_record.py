@@ -7,7 +7,7 @@ import numpy as np
 from departing.evaluation.bounds import Bounds
 from departing.learning.protocol import AssignedPolicy
 from departing.model.counts import Integers
-from departing.model.instance import Instance
+from departing.model.instance import Floats, Instance
 from departing.simulation.regret_curve import (
     PolicySegment,
     PolicyValues,
@@ -16,6 +16,7 @@ from departing.simulation.regret_curve import (
     plan_optimum,
     policy_key,
     regret_gap,
+    regret_scale,
     split_by_interval,
 )
 
@@ -44,6 +45,8 @@ class RunRecord:
             optimum = plan_optimum(instance, users)
         self._optimum, self._progress = optimum, progress
         self._clicks = np.zeros(len(self.checkpoints), np.int64)
+        rewarded = "reward" in instance.extensions
+        self._rewards = np.zeros(len(self.checkpoints)) if rewarded else None
         self._segments: list[dict[Hashable, tuple[AssignedPolicy, int]]] | None = None
         if reports_policies:
             self._segments = [{} for _ in self.checkpoints]
@@ -61,9 +64,16 @@ class RunRecord:
             first, before = segments.get(key, (policy, 0))
             segments[key] = first, before + n
 
-    def depart(self, intervals: Integers | int, clicks: Integers | int, users: int) -> None:
-        """Add the clicks of departed users by their intervals, and report the regret at the checkpoints passed."""
+    def depart(
+        self, intervals: Integers | int, clicks: Integers | int, users: int, rewards: Floats | float | None = None
+    ) -> None:
+        """Add the clicks of finished users by their intervals, and report the regret at the checkpoints passed.
+
+        `rewards` are their rewards, if the instance has any.
+        """
         np.add.at(self._clicks, intervals, clicks)
+        if self._rewards is not None:
+            np.add.at(self._rewards, intervals, clicks if rewards is None else rewards)
         self._departed += users
         if self._progress is None or self._departed < self.checkpoints[self._reported]:
             return
@@ -83,22 +93,24 @@ class RunRecord:
                 for policy, users in used.values()
             ]
         )
-        return RegretCurve(
-            self.instance, self.checkpoints, self._clicks.cumsum(), segments, self._optimum, self._values
-        )
+        known = self._optimum, self._values, None if self._rewards is None else self._rewards.cumsum()
+        return RegretCurve(self.instance, self.checkpoints, self._clicks.cumsum(), segments, *known)
 
     def _expected_clicks(self, interval: int) -> float:
-        """Expected clicks of the users of an interval; a policy is evaluated as precisely as its users require."""
+        """Expected reward of the users of an interval; a policy is evaluated as precisely as its users require."""
         if self._segments is None:
             return 0.0
+        scale = regret_scale(self.instance)
         return sum(
-            n * self._values.estimate(policy, regret_gap(n)) for policy, n in self._segments[interval].values()
+            n * self._values.estimate(policy, scale * regret_gap(n))
+            for policy, n in self._segments[interval].values()
         )
 
     def _report(self, progress: RegretProgress) -> None:
         assert self._optimum is not None
         if self._segments is None:
-            progress(self._departed, self._departed * self._optimum.value - float(self._clicks.sum()))
+            observed = self._clicks if self._rewards is None else self._rewards
+            progress(self._departed, self._departed * self._optimum.value - float(observed.sum()))
         else:
             users = int(self.checkpoints[self._reported - 1])
             progress(users, users * self._optimum.value - self._expected)

@@ -36,6 +36,7 @@ MANY_TYPES = 10**4
 STEPS_PER_NODE, CHEAP_NODES = 20, 2e5
 STEPS_PER_SCHEDULE_NODE, CHEAP_SCHEDULE_NODES = 4000, 5e4
 ENGINES = ("auto", "aggregate", "lanes", "step")
+LEARNER_EXTENSIONS = ("reward", "segments")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
 # Hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache.
 DEFAULT_LANES = 64
@@ -160,7 +161,7 @@ def _simulate(
     """Simulate users of an instance; see `simulate`. `checkpoints` are those of a run with a learner."""
     open_users = None if open_users is None else check_int("open_users", open_users)
     learns = hasattr(policy, "observe")
-    check_instance(instance, () if learns else EXTENSIONS)
+    check_instance(instance, LEARNER_EXTENSIONS if learns else EXTENSIONS)
     max_steps = check_max_steps(instance, max_steps)
     known_optimum = optimum_bounds(optimum)
     engines = LEARNING_ENGINES if learns else ENGINES
@@ -207,14 +208,16 @@ class _Simulation:
             learner.check(self.instance)
         rng = np.random.default_rng([self.seed, random_streams.SIMULATE_LEARNER])
         stepwise = self.open_users is not None or delay > 0
-        arms = self.engine in ("auto", "arms") and not stepwise
+        plain = self.instance.horizon is None and self.instance.segments is None
+        arms = self.engine in ("auto", "arms") and not stepwise and plain
         if arms and isinstance(learner, SupportsArms) and learner.active_users == 0:
             from departing.simulation.arms import Arms
 
             return Arms(self.instance, learner, self.users, self.seed).run(record, self.progress)
         if self.engine == "arms":
             raise InputError(
-                "engine is 'arms'; it applies to UCB-Hybrid without active users, without `open_users` and `delay`.",
+                "engine is 'arms'; it applies to UCB-Hybrid without active users, `open_users` and `delay`, and to "
+                "instances without a horizon and segments.",
                 "engine",
             )
         if self.engine == "blocks" and (stepwise or not isinstance(learner, SupportsBlocks)):
