@@ -16,6 +16,7 @@ from departing.kernels.fitting.mixture import _log_probabilities
 MIN_SHARE = 1e-12  # of a type in a segment; keeps logarithms finite
 MAX_STEP = 2.0  # of log-ratios; longer steps leave the quadratic model
 MAX_ITERATIONS = 100  # of one segment; far above what Newton's method takes
+HALVINGS = 6  # of a step that does not increase the value, before an EM step is made
 CONVERGED = 1e-9  # nats that a step promises, for each user of the segment
 
 
@@ -76,25 +77,27 @@ def _moments(first, end, row, users, weight, concentration, common, prior, count
 
 
 @kernel
-def _step(counts, information, prior, matrix, ratio, out):
-    """Fill `out[M]` with the next prior, by Newton's method in the log-ratios; return the nats that it promises.
+def _newton(counts, information, prior, matrix, ratio):
+    """Fill `ratio[M - 1]` with Newton's step of the log-ratios; return the nats that it promises.
 
-    Where the log-density is not concave in the log-ratios it is the EM step, and the result is infinite.
+    Where the log-density is not concave in the log-ratios, the result is infinite.
     """
-    n_types, total = len(prior), counts.sum()
+    n_types, total, promised = len(prior), counts.sum(), 0.0
     for x in range(n_types - 1):
         ratio[x] = counts[x] - total * prior[x]
         for y in range(n_types - 1):
             matrix[x, y] = information[x, y]
     if math.isnan(_solve(matrix, ratio)):
-        for x in range(n_types):
-            out[x] = counts[x] / total
         return math.inf
-    longest, promised, largest, norm = 0.0, 0.0, 0.0, 0.0
     for x in range(n_types - 1):
-        longest = max(longest, abs(ratio[x]))
         promised += ratio[x] * (counts[x] - total * prior[x])
-    scale = min(1.0, MAX_STEP / max(longest, MAX_STEP))
+    return promised
+
+
+@kernel
+def _move(prior, ratio, scale, out):
+    """Fill `out[M]` with the prior after a step of `scale` times `ratio[M - 1]`."""
+    n_types, largest, norm = len(prior), 0.0, 0.0
     for x in range(n_types):
         out[x] = math.log(prior[x]) + (scale * ratio[x] if x < n_types - 1 else 0.0)
         largest = out[x] if x == 0 else max(largest, out[x])
@@ -102,35 +105,44 @@ def _step(counts, information, prior, matrix, ratio, out):
         out[x] = math.exp(out[x] - largest)
         norm += out[x]
     for x in range(n_types):
-        out[x] /= norm
-    return promised
+        out[x] = max(out[x] / norm, MIN_SHARE)
 
 
 @kernel
 def _maximise(first, end, row, users, weight, concentration, common, prior, counts, information, scratch, matrix):
     """Maximise the log-density of a segment over its `prior[M]`, from the common one, and return the maximum."""
-    n_types = len(prior)
+    n_types, total = len(prior), concentration
     ratio, safe, new = scratch[0, : n_types - 1], scratch[1], scratch[2]
-    value = -math.inf
-    total = concentration
+    arrays = row, users, weight, concentration, common
     for i in range(first, end):
         total += users[i]
     for x in range(n_types):
-        prior[x] = safe[x] = max(common[x], MIN_SHARE)
+        prior[x] = common[x]
+    value = _moments(first, end, *arrays, prior, counts, information)
     for _ in range(MAX_ITERATIONS):
-        current = _moments(first, end, row, users, weight, concentration, common, prior, counts, information)
-        if current < value - CONVERGED * total:  # too long a step: take the EM step of the point before it
+        for x in range(n_types):
+            safe[x] = max(counts[x] / total, MIN_SHARE)  # an EM step, which never decreases the value
+        promised = _newton(counts, information, prior, matrix, ratio)
+        if promised < CONVERGED * total:
+            break
+        scale, longest, current = 1.0, 0.0, -math.inf
+        for x in range(n_types - 1):
+            longest = max(longest, abs(ratio[x]))
+        if promised < math.inf:
+            scale = min(1.0, MAX_STEP / max(longest, MAX_STEP))
+            for _ in range(HALVINGS):
+                _move(prior, ratio, scale, new)
+                current = _moments(first, end, *arrays, new, counts, information)
+                if current >= value:
+                    break
+                scale /= 2
+        if current < value:
             for x in range(n_types):
-                prior[x] = safe[x]
-            value = -math.inf
-            continue
+                new[x] = safe[x]
+            current = _moments(first, end, *arrays, new, counts, information)
         value = current
         for x in range(n_types):
-            safe[x] = max(counts[x] / total, MIN_SHARE)
-        if _step(counts, information, prior, matrix, ratio, new) < CONVERGED * total:
-            break
-        for x in range(n_types):
-            prior[x] = max(new[x], MIN_SHARE)
+            prior[x] = new[x]
     return value
 
 
@@ -191,7 +203,7 @@ def segmented_posterior(
         _log_probabilities(logits[b], n_types, log_success, log_failure, log_prior)
         total = 0.0
         for x in range(n_types):
-            common[x] = math.exp(log_prior[x])
+            common[x] = max(math.exp(log_prior[x]), MIN_SHARE)
             total += pseudocount * log_prior[x]
             for f in range(n_responses):
                 prob[f, x] = math.exp(log_success[f, x])
