@@ -56,6 +56,11 @@ def instance_for(spec):
 
 
 CASES = {short_form(spec): (spec, instance_for(spec)) for kind in LEARNERS for spec in specs(kind)}
+# Learners that know segments and rewards of the instance.
+SEGMENTS = dp.Segments(["mobile", "desktop"], [0.4, 0.6], [[0.8, 0.2], [0.1, 0.9]])
+EXTENDED = dp.Instance(None, TWO.click, TWO.depart, segments=SEGMENTS, reward=[1, 3], unit="euro")
+CASES |= {f"{kind}, extended": ({"kind": kind}, EXTENDED) for kind in ("bayes", "explore-then-commit", "thompson")}
+CASES |= {"ulcb, segments": ({"kind": "ulcb"}, EXTENDED.replace(reward=None, unit="clicks"))}
 
 
 def make(name, seed=7):
@@ -167,6 +172,28 @@ def test_users_are_any_sequence_of_ids(name, users):
     assert isinstance(answer, np.ndarray)
     assert answer.shape == (len(users),)
     assert answer.dtype.kind == "i"
+
+
+def test_segments_of_users_may_be_given_to_every_learner(name):
+    learner = make(name)
+    shown = learner.recommend(["ann", "bob", "eve"], segments=["mobile", None, "tablet"])
+    again = learner.recommend(["eve", "ann"], segments=["desktop", "desktop"])  # ignored for known users
+    assert again.tolist() == [shown[2], shown[0]]
+    for wrong in (["mobile"], "mobile"):
+        with pytest.raises(InputError, match="segments is"):
+            learner.recommend(["ann", "bob"], segments=wrong)
+
+
+def test_finished_users_are_forgotten(name):
+    learner = make(name)
+    shown = learner.recommend(["ann", "bob"])
+    with pytest.raises(InputError, match="open recommendation"):
+        learner.finish(["ann"])
+    learner.observe(["ann", "bob"], shown, [CLICK, STAY])
+    learner.finish(["ann", "bob"])
+    assert learner.active_users == 0
+    with pytest.raises(InputError, match="has departed"):
+        learner.recommend(["ann"])
 
 
 def test_a_second_request_gets_the_same_category(name):
@@ -306,7 +333,9 @@ def test_it_runs_in_every_engine(name, options):
     assert np.isfinite(run.regret).all()
     assert (np.diff(run.regret, prepend=0) > -1e-6).all()
     assert sum(piece.users for piece in run.regret_curve.policy_segments) == 200
-    assert run.realised_regret[-1] == pytest.approx(200 * run.regret_curve.optimum.value - run.clicks)
+    assert run.realised_regret[-1] == pytest.approx(200 * run.regret_curve.optimum.value - run.reward)
+    if instance.segments is not None:
+        assert run.histories.segments == instance.segments.names
 
 
 def test_a_run_is_reproducible(name, snapshot):
