@@ -196,13 +196,17 @@ class Bayes(ChangingUsers):
         self._update_concentration(samples)
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             return self._segment_sampled(samples, n, self.allowed)
-        plans = self._segment_plans(samples, PLANS, self.allowed)
-        users = None if self.users is None else max(self.users, MIN_HORIZON)
-        explore = self.explore == "voi"
-        block, candidates = self._segment_block(samples, plans, self._remembered, self.allowed, n, users, explore)
+        plans, ahead = self._segment_plans(samples, PLANS, self.allowed), None
+        probes = self._probes(plans[0].policy, n) if self.explore == "voi" else []
+        n -= sum(users for _, users in probes)
+        if self.explore == "voi":
+            total = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
+            ahead = min(total, self._horizon())
+        given = self._remembered, self.allowed, n, int(self.effective_users), ahead
+        block, candidates = self._segment_block(samples, plans, *given)
         self._remembered = candidates.best_schedules(MAX_REMEMBERED)
         self.loss = candidates.expected_regret
-        return block
+        return probes + block
 
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""

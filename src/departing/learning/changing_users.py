@@ -10,6 +10,7 @@ from departing.learning.change_detection import ChangeDetector
 from departing.learning.exploration import ExplorationBudget
 from departing.learning.forgetting import AUTO, CohortCounts, HalfLives
 from departing.learning.model_learner import MAX_STEPS
+from departing.learning.segment_counts import SegmentCounts
 from departing.model.errors import InputError
 from departing.policy.protocol import Policy, recommended
 from departing.policy.schedule import Fixed
@@ -47,6 +48,8 @@ class ChangingUsers(ChangingCatalogue):
         self._detector = ChangeDetector() if change_detection else None
         if half_life is not None or change_detection or self.window < inf:
             self.transitions = CohortCounts(self.n_categories, MAX_STEPS)
+            n = len(self._by_segment.parts) - 1
+            self._by_segment = SegmentCounts(self.n_categories, MAX_STEPS, n, CohortCounts)
 
     @property
     def current_half_life(self) -> float:
@@ -82,9 +85,13 @@ class ChangingUsers(ChangingCatalogue):
             before = self._half_lives.best
             self._half_lives.update(counts, self.arrived, self._first)
             changed |= self._half_lives.best < before
-        counts.weigh(self.arrived, self.current_half_life, self.window, self._first)
+        for each in (counts, *self._by_segment.parts):
+            if isinstance(each, CohortCounts):
+                each.close(self.arrived)
+                each.weigh(self.arrived, self.current_half_life, self.window, self._first)
         if changed:
             self._budget.spent, self._budget.advantages = 0.0, {}
+            self._segment_budget.reset()
         return changed
 
     def _take(self, max_users: int) -> tuple[int, int, bool]:

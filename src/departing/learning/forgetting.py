@@ -149,11 +149,11 @@ class CohortCounts(TransitionCounts):
         np.maximum(view.unresolved_users, 0.0, out=view.unresolved_users)
         return view
 
-    def histogram(self, max_counts: int | None = None) -> tuple[Integers, Any]:
+    def histogram(self, max_counts: int | None = None, depth: int | None = None) -> tuple[Integers, Any]:
         """Return distinct counts `[n, K, 4]` and the weighted number of users with each."""
         if not self.cohorts or bool((self.weights == 1).all()):
-            return super().histogram(max_counts)
-        return TransitionCounts.histogram(self.weighted(self.weights), max_counts)
+            return super().histogram(max_counts, depth)
+        return TransitionCounts.histogram(self.weighted(self.weights), max_counts, depth)
 
     def add_category(self) -> None:
         """Add a category that nobody has been shown."""

@@ -11,6 +11,7 @@ from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.objective import Objective
 from departing.model.instance import CLICK, STAY, Floats, Instance
 from departing.planning.controller import MAX_SWEEPS, Controller
+from departing.planning.horizon_controller import HorizonController, continuation
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Schedule
 
@@ -127,27 +128,33 @@ class InstanceBatch:
         )
         return np.asarray(vectors[controller.start].reshape(s, m))
 
-    def _by_state(self, controller: Controller, objective: Objective) -> tuple[Floats, Floats, Floats, Floats]:
+    def _by_state(self, controller: Controller, objective: Objective) -> list[Floats]:
         """Expected reward, probabilities of the outcomes click and stay, and of departure by state, `[n, S M]`."""
+        tables = self._by_category(objective)
+        return [np.ascontiguousarray(table[controller.categories]) for table in tables]
+
+    def _by_category(self, objective: Objective) -> list[Floats]:
+        """The same by category, `[K, S M]`."""
         reward = self.click if objective.reward is None else np.array(objective.reward)[:, None] * self.click
         tables = reward, self.outcomes[:, :, CLICK], self.outcomes[:, :, STAY], self.departure
-        k = self.click.shape[1]
-        return tuple(  # type: ignore[return-value]
-            np.ascontiguousarray(table.transpose(1, 0, 2).reshape(k, -1)[controller.categories]) for table in tables
-        )
+        return [table.transpose(1, 0, 2).reshape(self.click.shape[1], -1) for table in tables]
 
     def _values_to_horizon(self, controller: Controller, objective: Objective, horizon: int) -> Floats:
-        """Value of the first `horizon` steps of a controller for each type, `[S, M]`, by backward induction."""
-        layers = [np.array([controller.start])]  # states that can be reached after each number of steps
-        while len(layers) < horizon:
-            layers.append(np.unique(controller.successor[layers[-1]]))
-        reward, click_stay, stay, _ = self._by_state(controller, objective)
-        vectors = np.zeros_like(reward)
-        for states in reversed(layers):
-            after_click, after_stay = controller.successor[states].T
-            vectors[states] = (
-                reward[states] + click_stay[states] * vectors[after_click] + stay[states] * vectors[after_stay]
-                if states is not layers[-1]
-                else reward[states]
-            )
+        """Value of a controller for at most `horizon` steps for each type, `[S, M]`, by backward induction."""
+        assert isinstance(controller, HorizonController)
+        reward, click_stay, stay, departure = self._by_category(objective)
+        with np.errstate(divide="ignore"):
+            endless, log_stay = reward / departure, np.log1p(-departure)
+
+        def within(steps: int) -> Floats:
+            """Values of the fixed policies, `[K, S M]`."""
+            return endless * -np.expm1(steps * log_stay) if steps > 0 else np.zeros_like(endless)
+
+        if controller.start < 0:
+            return np.asarray(within(horizon)[-1 - controller.start].reshape(self.prior.shape))
+        vectors = np.zeros((len(controller.steps), reward.shape[1]))
+        for rows in controller.by_steps():
+            always, a = within(int(controller.steps[rows[0]]) - 1), controller.categories[rows]
+            after = [continuation(successor, vectors, always) for successor in controller.successor[rows].T]
+            vectors[rows] = reward[a] + click_stay[a] * after[0] + stay[a] * after[1]
         return np.asarray(vectors[controller.start].reshape(self.prior.shape))

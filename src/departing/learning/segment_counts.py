@@ -12,8 +12,10 @@ from departing.model.instance import Floats
 class SegmentCounts:
     """Transition counts by segment; the last ones are of users of unknown segment."""
 
-    def __init__(self, categories: int, limit: int, n_segments: int) -> None:
-        self.parts = [TransitionCounts(categories, limit) for _ in range(n_segments + 1)]
+    def __init__(
+        self, categories: int, limit: int, n_segments: int, kind: type[TransitionCounts] = TransitionCounts
+    ) -> None:
+        self.parts = [kind(categories, limit) for _ in range(n_segments + 1)]
 
     def add(self, counts: Integers, categories: Integers, outcomes: Integers, segment: int) -> None:
         """Add users of a segment, -1 for unknown; see `TransitionCounts.add`."""

@@ -39,6 +39,12 @@ class SegmentBudget:
         self.spent, self.scale = 0.0, scale
         self.parts = [ExplorationBudget(scale=scale) for _ in range(n_segments)]
 
+    def reset(self) -> None:
+        """Forget what was spent and seen, because users have changed."""
+        self.spent = 0.0
+        for part in self.parts:
+            part.spent, part.advantages = 0.0, {}
+
     @property
     def available(self) -> float:
         """Expected reward that the next block may spend."""

@@ -1,7 +1,6 @@
 """SegmentLearner: learners that infer an instance whose prior over types depends on the segment of a user."""
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 
@@ -40,9 +39,9 @@ class SegmentLearner(ModelLearner):
         """Set the names of the segments. One segment is treated like none."""
         self.segments = _check_segments(segments)
         self.concentration = INITIAL_CONCENTRATION  # likeliest one of the priors of the segments
-        n = 0 if self.segments is None else len(self.segments)
-        self._by_segment = SegmentCounts(self.n_categories, MAX_STEPS, n if n > 1 else 0)
-        self._segment_budget = SegmentBudget(n + 1 if n > 1 else 0, self.objective.scale)
+        n = len(self.segments or ()) if self.distinguishes_segments else 0
+        self._by_segment = SegmentCounts(self.n_categories, MAX_STEPS, n)
+        self._segment_budget = SegmentBudget(n + 1 if n else 0, self.objective.scale)
 
     @property
     def distinguishes_segments(self) -> bool:
@@ -118,17 +117,19 @@ class SegmentLearner(ModelLearner):
         schedules: list[Schedule],
         allowed: tuple[int, ...] | None,
         n: int,
-        users: int | None,
-        explore: bool,
+        arrived: int,
+        ahead: float | None,
     ) -> tuple[SegmentBlock, SegmentCandidates]:
-        """Choose the policies of the next n users of all segments."""
+        """Choose the policies of the next n users of all segments, after `arrived` and with `ahead` users to come.
+
+        Without the number of users to come nobody explores.
+        """
         shares = self._by_segment.shares
         given = schedules, shares, self._segment_budget.greedy, allowed, self.objective
         candidates = SegmentCandidates.of(samples, plans, *given)
         block: list[tuple[Policies, int]] = [(candidates.greedy, n)]
-        if explore:
-            ahead = inf if users is None else float(max(users - self.arrived - n, 0))
-            block = allocate_segment_block(candidates, n, self.arrived, ahead, self._segment_budget)
+        if ahead is not None:
+            block = allocate_segment_block(candidates, n, arrived, ahead, self._segment_budget)
         return [(self._policy_of(policies), number) for policies, number in block], candidates
 
     def _policy_of(self, policies: Policies) -> Policy:

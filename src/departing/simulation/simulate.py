@@ -36,7 +36,6 @@ MANY_TYPES = 10**4
 STEPS_PER_NODE, CHEAP_NODES = 20, 2e5
 STEPS_PER_SCHEDULE_NODE, CHEAP_SCHEDULE_NODES = 4000, 5e4
 ENGINES = ("auto", "aggregate", "lanes", "step")
-LEARNER_EXTENSIONS = ("reward", "segments")
 LEARNING_ENGINES = ("auto", "blocks", "arms", "step")
 # Hides the latency of table lookups; the packed states of all lanes are 512 bytes, well inside any cache.
 DEFAULT_LANES = 64
@@ -161,7 +160,7 @@ def _simulate(
     """Simulate users of an instance; see `simulate`. `checkpoints` are those of a run with a learner."""
     open_users = None if open_users is None else check_int("open_users", open_users)
     learns = hasattr(policy, "observe")
-    check_instance(instance, LEARNER_EXTENSIONS if learns else EXTENSIONS)
+    check_instance(instance, EXTENSIONS)
     max_steps = check_max_steps(instance, max_steps)
     known_optimum = optimum_bounds(optimum)
     engines = LEARNING_ENGINES if learns else ENGINES
