@@ -17,6 +17,7 @@ import departing as dp
 from departing.learning.sliding_window import SlidingWindow
 
 USERS = 100_000
+GROWTH = 0.2  # block size as a share of the users that count: twice the default, half of the time
 NAMES = ["news", "sport", "music"]
 PRIOR = [0.4, 0.6]
 FIRST = dp.Instance([0.3, 0.7], [[0.75, 0.15], [0.4, 0.45], [0.45, 0.3]], depart=1.0, categories=NAMES)
@@ -30,10 +31,10 @@ SITES = {
     "season": dp.NonStationaryInstance.seasonal(FIRST, OTHER, USERS // 2, USERS),
 }
 LEARNERS = {
-    "Bayes": lambda seed: dp.Bayes(2, NAMES, seed),
-    "half_life='auto'": lambda seed: dp.Bayes(2, NAMES, seed, half_life="auto"),
-    "change_detection": lambda seed: dp.Bayes(2, NAMES, seed, change_detection=True),
-    "sliding window 10000": lambda seed: SlidingWindow(2, NAMES, seed, window=10_000, growth=0.2),
+    "Bayes": lambda seed: dp.Bayes(2, NAMES, seed, growth=GROWTH),
+    "half_life='auto'": lambda seed: dp.Bayes(2, NAMES, seed, growth=GROWTH, half_life="auto"),
+    "change_detection": lambda seed: dp.Bayes(2, NAMES, seed, growth=GROWTH, change_detection=True),
+    "sliding window 10000": lambda seed: SlidingWindow(2, NAMES, seed, window=10_000, growth=GROWTH),
 }
 
 START = 20_000  # users before a category is added
@@ -72,9 +73,9 @@ def run_catalogue(seed):
         started = time.process_time()
         full = grown(click)
         site = dp.NonStationaryInstance([TWO, full], [0, START])
-        run = dp.simulate(site, dp.Bayes(2, NAMES[:2], seed), USERS, seed)
+        run = dp.simulate(site, dp.Bayes(2, NAMES[:2], seed, growth=GROWTH), USERS, seed)
         before = float(np.interp(START, run.checkpoints, run.regret))
-        always = dp.simulate(full, dp.Bayes(2, NAMES, seed), USERS, seed)
+        always = dp.simulate(full, dp.Bayes(2, NAMES, seed, growth=GROWTH), USERS, seed)
         early = float(np.interp(START, always.checkpoints, always.regret))
         shown = run.histories.counts[:, 2].sum(axis=1) @ run.histories.multiplicity
         yield {

@@ -110,7 +110,7 @@ def _figure(
 
     expected = run.regret_curve.policy_segments is not None
     contents = run.checkpoints, curves.regret, expected, curves.fixed_loss, merge_uses(uses), bound, title
-    return draw_learning(LearningCurves(*contents))
+    return draw_learning(LearningCurves(*contents, getattr(run.regret_curve, "changes", None)))
 
 
 def study(

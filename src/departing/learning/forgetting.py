@@ -27,8 +27,9 @@ FORGOTTEN = 3.0
 # "auto" compares half-lives by the log-likelihood of recent blocks; older ones count less, by this factor per block.
 # Set by hand: about the last twenty blocks count.
 SCORE_DISCOUNT = 0.95
-# Nats by which a half-life must predict better than none: it then has odds of e^4 = 55. Set by hand.
-MIN_EVIDENCE = 4.0
+# Nats by which a half-life must predict better than none. Set by hand: with 4, one of two tuning runs on
+# a stationary site took it for a moving one, since predictions are compared hundreds of times.
+MIN_EVIDENCE = 8.0
 SCORED_STEPS = 3  # first steps of users whose outcomes are predicted; those of later steps have few users each
 PSEUDOCOUNT = 0.5  # of every outcome in predictions: Jeffreys' prior
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from departing.formatting import format_clicks, format_percent, format_significant
 from departing.learning.lower_bound.result import RegretBound
@@ -22,6 +22,7 @@ MAX_POLICIES = 6  # with a colour of their own, and a row each
 COLOURS = [colour for colour in PALETTE if colour != "#a6a6a6"]
 REST = tint(FAINT, 0.25)
 SIZE, NOTE_SIZE = 9.5, 8.5  # points
+MAX_CHANGES = 12  # of a site that are marked; more are a slow change
 MIN_USERS = 10  # of an interval: the shares of fewer users are noise
 # Layout in inches. The figure is narrow and tall, so that its text stays legible at the width of a phone.
 WIDTH, LEFT, RIGHT = 5.5, 0.82, 0.2
@@ -54,6 +55,8 @@ class LearningCurves:
         Policies of the users of all runs; empty if the learner does not report them.
     bound : RegretBound, optional
     title : str
+    changes : sequence of int, optional
+        Numbers of users at which the site changed; None for a stationary site. Axes are linear if it changed.
     """
 
     users: Integers
@@ -63,6 +66,7 @@ class LearningCurves:
     uses: Sequence[PolicyUse]
     bound: RegretBound | None = None
     title: str = ""
+    changes: Sequence[int] | None = None
 
     @classmethod
     def of_run(cls, run: Run, bound: RegretBound | None) -> "LearningCurves":
@@ -71,7 +75,8 @@ class LearningCurves:
         expected = curve.policy_segments is not None
         regret = run.regret if expected else run.realised_regret
         loss = curve.optimum.value - curve.fixed_value
-        return cls(run.checkpoints, regret[None], expected, loss, policy_uses(curve), bound)
+        uses, changes = policy_uses(curve), getattr(curve, "changes", None)
+        return cls(run.checkpoints, regret[None], expected, loss, uses, bound, changes=changes)
 
 
 def draw_learning(curves: LearningCurves) -> Figure:
@@ -87,8 +92,14 @@ def draw_learning(curves: LearningCurves) -> Figure:
         axes = figure.add_axes((LEFT / WIDTH, bottom / height, (WIDTH - LEFT - RIGHT) / WIDTH, tall / height))
         tidy(axes)
         axes.tick_params(labelsize=SIZE)
-        axes.set_xscale("log")
-        axes.set_xlim(1, max(float(curves.users[-1]), 10.0))
+        if curves.changes is None:
+            axes.set_xscale("log")
+        else:
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axes.xaxis.set_major_locator(MaxNLocator(5, prune="upper"))  # the last label would be cut off
+            for change in curves.changes if len(curves.changes) <= MAX_CHANGES else ():
+                axes.axvline(change, color=FAINT, linewidth=0.8, linestyle=":")
+        axes.set_xlim(0 if curves.changes is not None else 1, max(float(curves.users[-1]), 10.0))
         return axes
 
     regret = panel(below, REGRET)
@@ -131,8 +142,12 @@ def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
         tops.append(float(bound[-1]))
         label = _label("lower bound", bound)
         axes.step(users, _positive(bound), where="post", color=INK, linewidth=1.3, linestyle=":", label=label)
-    axes.set_yscale("log")
-    axes.set_ylim(LOWEST, 1.6 * max(tops))
+    if curves.changes is None:
+        axes.set_yscale("log")
+        axes.set_ylim(LOWEST, 1.6 * max(tops))
+    else:
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.set_ylim(0, 1.1 * max(float(curves.regret.max()), 10 * LOWEST))
     axes.set_ylabel(f"{'expected' if curves.expected else 'realised'} regret (clicks)", size=SIZE)
     options: dict[str, Any] = {"frameon": False, "fontsize": SIZE, "borderaxespad": 0.0, "handlelength": 1.6}
     axes.legend(

@@ -186,7 +186,8 @@ class Run:
         With a learner, the upper panel has the cumulative regret by users on log-log axes, the loss of the best
         fixed category and the lower bound. The lower panel has the share of the users between two checkpoints who
         were assigned each of the main policies, and a list of these with their users and their loss per user. A
-        learner that does not report its policies has the first panel only, with realised regret.
+        learner that does not report its policies has the first panel only, with realised regret. The axes of a site
+        that changes are linear, and dotted lines mark the changes.
 
         Parameters
         ----------
