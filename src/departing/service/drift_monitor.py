@@ -21,6 +21,7 @@ from departing.service.store.connection import Database, Rows
 
 MAX_WINDOW = DAY  # in which a first click and a second recommendation count, where the inactivity period is longer
 MAX_USERS = 1 << 15  # of a sample; a look then takes about a second
+MIN_PAUSE = 60.0  # seconds before the first look, and between two
 LOAD_FACTOR = 100  # pause after a look, as a multiple of its duration: 1 % load
 GROWTH = 1.01  # factor by which the users must grow until the next look
 MAX_KEPT = 20  # detections
@@ -34,7 +35,7 @@ class DriftMonitor:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._since = -1.0
-        self._next_look, self._seen = 0.0, 0
+        self._next_look, self._seen = time.monotonic() + MIN_PAUSE, 0
         service.add_warnings(self.warnings)
 
     def warnings(self) -> dict[str, str]:
@@ -58,7 +59,7 @@ class DriftMonitor:
         started = time.monotonic()
         found = await asyncio.to_thread(self._look)
         ended = time.monotonic()
-        self._next_look = ended + LOAD_FACTOR * (ended - started)
+        self._next_look = ended + max(MIN_PAUSE, LOAD_FACTOR * (ended - started))
         if found is not None:
             await self._record(found)
 
