@@ -12,7 +12,6 @@ from departing.data.read_source import read_source
 from departing.evaluation.continuation import ContinuationValues, continuation_values
 from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
-from departing.fitting.rewards import mean_rewards
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
@@ -184,7 +183,7 @@ def _named(segments: LogSegments) -> list[int]:
 def _click_rewards(log: Histories, fit: Fit) -> ClickRewards:
     """Rewards of clicks: the logged ones if the model has means of such rewards, otherwise those of the model."""
     mean, logged = fit.instance.reward, isinstance(log, Log) and log.rewards is not None
-    estimated = fit.rewards is not None and np.allclose(mean_rewards(fit.rewards), mean)
+    estimated = fit.rewards is not None and np.allclose(fit.rewards.mean, mean)
     return ClickRewards(mean, logged and estimated)
 
 
