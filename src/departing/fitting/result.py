@@ -20,6 +20,7 @@ from departing.fitting.refit import refit, refit_rows
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.rewards import draw_rewards
 from departing.fitting.segment_estimates import SegmentEstimates
+from departing.fitting.segment_test import SegmentTest, segment_test
 from departing.fitting.share_trend import share_trend
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
 from departing.fitting.type_description import describe_types
@@ -287,6 +288,11 @@ class Fit:
         return describe_types(self.instance, self.stderr)
 
     @cached_property
+    def segment_test(self) -> SegmentTest | None:
+        """Test whether segments tell anything about types, and which columns do; None without several segments."""
+        return segment_test(self)
+
+    @cached_property
     def one_type(self) -> bool:
         """True if one type describes the users as well, by the adjusted BIC: planning has nothing to gain."""
         return sabic_gain(self.likelihood, self._evidence) <= 0
@@ -323,6 +329,10 @@ class Fit:
             mark = "*" if row.types == self.instance.n_types else " "
             values = f"{row.log_likelihood:16,.1f}  {row.sabic:14,.1f}  {row.held_out:10.5f}"
             lines.append(f" {mark} {row.types:2}  {row.parameters:10}  {values}")
+        if self.segments is not None:
+            lines.append(self.segments.describe())
+        if self.segment_test is not None:
+            lines.append(self.segment_test.summary())
         return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, check: FitCheck | None = None) -> "Figure":
