@@ -233,6 +233,11 @@ class Log(Histories):
         with self.source.open() as engine:
             return LogReader(engine, self.spec).over_time(self.profile, self.digest, periods, self.unit)
 
+    def half_life_fraction(self, half_life: str | float | timedelta) -> float:
+        """Return a half-life as a fraction of the length of the log."""
+        units = self.profile.time.half_life(half_life, self.report.columns["time"])
+        return units / max(self.profile.last - self.profile.first, 1)
+
     @contextmanager
     def user_histories(self) -> Iterator[UserHistories]:
         """Read the source again and open the history of every user.

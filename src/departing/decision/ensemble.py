@@ -13,6 +13,7 @@ from departing.decision.stack import Rule, Stack
 from departing.fitting.fit import Fit
 from departing.fitting.optimisation import newton_maximise
 from departing.fitting.quasi_newton import quasi_newton_maximise
+from departing.fitting.refit import with_parameters
 from departing.model import random_streams
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
@@ -41,7 +42,7 @@ class Ensemble:
     instances : list of Instance
         The fitted instance and `n - 1` draws.
     logits : array [n, d]
-        The same as logits.
+        The same as logits; the fit alone if it has a prior for each segment.
     log_values : array [n]
         Reward per user under the policy of the log, in the log and in each resample of it.
     """
@@ -64,11 +65,15 @@ class Ensemble:
         one_step = rows * d > MAX_REFIT_SIZE
         refit = d <= MAX_PARAMETERS and not one_step
         logits, values = [fit.logits], [log.value(users)]
+        in_segments = fit.segments is not None and fit.segments.optimum is not None
+        drawn: list[Instance] = []
         waiting: list[npt.NDArray[Any]] = []  # resamples for one step
         for done in range(draws):
-            numbers = rng.multinomial(total, users / total)
+            numbers = rng.multinomial(total, users / users.sum())  # of users with weights, as many as they are worth
             resampled = numbers.astype(np.float64)
-            if refit:
+            if in_segments:
+                drawn.append(fit.resampled(resampled))
+            elif refit:
                 result = newton_maximise(likelihood.reweighted(resampled), fit.logits[None], fit.pseudocount)
                 logits.append(result.logits[0])
             elif one_step:
@@ -82,8 +87,10 @@ class Ensemble:
             values.append(log.value(resampled))
             if progress is not None:
                 progress(done + 1, draws)
-        names = fit.instance.categories
-        drawn = [Instance(**vars(likelihood.from_logits(each)), categories=names) for each in logits[1:]]
+        drawn = drawn or [with_parameters(fit.instance, likelihood.from_logits(each)) for each in logits[1:]]
+        if fit.rewards is not None:
+            rewards = fit.draw_rewards(draws, seed)
+            drawn = [each.replace(reward=reward) for each, reward in zip(drawn, rewards, strict=True)]
         return cls([fit.instance, *drawn], np.array(logits), np.array(values))
 
     @cached_property

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from departing.data.log import Log
 from departing.data.read_source import read_source
 from departing.fitting.concentration import SegmentOptimum, fit_segments
 from departing.fitting.estimation import (
@@ -22,7 +23,6 @@ from departing.fitting.identifiability import assess_identifiability
 from departing.fitting.optimisation import LARGER_SAMPLE_USERS, SAMPLE_USERS, Optimum, maximise
 from departing.fitting.quasi_newton import LARGE_ROWS
 from departing.fitting.result import Fit as Fit
-from departing.fitting.rewards import mean_rewards
 from departing.fitting.segment_errors import MIN_CURVATURE, segment_errors
 from departing.fitting.segment_estimates import SegmentEstimates
 from departing.fitting.standard_errors import prior_logit_stderr, robust_covariance
@@ -31,7 +31,7 @@ from departing.formatting import format_count
 from departing.model import random_streams
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import CLICKS, Instance
+from departing.model.instance import Instance
 from departing.model.progress import Progress
 from departing.model.segments import Segments
 from departing.model.validation import check_choice, check_float, check_int, check_seed
@@ -117,7 +117,8 @@ def fit(
     check_choice("criterion", criterion, CRITERIA)
     pseudocount = check_float("pseudocount", pseudocount, 1e-6, 1e6)
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
-    histories = _weighted(read_source(source, read_options, fit), half_life)
+    log = read_source(source, read_options, fit)
+    histories = _weighted(log, half_life)
     free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
     rows = FitRows.of(histories, free)
     pooled, estimate = rows.merged, rows.several_segments
@@ -144,7 +145,11 @@ def fit(
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
     result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
+    if isinstance(log, Log) and log.rewards is not None:
+        rewarded = result.instance.replace(reward=log.rewards.mean, unit=log.unit)
+        result = replace(result, instance=rewarded)
     identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
+    result = replace(result, log=log, half_life=None if histories is log else half_life)
     return replace(result, criteria=tuple(criteria), identified=identified, warnings=(*notes, *warnings))
 
 
@@ -152,13 +157,12 @@ def _weighted(histories: Histories, half_life: str | float | timedelta | None) -
     """The histories with weights of a half-life."""
     if half_life is None:
         return histories
-    weighted = getattr(histories, "weighted", None)
-    if weighted is None:
+    if not isinstance(histories, Log):
         raise InputError(
             "half_life needs the times of a log; pass a log from read_log, or histories with `weight`.", "half_life"
         )
-    result: Histories = weighted(half_life)
-    return result
+    weighted = histories.weighted(half_life)
+    return weighted if has_weights(weighted) else histories  # an infinite half-life weights all users alike
 
 
 def _check_concentration(concentration: float | None, rows: FitRows) -> float | None:
@@ -207,7 +211,7 @@ def _result(rows: FitRows, optimum: Optimum, in_segments: SegmentOptimum | None,
         stderr = np.tile(prior_logit_stderr(parameters.prior, robust), (rows.n_segments, 1))
         estimates = SegmentEstimates(segments, rows.histories.segment_users, np.inf, stderr, rows.segment)
     fields = vars(parameters) | ({} if segments is None else {"prior": None, "segments": segments})
-    instance = Instance(**fields, categories=rows.histories.categories, **_reward(rows.histories))
+    instance = Instance(**fields, categories=rows.histories.categories)
     return Fit(instance, (), (), parameters, rows.histories, likelihood, logits, covariance, pseudocount, estimates)
 
 
@@ -225,7 +229,7 @@ def _segmented_result(rows: FitRows, optimum: SegmentOptimum, pseudocount: float
     parameters = likelihood.from_logits(logits)
     names = rows.histories.categories
     tables = {name: getattr(parameters, name) for name in ("click", "depart", "depart_on_click")}
-    instance = Instance(None, **tables, categories=names, segments=segments, **_reward(rows.histories))
+    instance = Instance(None, **tables, categories=names, segments=segments)
     return Fit(
         instance, (), (), parameters, rows.histories, likelihood, logits, errors.covariance, pseudocount, estimates
     )
@@ -236,11 +240,3 @@ def _segments(rows: FitRows, prior: np.ndarray[Any, Any]) -> Segments:
     histories = rows.histories
     prior = prior / prior.sum(axis=1, keepdims=True)
     return Segments(histories.segments or (), rows.share, prior, histories.segment_columns)
-
-
-def _reward(histories: Histories) -> dict[str, Any]:
-    """Arguments `reward` and `unit` of the instance, from the rewards of a log."""
-    rewards = getattr(histories, "rewards", None)
-    if rewards is None:
-        return {}
-    return {"reward": mean_rewards(rewards), "unit": getattr(histories, "unit", None) or CLICKS}

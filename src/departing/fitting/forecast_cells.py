@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.data.log import Episodes
 from departing.model.belief import IMPOSSIBLE
@@ -99,6 +100,9 @@ class ForecastSums:
         self.totals = np.zeros((0, 5))
         self.times = {name: np.zeros(TIME_BINS) for name in QUARTER_LABELS}  # steps by bin of time
         self.trends = TrendSums(parameters)
+        n_segments = 0 if instance.segments is None else len(instance.segments.names)
+        self.by_segment = np.zeros((n_segments + 1, 3, TIME_BINS, 4))  # those of unknown segment last
+        self.arrivals = np.zeros((n_segments + 1, TIME_BINS))
 
     def add(self, chunk: Episodes) -> None:
         """Add the steps of whole users."""
@@ -122,16 +126,37 @@ class ForecastSums:
         offsets = np.cumsum([0, *self.sizes[:-1]])
         with_gradient = (chunk.user[first] % self.stride == 0) & self.with_slopes
         half = half_of(chunk.user[first]) if len(self.instances) > 1 else np.zeros(len(first), np.int64)
-        for i, instance in enumerate(self.instances):
-            own = half == i
+        for instance, own, s in self._users(half, chunk, first):
             steps = first[own], end[own], category, outcome, ~chunk.pending
             responses = np.stack([instance.click, instance.depart, instance.depart_on_click])
             model = instance.normalised_prior, *instance.finite_log_probabilities, responses, IMPOSSIBLE
+            before = self._calendar.sum(axis=2)
             add_forecasts(
                 *steps, time, *model, step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups,
                 with_gradient[own], FORECAST_BINS, self.sums, self.slopes, self.bins, self.totals,
             )  # fmt: skip
             add_trends(*steps, chunk.time.astype(np.float64), *model, *vars(self.trends).values())
+            self.by_segment[s] += self._calendar.sum(axis=2) - before
+            self.arrivals[s] += np.bincount(time[first[own]], minlength=TIME_BINS)
+
+    def _users(
+        self, half: Integers, chunk: Episodes, first: Integers
+    ) -> Iterator[tuple[Instance, npt.NDArray[np.bool_], int]]:
+        """Instances with the users that each forecasts, by segment; those of unknown segment are last."""
+        for i, instance in enumerate(self.instances):
+            if chunk.segment is None or instance.segments is None:
+                yield instance, half == i, -1
+                continue
+            segment = chunk.segment[first]
+            for s in np.unique(segment[half == i]).tolist():
+                name = instance.segments.names[s] if s >= 0 else None
+                yield instance.in_segment(name), (half == i) & (segment == s), s
+
+    @property
+    def _calendar(self) -> Floats:
+        """Sums by the time of the step: responses, bins, categories, and the sums themselves."""
+        start = sum(self.sizes[:-1]) * self.n_groups
+        return self.sums[:, start:, :4].reshape(3, TIME_BINS, self.n_groups, 4)
 
     @property
     def category_names(self) -> list[str]:

@@ -1,16 +1,19 @@
 """Cross-fitting: fits to each half of the users of a log, to forecast the other half."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from departing.data.log import Episodes
+from departing.fitting.concentration import SegmentOptimum, maximise_segmented
 from departing.fitting.forecast_cells import TIME_BINS, half_of, time_bins
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.fitting.optimisation import maximise
+from departing.fitting.segments import SegmentedLikelihood
 from departing.model.counts import Integers, merge
-from departing.model.instance import Floats
+from departing.model.instance import Floats, Instance
 
 BATCH_COUNTS = 2**24  # entries of dense counts at a time: 128 MiB
 
@@ -25,22 +28,67 @@ def compact(chunk: Episodes) -> Episodes:
         chunk.propensity[:0],
         chunk.pending,
         chunk.time.astype(np.float32),
+        None if chunk.segment is None else chunk.segment.astype(np.int32),
     ]
     return Episodes(*small)
 
 
-def cross_fit(halves: list[tuple[MixtureLikelihood, Integers]], logits: Floats, pseudocount: float) -> list[Floats]:
-    """Logits for the users of each half, fitted to those of the other.
+def thin(chunk: Episodes, half_life: float, rng: np.random.Generator) -> Episodes:
+    """Keep each user with the probability of its weight: 0.5 to the power of its age over the half-life.
 
-    Both fits start at `logits[d]`, those of all users, so that their types correspond.
+    The half-life is a fraction of the length of the log. The users kept are those that a fit with this half-life
+    describes.
     """
-    zero, one = (maximise(likelihood, logits[None], pseudocount).logits for likelihood, _ in halves)
-    return [one, zero]
+    if not len(chunk):
+        return chunk
+    first = np.append(True, np.diff(chunk.user) != 0)
+    weight = 0.5 ** ((1 - chunk.time[first].astype(np.float64)) / half_life)
+    kept = (rng.random(len(weight)) < weight)[np.cumsum(first) - 1]
+    columns: list[Any] = [getattr(chunk, each.name) for each in fields(chunk)]
+    columns = [None if each is None else each[kept] if len(each) else each for each in columns]
+    return Episodes(*columns)
 
 
-def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[tuple[MixtureLikelihood, Integers]]:
-    """Likelihood of the users of each half with a known step, and the users `[N, TIME_BINS]` of rows by arrival."""
-    n_categories = likelihood.n_categories
+@dataclass(frozen=True, eq=False)
+class Half:
+    """Users of one half of a log: rows with known steps, `arrivals[N, TIME_BINS]` and, if known, their segments."""
+
+    likelihood: MixtureLikelihood
+    arrivals: Integers
+    segment: Integers | None
+
+    def priors(self, prior: Floats | None, instance: Instance) -> Floats | None:
+        """Priors of the rows `[N, M]`, given those of the segments `[S, M]`; None without."""
+        if prior is None or self.segment is None:
+            return None
+        return np.append(prior, instance.prior[None], axis=0)[self.segment]
+
+
+def cross_fit(
+    halves: list[Half], logits: Floats, pseudocount: float, optimum: SegmentOptimum | None
+) -> tuple[list[Floats], list[Floats | None]]:
+    """Logits and priors of segments for the users of each half, fitted to those of the other.
+
+    Both fits start at `logits[d]`, those of all users, so that their types correspond. With the `optimum` of a fit
+    with segments, its concentration and common prior are kept.
+    """
+    if optimum is None:
+        zero, one = (maximise(half.likelihood, logits[None], pseudocount).logits for half in halves)
+        return [one, zero], [None, None]
+    given, fits = optimum.likelihood, []
+    for half in halves:
+        assert half.segment is not None
+        own = SegmentedLikelihood.of(half.likelihood, half.segment, given.n_segments, given.target)
+        own = own.with_prior(given.target, given.concentration)
+        responses = maximise_segmented(own, optimum.logits, pseudocount)
+        moved = SegmentOptimum(own, responses, own.priors(responses), np.nan)
+        fits.append((moved.all_logits, moved.prior))
+    return [fits[1][0], fits[0][0]], [fits[1][1], fits[0][1]]
+
+
+def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[Half]:
+    """Users of each half with a known step, by their arrival."""
+    n_categories, with_segments = likelihood.n_categories, False
     empty: tuple[Any, Integers] = np.zeros((0, n_categories, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
     parts = [[empty], [empty]]
     batch = max(BATCH_COUNTS // (4 * n_categories), 1)
@@ -58,14 +106,25 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[
             place = (row[within] - start) * (4 * n_categories) + cell[within]
             flat = np.bincount(place, minlength=size * 4 * n_categories).reshape(size, n_categories, 4)
             counts = flat.astype(np.min_scalar_type(int(flat.max(initial=0))))
+            known_steps = counts.any(axis=(1, 2))
+            if chunk.segment is not None:  # as one more category
+                with_segments = True
+                own_segment = chunk.segment[first[start : start + size]].astype(np.int64) + 1
+                last = np.zeros((size, 1, 4), np.min_scalar_type(int(max(own_segment.max(), counts.max(initial=0)))))
+                last[:, 0, 0] = own_segment
+                counts = np.concatenate([counts.astype(last.dtype), last], axis=1)
             users = (arrival[start : start + size, None] == np.arange(TIME_BINS)).astype(np.int64)
             for h in (0, 1):
-                own = (half[start : start + size] == h) & counts.any(axis=(1, 2))
+                own = (half[start : start + size] == h) & known_steps
                 parts[h].append(merge(counts[own], users[own]))
     free = likelihood.depart_categories, likelihood.depart_on_click_categories
     halves = []
     for part in parts:
-        small, users = merge(*(np.concatenate(each) for each in zip(*part, strict=True)))
+        filled = part[1:] if with_segments and len(part) > 1 else part
+        small, users = merge(*(np.concatenate(each) for each in zip(*filled, strict=True)))
         counts = small.astype(np.int64)  # small integers would overflow in sums of outcomes
-        halves.append((MixtureLikelihood.from_counts(counts, users.sum(axis=1), likelihood.n_types, *free), users))
+        segment = counts[:, -1, 0] - 1 if with_segments else None
+        counts = counts[:, :n_categories]
+        rows = MixtureLikelihood.from_counts(counts, users.sum(axis=1), likelihood.n_types, *free)
+        halves.append(Half(rows, users, segment))
     return halves

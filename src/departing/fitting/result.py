@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from departing.data.log import Episodes, Log
+from departing.data.rewards import RewardStats
 from departing.fitting.concentration import SegmentOptimum
 from departing.fitting.estimation import SelectionCriteria, shift_logit
 from departing.fitting.forecast_tests import check_forecasts
 from departing.fitting.goodness_of_fit import FitCheck
-from departing.fitting.held_out import arrivals, compact, cross_fit
+from departing.fitting.held_out import arrivals, compact, cross_fit, thin
 from departing.fitting.likelihood import MixtureLikelihood, Parameters
-from departing.fitting.refit import refit, refit_rows
+from departing.fitting.refit import refit, refit_rows, with_parameters, with_segments
 from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.rewards import draw_rewards
 from departing.fitting.segment_estimates import SegmentEstimates
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BOOTSTRAP_METHODS = ("parametric", "nonparametric")
+CHECK_STREAM = 2  # of random numbers, beside those of fits
 CHECK_CHUNK = 50_000  # users whose steps are held in memory at once by `Fit.check`
 # Users per parameter from which halves are fitted separately: at 60, p-values of users of the model were as uniform
 # as those of one fit to all.
@@ -73,6 +76,10 @@ class Fit:
         Successes and failures added to every response of every type.
     segments : SegmentEstimates or None
         Priors of the segments with their uncertainty; None if the histories have no segments.
+    log : Histories
+        Source of the histories, which have weights if there is a half-life.
+    half_life : str, float, timedelta or None
+        Age at which a user counts half; None if all users count alike.
     """
 
     instance: Instance
@@ -85,6 +92,8 @@ class Fit:
     covariance: Floats
     pseudocount: float
     segments: SegmentEstimates | None = None
+    log: Histories | None = None
+    half_life: str | float | timedelta | None = None
 
     @property
     def _in_segments(self) -> SegmentOptimum | None:
@@ -109,9 +118,9 @@ class Fit:
         return self.histories.effective_users
 
     @property
-    def rewards(self) -> Any:
-        """Mean reward of a click in each category with its spread (`RewardStats`); None without rewards."""
-        return getattr(self.histories, "rewards", None)
+    def rewards(self) -> RewardStats | None:
+        """Mean reward of a click in each category with its spread; None without rewards."""
+        return self.log.rewards if isinstance(self.log, Log) else None
 
     def draw_rewards(self, n: int, seed: int = 0) -> Floats:
         """Draw mean rewards `[n, K]` with the uncertainty of the log, for intervals of values.
@@ -241,10 +250,15 @@ class Fit:
         InputError
             If the fit is not of a log from `read_log`: plain histories do not keep the order of steps.
         """
-        if not isinstance(self.histories, Log):
+        log = self.log
+        if not isinstance(log, Log):
             raise InputError("Histories do not keep the order of steps; fit a log from read_log to check it.")
-        chunks = self.histories.sample_episodes(users, CHECK_CHUNK)
-        episodes, tied = [compact(chunk) for chunk in chunks], self.histories.report.tied
+        episodes = [compact(chunk) for chunk in log.sample_episodes(users, CHECK_CHUNK)]
+        if self.half_life is not None:
+            rng = np.random.default_rng([0, random_streams.FIT, CHECK_STREAM])
+            relative = log.half_life_fraction(self.half_life)
+            episodes = [thin(chunk, relative, rng) for chunk in episodes]
+        tied = log.report.tied
         check = replace(self._check(episodes, held_out), tied=tied)
         more = self.instance.n_types + 1
         if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
@@ -261,13 +275,22 @@ class Fit:
         if held_out is None:
             held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
         halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
-        covariance = self.covariance
-        if held_out and all(len(rows) for _, rows in halves):
-            covariance = covariance * (self.histories.users / users)  # of a fit to the users that are checked
-            logits = cross_fit(halves, self.logits, self.pseudocount)
-            names = self.instance.categories
-            instances = [Instance(**vars(self.likelihood.from_logits(own)), categories=names) for own in logits]
-        groups = ((*half, own) for half, own in zip(halves, logits, strict=True))
+        covariance, optimum = self.covariance, self._in_segments
+        priors: list[Floats | None] = [None if optimum is None else optimum.prior] * 2
+        if held_out and all(len(half.arrivals) for half in halves):
+            covariance = covariance * (self.effective_users / users)  # of a fit to the users that are checked
+            logits, priors = cross_fit(halves, self.logits, self.pseudocount, optimum)
+            instances = []
+            for own, prior in zip(logits, priors, strict=True):
+                parameters, segments = self.likelihood.from_logits(own), self.instance.segments
+                if prior is None or segments is None:
+                    instances.append(with_parameters(self.instance, parameters))
+                else:
+                    instances.append(with_segments(self.instance, parameters, prior, segments.share))
+        groups = (
+            (half.likelihood, half.arrivals, own, half.priors(prior, self.instance))
+            for half, own, prior in zip(halves, logits, priors, strict=True)
+        )
         return check_forecasts(
             instances,
             episodes,

@@ -14,40 +14,52 @@ BATCH_ROWS = 2**22  # entries of a matrix of scores at a time: 32 MiB
 
 
 def share_trend(
-    instance: Instance, halves: Iterable[tuple[MixtureLikelihood, Integers, Floats]], covariance: Floats
+    instance: Instance,
+    halves: Iterable[tuple[MixtureLikelihood, Integers, Floats, Floats | None]],
+    covariance: Floats,
 ) -> FamilyTest | None:
     """Test whether the shares of types change with the arrival of users; None if all arrive at the same time.
 
-    Each half of the users has a likelihood, the users `[N, bins]` of its rows by arrival, and logits `[d]`. A user's
-    score for the shares is the posterior minus the prior. Its sum, weighted by the centred number of the cohort, has
-    mean 0 under the model; the variance is that of the scores, less what the estimate explains (`covariance[d, d]`).
-    The posterior uses all steps of a user, so this test needs half the users that forecasts of single steps need.
+    Each half of the users has a likelihood, the users `[N, bins]` of its rows by arrival, logits `[d]`, and with
+    segments the priors `[N, M]` of its rows. A user's score for the shares is the posterior minus the prior. Its sum,
+    weighted by the centred number of the cohort, has mean 0 under the model; the variance is that of the scores, less
+    what the estimate explains (`covariance[d, d]`). The posterior uses all steps of a user, so this test needs half
+    the users that forecasts of single steps need.
     """
     from scipy.special import chdtrc  # 0.1 s to import
 
     halves = list(halves)
     m, d = instance.n_types, len(covariance)
-    quarter = quarters(np.sum([users.sum(axis=0) for _, users, _ in halves], axis=0))
+    quarter = quarters(np.sum([users.sum(axis=0) for _, users, *_ in halves], axis=0))
     used = np.unique(quarter[quarter >= 0])
     if m == 1 or len(used) < 2:
         return None
-    sizes, sums = np.zeros(len(used)), np.zeros((len(used), m))
+    sizes, sums, expected = np.zeros(len(used)), np.zeros((len(used), m)), np.zeros((len(used), m))
+    prior = instance.normalised_prior
     products, outer = np.zeros((len(used), m - 1, d)), np.zeros((len(used), m))
-    for likelihood, users, logits in halves:
+    for likelihood, users, logits, priors in halves:
         rows = max(BATCH_ROWS // d, 1)
         in_quarter = np.stack([users[:, quarter == q].sum(axis=1) for q in used]).astype(np.float64)
         sizes += in_quarter.sum(axis=1)
         for start in range(0, len(users), rows):
             part = likelihood.rows(slice(start, start + rows))
-            weight, scores = in_quarter[:, start : start + rows], part.scores(logits)
-            shares = part.responsibilities(logits)
+            weight = in_quarter[:, start : start + rows]
+            if priors is None:
+                scores, shares = part.scores(logits), part.responsibilities(logits)
+            else:
+                own = priors[start : start + rows]
+                shares = part.type_likelihoods(logits) * own
+                shares /= shares.sum(axis=1, keepdims=True)
+                scores = np.concatenate([part.response_scores(logits, shares), (shares - own)[:, :-1]], axis=1)
+                expected += weight @ own
             sums += weight @ shares
             outer += weight @ shares**2
             for q in range(len(used)):
                 products[q] += (scores[:, d - m + 1 :] * weight[q][:, None]).T @ scores
-    prior = instance.normalised_prior
+    if not expected.any():
+        expected = sizes[:, None] * prior
     place = np.arange(len(used)) - sizes @ np.arange(len(used)) / sizes.sum()
-    deviation = sums - sizes[:, None] * prior
+    deviation = sums - expected
     total = place @ deviation[:, :-1]
     first_order, second_order = np.tensordot(place, products, axes=1), np.tensordot(place**2, products, axes=1)
     variance = second_order[:, d - m + 1 :] - first_order @ covariance @ first_order.T
@@ -65,7 +77,7 @@ def share_trend(
             f"{QUARTER_LABELS['cohort'].format(q + 1, len(used))} for {instance.types[x]!r}",
             int(sizes[q]),
             round(float(sums[q, x])),
-            float(sizes[q] * prior[x]),
+            float(expected[q, x]),
             float(spread[q, x]),
         )
         for q in range(len(used))
