@@ -17,7 +17,13 @@ from helpers.episodes import SITE, episodes_of
 def part_of(log, chosen=None):
     part = episodes_of(log)
     chosen = np.ones(len(part.user), bool) if chosen is None else chosen(part.user)
-    return SimpleNamespace(**{name: values[chosen] for name, values in vars(part).items()})
+    return select(part, chosen)
+
+
+def select(part, chosen):
+    """Steps of an episode without segments."""
+    arrays = {name: values[chosen] for name, values in vars(part).items() if name not in ("segment", "reward")}
+    return SimpleNamespace(**arrays, segment=None)
 
 
 def test_halves_are_balanced_whatever_the_pattern_of_numbers():
@@ -41,11 +47,9 @@ def test_counts_by_half_and_arrival_agree_with_a_plain_loop(batch, monkeypatch):
         if counts.any():
             bins = expected[int(half_of(np.array([user]))[0])].setdefault(counts.tobytes(), np.zeros(TIME_BINS, int))
             bins[min(int(part.time[own][0] * TIME_BINS), TIME_BINS - 1)] += 1
-    two = [
-        SimpleNamespace(**{name: values[chosen] for name, values in vars(part).items()})
-        for chosen in (part.user < 100, part.user >= 100)
-    ]
-    for (likelihood, users), theirs in zip(arrivals(fit.likelihood, two), expected, strict=True):
+    two = [select(part, chosen) for chosen in (part.user < 100, part.user >= 100)]
+    for half, theirs in zip(arrivals(fit.likelihood, two), expected, strict=True):
+        likelihood, users = half.likelihood, half.arrivals
         assert likelihood.users.tolist() == users.sum(axis=1).tolist()
         assert sorted(users.tolist()) == sorted(bins.tolist() for bins in theirs.values())
         assert likelihood.n_parameters == fit.likelihood.n_parameters
@@ -60,11 +64,12 @@ def test_long_histories_are_counted_without_overflow():
         outcome=outcome,
         pending=np.zeros(301, bool),
         time=np.linspace(0, 1, 301),
+        segment=None,
     )
-    nobody = SimpleNamespace(**{name: values[:0] for name, values in vars(part).items()})
+    nobody = select(part, slice(0))
     fit = dp.fit(dp.sample_log(SITE, users=300, seed=1, days=30).histories, types=1)
     halves = arrivals(fit.likelihood, [nobody, part])
-    (own,) = (likelihood for likelihood, users in halves if len(users))
+    (own,) = (half.likelihood for half in halves if len(half.arrivals))
     assert own.trials[0, 0] == 301
     assert own.successes[0, 0] == 200
 
@@ -81,13 +86,13 @@ def test_compact_steps_are_the_same_steps():
 def test_each_half_is_forecast_by_the_fit_to_the_other():
     log = dp.sample_log(SITE, users=4000, seed=1, days=30)
     fit, part = dp.fit(log.histories, types=2), part_of(log)
-    logits = cross_fit(arrivals(fit.likelihood, [part]), fit.logits, fit.pseudocount)
+    logits, _ = cross_fit(arrivals(fit.likelihood, [part]), fit.logits, fit.pseudocount, None)
     instances = [dp.Instance(**vars(fit.likelihood.from_logits(own))) for own in logits]
     both, single = ForecastSums(instances, 4000, True), []
     both.add(part)
     for half, instance in enumerate(instances):
         mine = part_of(log, lambda user, half=half: half_of(user) == half)
-        (other,) = (likelihood for h, (likelihood, _) in enumerate(arrivals(fit.likelihood, [part])) if h != half)
+        (other,) = (own.likelihood for h, own in enumerate(arrivals(fit.likelihood, [part])) if h != half)
         assert (
             abs(other.derivatives(logits[half][None], fit.pseudocount)[1]).max() < 0.1
         )  # a maximum of the other half
@@ -99,8 +104,8 @@ def test_each_half_is_forecast_by_the_fit_to_the_other():
 
 def held_out_p_value(fit, part):
     halves = arrivals(fit.likelihood, [part])
-    logits = cross_fit(halves, fit.logits, fit.pseudocount)
-    groups = [(*half, own) for half, own in zip(halves, logits, strict=True)]
+    logits, _ = cross_fit(halves, fit.logits, fit.pseudocount, None)
+    groups = [(half.likelihood, half.arrivals, own, None) for half, own in zip(halves, logits, strict=True)]
     return share_trend(fit.instance, groups, fit.covariance).p_value
 
 
@@ -116,10 +121,10 @@ def test_one_type_or_one_time_has_no_trend_of_shares():
     log = dp.sample_log(SITE, users=500, seed=1, days=30)
     part = part_of(log)
     one = dp.fit(log.histories, types=1)
-    halves = [(*half, one.logits) for half in arrivals(one.likelihood, [part])]
+    halves = [(half.likelihood, half.arrivals, one.logits, None) for half in arrivals(one.likelihood, [part])]
     assert share_trend(one.instance, halves, one.covariance) is None
     two, part.time = dp.fit(log.histories, types=2), np.zeros(len(part.user))
-    halves = [(*half, two.logits) for half in arrivals(two.likelihood, [part])]
+    halves = [(half.likelihood, half.arrivals, two.logits, None) for half in arrivals(two.likelihood, [part])]
     assert share_trend(two.instance, halves, two.covariance) is None
 
 

@@ -233,9 +233,14 @@ class Log(Histories):
         with self.source.open() as engine:
             return LogReader(engine, self.spec).over_time(self.profile, self.digest, periods, self.unit)
 
+    def date(self, fraction: float) -> str:
+        """Return the text of a time, from 0 at the first event of the log to 1 at its last one."""
+        time = round(self.profile.first + fraction * (self.profile.last - self.profile.first))
+        return self.profile.time.format(time)[: len("2026-01-01 00:00")]
+
     def half_life_fraction(self, half_life: str | float | timedelta) -> float:
         """Return a half-life as a fraction of the length of the log."""
-        units = self.profile.time.half_life(half_life, self.report.columns["time"])
+        units = self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
         return units / max(self.profile.last - self.profile.first, 1)
 
     @contextmanager

@@ -130,13 +130,13 @@ class ForecastSums:
             steps = first[own], end[own], category, outcome, ~chunk.pending
             responses = np.stack([instance.click, instance.depart, instance.depart_on_click])
             model = instance.normalised_prior, *instance.finite_log_probabilities, responses, IMPOSSIBLE
-            before = self._calendar.sum(axis=2)
+            before = self.calendar.sum(axis=2)
             add_forecasts(
                 *steps, time, *model, step_group, len(COUNT_LABELS) - 1, self.group_of, offsets, self.n_groups,
                 with_gradient[own], FORECAST_BINS, self.sums, self.slopes, self.bins, self.totals,
             )  # fmt: skip
             add_trends(*steps, chunk.time.astype(np.float64), *model, *vars(self.trends).values())
-            self.by_segment[s] += self._calendar.sum(axis=2) - before
+            self.by_segment[s] += self.calendar.sum(axis=2) - before
             self.arrivals[s] += np.bincount(time[first[own]], minlength=TIME_BINS)
 
     def _users(
@@ -144,7 +144,7 @@ class ForecastSums:
     ) -> Iterator[tuple[Instance, npt.NDArray[np.bool_], int]]:
         """Instances with the users that each forecasts, by segment; those of unknown segment are last."""
         for i, instance in enumerate(self.instances):
-            if chunk.segment is None or instance.segments is None:
+            if instance.segments is None or chunk.segment is None:
                 yield instance, half == i, -1
                 continue
             segment = chunk.segment[first]
@@ -153,7 +153,7 @@ class ForecastSums:
                 yield instance.in_segment(name), (half == i) & (segment == s), s
 
     @property
-    def _calendar(self) -> Floats:
+    def calendar(self) -> Floats:
         """Sums by the time of the step: responses, bins, categories, and the sums themselves."""
         start = sum(self.sizes[:-1]) * self.n_groups
         return self.sums[:, start:, :4].reshape(3, TIME_BINS, self.n_groups, 4)

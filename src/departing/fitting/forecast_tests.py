@@ -1,13 +1,15 @@
 """Tests of the forecasts of an instance: sums over cells, their variance under a fitted model, and p-values."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import sqrt
 
 import numpy as np
 
 from departing.data.log import Episodes
+from departing.fitting.drift import drift_series, find_drift
 from departing.fitting.forecast_cells import RESPONSES, Family, ForecastSums, TrendSums
 from departing.fitting.goodness_of_fit import MIN_EXPECTED, TREND_MEAN, Cell, FamilyTest, FitCheck
+from departing.formatting import format_percent
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
 
@@ -22,6 +24,7 @@ def check_forecasts(
     parameters: Integers | None = None,
     users: int = 1,
     share_trend: FamilyTest | None = None,
+    date: Callable[[float], str] = format_percent,
 ) -> FitCheck:
     """Compare the steps of a log with their forecasts.
 
@@ -40,6 +43,8 @@ def check_forecasts(
         Number of users of the log, at least roughly.
     share_trend : FamilyTest, optional
         Test of the shares of types, to be included.
+    date : callable, optional
+        Text of a time from 0 at the start of the log to 1 at its end [default: as a percentage].
     """
     instances = (instances,) if isinstance(instances, Instance) else tuple(instances)
     sums = ForecastSums(instances, users, covariance is not None)
@@ -54,7 +59,11 @@ def check_forecasts(
     survival, expected = np.cumprod(1 - sums.totals[:, 3:] / np.maximum(sums.totals[:, 2:3], 1.0), axis=0).T
     curves = np.append(1.0, survival), np.append(1.0, expected), clicks / np.maximum(shown, 1.0)
     found = tuple(test for test in (*tests, share_trend) if test is not None)
-    return FitCheck(found, tuple(_calibration(sums.bins)), *curves, held_out=len(instances) > 1)
+    check = FitCheck(found, tuple(_calibration(sums.bins)), *curves, held_out=len(instances) > 1)
+    segments = () if instances[0].segments is None else instances[0].segments.names
+    names = [name.strip("'") for name in sums.category_names]
+    series = drift_series(names, sums.calendar, segments, sums.by_segment, sums.arrivals)
+    return check.with_drift(find_drift(series, date, check.time_p_value))
 
 
 def _calibration(bins: Floats) -> Iterator[Cell]:

@@ -7,12 +7,13 @@ follows the data; the variance is reduced accordingly.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from departing.data.quality import TIED_NOTE
+from departing.fitting.drift import Drift
 from departing.fitting.forecast_cells import FAMILIES, RESPONSES
 from departing.formatting import format_p_value, format_percent
 from departing.html_tables import html_repr
@@ -38,6 +39,7 @@ TREND_MEAN = 0.37  # root mean square of a linear change over four groups, relat
 # Shares of the level: half for a trend of clicks, which changes what is best to show, and is the most frequent misfit
 # of a log; then for other trends, and for all other tests.
 LEVEL_SHARES = {"click trend": 0.5, "trend": 0.25, "other": 0.25}
+OVER_TIME = {"cohort", "trend", "calendar"}
 WITHIN_USERS = {"previous", "repetition", "counts"}
 
 NOUNS = {
@@ -163,6 +165,9 @@ class FitCheck:
         Share of clicks at every step.
     tied : float
         Share of events at the same time as another event of the user; their order is unknown.
+    drift : Drift or None
+        Change of rates over the time of the log: since when, and in which categories and segments; None without
+        evidence of one.
     """
 
     tests: tuple[FamilyTest, ...]
@@ -173,6 +178,31 @@ class FitCheck:
     more_types: int | None = None
     tied: float = 0.0
     held_out: bool = False
+    drift: Drift | None = None
+
+    def with_drift(self, drift: Drift | None) -> "FitCheck":
+        """The same with a drift, unless a larger dependence on the step explains it.
+
+        The first steps of all users are early in a log, so that rates by step differ over time too.
+        """
+        steps = [test.relative_error for test in self.misfits if test.family == "step"]
+        own = [test.relative_error for test in self.misfits if test.family in OVER_TIME]
+        if drift is not None and steps and max(steps) * NEARLY > max([drift.main.relative_error, *own]):
+            drift = None
+        return replace(self, drift=drift)
+
+    @property
+    def time_p_value(self) -> float | None:
+        """p-value of the tests over time that fail, corrected for all tests; None if none fails."""
+        return min((self._corrected(test) for test in self.misfits if test.family in OVER_TIME), default=None)
+
+    @property
+    def other_misfits(self) -> tuple[FamilyTest, ...]:
+        """Misfits that drift does not explain: not over time, and larger than the drift."""
+        if self.drift is None:
+            return self.misfits
+        others = (test for test in self.misfits if test.family not in OVER_TIME)
+        return tuple(test for test in others if test.relative_error > self.drift.main.relative_error)
 
     @cached_property
     def p_value(self) -> float:
@@ -199,12 +229,12 @@ class FitCheck:
     @property
     def types_may_suffice(self) -> bool:
         """True if all misfits depend on a user's earlier responses, so that more types may explain them."""
-        return bool(self.misfits) and {test.family for test in self.misfits} <= WITHIN_USERS
+        return self.drift is None and bool(self.misfits) and {test.family for test in self.misfits} <= WITHIN_USERS
 
     @property
     def fits(self) -> bool:
         """True unless there is evidence of a misfit that is large enough to matter, whatever the number of types."""
-        return not self.misfits or self.more_types is not None
+        return (not self.misfits and self.drift is None) or self.more_types is not None
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -212,8 +242,10 @@ class FitCheck:
         reasons: list[str] = []
         if self.fits:
             return ()
-        for response in dict.fromkeys(test.response for test in self.misfits):
-            failed = {test.family: test for test in self.misfits if test.response == response}
+        if self.drift is not None:
+            reasons.append(self.drift.describe())
+        for response in dict.fromkeys(test.response for test in self.other_misfits):
+            failed = {test.family: test for test in self.other_misfits if test.response == response}
             errors = {
                 name: test.relative_error * (TREND_MEAN if name == "trend" else 1.0) for name, test in failed.items()
             }
@@ -267,7 +299,10 @@ class FitCheck:
 
     def describe(self) -> str:
         """Describe the verdict in one sentence."""
-        p = format_p_value(self.p_value)
+        p = format_p_value(self.p_value if self.drift is None else min(self.p_value, self.drift.p_value))
+        if self.drift is not None:
+            own = "" if self.other_misfits else ", and nothing else speaks against the model"
+            return f"The model does not fit ({p}): users change over time since about {self.drift.since}{own}."
         if not self.significant:
             return f"No evidence of misfit ({p})."
         if self.more_types is not None:

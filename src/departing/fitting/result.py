@@ -27,7 +27,7 @@ from departing.fitting.share_trend import share_trend
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
-from departing.formatting import format_count
+from departing.formatting import format_count, format_percent
 from departing.html_tables import html_repr
 from departing.model import random_streams
 from departing.model.errors import InputError
@@ -298,6 +298,7 @@ class Fit:
             parameters=self.likelihood.parameter_numbers,
             users=users,
             share_trend=share_trend(self.instance, groups, covariance),
+            date=format_percent if not isinstance(self.log, Log) else self.log.date,
         )
 
     def describe(self) -> str:
