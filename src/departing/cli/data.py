@@ -14,6 +14,7 @@ from departing.cli.inputs import (
     exclusive,
     load_instance,
     load_policy,
+    parse_duration,
     parse_int,
     parse_types,
     split_names,
@@ -24,6 +25,7 @@ from departing.model.errors import InputError
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
 POLICY_FILE_HELP = "Recommended policy to write (.toml or .json)."
+HALF_LIFE_HELP = "Age at which a user counts half, such as '30 days'."
 RESAMPLES_HELP = "Bootstrap resamples, at least 20"
 
 
@@ -68,6 +70,9 @@ def fit(
     types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: sabic, bic or held-out.")] = "sabic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
+    half_life: Annotated[
+        str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP, show_default="all users count alike")
+    ] = None,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the decision.")] = 100,
     policy: Annotated[Path | None, Option(metavar="FILE", help=POLICY_FILE_HELP)] = None,
     plot: opt.Plot = None,
@@ -87,6 +92,7 @@ def fit(
     data = log.read(as_json)
     with progress("fitting", as_json) as bar:
         options: dict[str, Any] = {"criterion": criterion, "depart": 1.0 if depart else None, "seed": seed}
+        options["half_life"] = parse_duration(half_life)
         model = fit_log(data, numbers, **options, progress=bar.update)
     with progress("checking", as_json):
         check = model.check()
@@ -94,13 +100,18 @@ def fit(
     if not as_json:
         with output_errors():
             tables.print_fit(data, model, check)
-    decision = None
+    decision, contents = None, []
     if bootstrap:
-        with progress("planning", as_json) as bar:
-            decision = plan(model, bootstrap=bootstrap, seed=seed, progress=bar.update)
-        save_files((policy, decision.save))
+        try:
+            with progress("planning", as_json) as bar:
+                decision = plan(model, bootstrap=bootstrap, seed=seed, progress=bar.update)
+            contents = tables.decision_contents(decision)
+            save_files((policy, decision.save))
+        except InputError as error:
+            if policy is not None or decision is not None or not model.instance.extensions:
+                raise
+            contents = [f"No policy is recommended: {error}"]
     values = tables.fit_values(model, check, decision) | {"log": tables.log_values(data.report)}
-    contents = [] if decision is None else tables.decision_contents(decision)
     present(as_json, values, contents, output=output, plot=plot, policy=policy, rejects=log.rejects)
 
 

@@ -108,3 +108,11 @@ def parse_types(text: str) -> list[int]:
 def split_names(text: str | None) -> list[str] | None:
     """Split names at commas."""
     return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def parse_duration(text: str | None) -> str | float | None:
+    """Duration of an option: text such as "30 days", or a number in the unit of the time column."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

@@ -47,12 +47,13 @@ class Change:
 
     Attributes
     ----------
-    response : {"click", "depart", "depart_on_click", "share"}
-        Rate that changes; "share" is the share of a segment in arriving users.
-    kind : {"category", "segment"}
-        Kind of the group whose rate changes.
+    response : str
+        Rate that changes: "click", "depart", "depart_on_click", "share" (of a segment in arriving users), or the
+        share of a type, such as "type 0".
+    kind : {"category", "segment", "type"}
+        Kind of the group whose rate changes; "type" for the share of a type in all users.
     name : str
-        Name of the category or segment.
+        Name of the category, segment or type.
     shape : {"jump", "trend"}
         A jump, or a steady change that starts then.
     since, earliest, latest : float
@@ -83,7 +84,10 @@ class Change:
     def describe(self) -> str:
         """Describe the change in one phrase."""
         rates = f"from {format_percent(self.before)} to {format_percent(self.after)}"
-        return f"{NOUNS[self.response]} of {self.kind} {self.name!r} {rates}"
+        if self.response in NOUNS:
+            return f"{NOUNS[self.response]} of {self.kind} {self.name!r} {rates}"
+        where = "" if self.kind == "type" else f" in {self.kind} {self.name!r}"
+        return f"share of {self.response}{where} {rates}"
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class Drift:
         A jump, or a steady change: the shape that describes all changes together better.
     since, earliest, latest : str
         Estimated start of the changes, and the ends of its 95% interval, as text.
+    start, interval : float, tuple of float
+        The same from 0 at the start of the log to 1 at its end.
     """
 
     changes: tuple[Change, ...]
@@ -108,6 +114,8 @@ class Drift:
     since: str
     earliest: str
     latest: str
+    start: float
+    interval: tuple[float, float]
 
     @property
     def main(self) -> Change:
@@ -153,8 +161,10 @@ def find_drift(series: Iterable[Series], date: Callable[[float], str], known: fl
     main, p_value = (found or scans)[0], min(1.0, scans[0].p_value * n)
     changes = tuple(found or scans[:1])
     together = [each for each in changes if each.kind == main.kind]  # each step is of one category, and one segment
-    shape, *times = _start(np.sum([each.scores**2 for each in together], axis=0))
-    return Drift(changes, p_value if known is None else min(known, p_value), shape, *map(date, times))
+    shape, start, earliest, latest = _start(np.sum([each.scores**2 for each in together], axis=0))
+    p_value = p_value if known is None else min(known, p_value)
+    dates = date(start), date(earliest), date(latest)
+    return Drift(changes, p_value, shape, *dates, start, (earliest, latest))
 
 
 def _scan(series: Series) -> Change | None:
@@ -186,7 +196,7 @@ def _scan(series: Series) -> Change | None:
     low = rate + rate * (1 - rate) * slope * float(shapes[best].min() - (shapes[best] @ series.n) / total)
     high = low + rate * (1 - rate) * height
     before, after = (float(np.clip(each, 0.0, 1.0)) for each in (low, high))
-    scale = rate * (1 - rate) if series.response in ("click", "share") else rate
+    scale = rate if series.response.startswith("depart") else rate * (1 - rate)
     relative = abs(high - low) / max(scale, 1e-12)
     times_and_rates = since, earliest, latest, before, after
     return Change(series.response, series.kind, series.name, shape, *times_and_rates, relative, p_value, z)

@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 
 from departing.data.log import Episodes
-from departing.fitting.drift import drift_series, find_drift
+from departing.fitting.drift import Series, drift_series
 from departing.fitting.forecast_cells import RESPONSES, Family, ForecastSums, TrendSums
 from departing.fitting.goodness_of_fit import MIN_EXPECTED, TREND_MEAN, Cell, FamilyTest, FitCheck
 from departing.formatting import format_percent
@@ -24,6 +24,7 @@ def check_forecasts(
     parameters: Integers | None = None,
     users: int = 1,
     share_trend: FamilyTest | None = None,
+    types: Sequence[Series] = (),
     date: Callable[[float], str] = format_percent,
 ) -> FitCheck:
     """Compare the steps of a log with their forecasts.
@@ -43,6 +44,8 @@ def check_forecasts(
         Number of users of the log, at least roughly.
     share_trend : FamilyTest, optional
         Test of the shares of types, to be included.
+    types : sequence of Series
+        Shares of types over time, to be searched for drift.
     date : callable, optional
         Text of a time from 0 at the start of the log to 1 at its end [default: as a percentage].
     """
@@ -63,7 +66,7 @@ def check_forecasts(
     segments = () if instances[0].segments is None else instances[0].segments.names
     names = [name.strip("'") for name in sums.category_names]
     series = drift_series(names, sums.calendar, segments, sums.by_segment, sums.arrivals)
-    return check.with_drift(find_drift(series, date, check.time_p_value))
+    return check.with_drift([*series, *types], date)
 
 
 def _calibration(bins: Floats) -> Iterator[Cell]:

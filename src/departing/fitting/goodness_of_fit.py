@@ -7,13 +7,14 @@ follows the data; the variance is reduced accordingly.
 """
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from departing.data.quality import TIED_NOTE
-from departing.fitting.drift import Drift
+from departing.fitting.drift import Drift, Series, find_drift
 from departing.fitting.forecast_cells import FAMILIES, RESPONSES
 from departing.formatting import format_p_value, format_percent
 from departing.html_tables import html_repr
@@ -180,28 +181,37 @@ class FitCheck:
     held_out: bool = False
     drift: Drift | None = None
 
-    def with_drift(self, drift: Drift | None) -> "FitCheck":
-        """The same with a drift, unless a larger dependence on the step explains it.
-
-        The first steps of all users are early in a log, so that rates by step differ over time too.
-        """
-        steps = [test.relative_error for test in self.misfits if test.family == "step"]
-        own = [test.relative_error for test in self.misfits if test.family in OVER_TIME]
-        if drift is not None and steps and max(steps) * NEARLY > max([drift.main.relative_error, *own]):
-            drift = None
-        return replace(self, drift=drift)
-
     @property
-    def time_p_value(self) -> float | None:
-        """p-value of the tests over time that fail, corrected for all tests; None if none fails."""
-        return min((self._corrected(test) for test in self.misfits if test.family in OVER_TIME), default=None)
+    def causes(self) -> dict[str, FamilyTest]:
+        """Test that names the reason of the misfit of each response that does not fit."""
+        named = {}
+        for response in dict.fromkeys(test.response for test in self.misfits):
+            failed = {test.family: test for test in self.misfits if test.response == response}
+            errors = {
+                name: test.relative_error * (TREND_MEAN if name == "trend" else 1.0) for name, test in failed.items()
+            }
+            largest = max(errors.values())
+            named[response] = failed[next(name for name in CAUSES if errors.get(name, 0.0) >= NEARLY * largest)]
+        return named
+
+    def with_drift(self, series: Iterable[Series], date: Callable[[float], str]) -> "FitCheck":
+        """The same with the drift that `series` show; `date` returns the text of a time from 0 to 1.
+
+        Responses that depend on the step are left out: the first steps of all users are early in a log, so that their
+        rates differ over time too.
+        """
+        causes = self.causes
+        by_step = {response for response, test in causes.items() if test.family == "step"}
+        known = [self._corrected(test) for test in causes.values() if test.family in OVER_TIME]
+        own = (each for each in series if each.response not in by_step)
+        return replace(self, drift=find_drift(own, date, min(known, default=None)))
 
     @property
     def other_misfits(self) -> tuple[FamilyTest, ...]:
-        """Misfits that drift does not explain: not over time, and larger than the drift."""
+        """Misfits that drift does not explain: their reason is not time, and they are larger than the drift."""
         if self.drift is None:
             return self.misfits
-        others = (test for test in self.misfits if test.family not in OVER_TIME)
+        others = (test for test in self.causes.values() if test.family not in OVER_TIME)
         return tuple(test for test in others if test.relative_error > self.drift.main.relative_error)
 
     @cached_property
@@ -229,7 +239,7 @@ class FitCheck:
     @property
     def types_may_suffice(self) -> bool:
         """True if all misfits depend on a user's earlier responses, so that more types may explain them."""
-        return self.drift is None and bool(self.misfits) and {test.family for test in self.misfits} <= WITHIN_USERS
+        return bool(self.misfits) and {test.family for test in self.misfits} <= WITHIN_USERS
 
     @property
     def fits(self) -> bool:
@@ -242,16 +252,9 @@ class FitCheck:
         reasons: list[str] = []
         if self.fits:
             return ()
+        reasons += [test.reason for test in self.causes.values()]
         if self.drift is not None:
             reasons.append(self.drift.describe())
-        for response in dict.fromkeys(test.response for test in self.other_misfits):
-            failed = {test.family: test for test in self.other_misfits if test.response == response}
-            errors = {
-                name: test.relative_error * (TREND_MEAN if name == "trend" else 1.0) for name, test in failed.items()
-            }
-            largest = max(errors.values())
-            named = next(name for name in CAUSES if name in failed and errors[name] >= NEARLY * largest)
-            reasons.append(failed[named].reason)
         if self.tied > TIED_NOTE:
             reasons.append(
                 f"{self.tied:.0%} of events share their time with another event of the same user; their order is "
@@ -300,16 +303,16 @@ class FitCheck:
     def describe(self) -> str:
         """Describe the verdict in one sentence."""
         p = format_p_value(self.p_value if self.drift is None else min(self.p_value, self.drift.p_value))
-        if self.drift is not None:
-            own = "" if self.other_misfits else ", and nothing else speaks against the model"
-            return f"The model does not fit ({p}): users change over time since about {self.drift.since}{own}."
-        if not self.significant:
+        if not self.significant and self.drift is None:
             return f"No evidence of misfit ({p})."
         if self.more_types is not None:
             return (
                 f"The model fits with {self.more_types} types, but the log has too few users to select them "
                 f"({p} for fewer types)."
             )
+        if self.drift is not None:
+            own = "" if self.other_misfits else ", and nothing else speaks against the model"
+            return f"The model does not fit ({p}): users change over time since about {self.drift.since}{own}."
         points = f"{100 * self.error:.1f} points of probability"
         if self.fits:
             return f"The model fits: forecasts are off by at most {points}, which is significant ({p}) but small."

@@ -1,11 +1,14 @@
 """Plot of a fit: click and departure probabilities by type, and observed against fitted survival."""
 
+from datetime import timedelta
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from departing.data.log import Log
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
 from departing.model.instance import Floats
@@ -33,6 +36,22 @@ def draw_fit(fit: Fit, check: FitCheck | None = None) -> Figure:
         _heat_map(axes, getattr(instance, field)[:rows], fit, title, colour)
     if check is not None:
         _survival(panels[-1], check)
+    return figure
+
+
+def draw_rates_over_time(log: Log, buckets: int | float | str | timedelta, check: FitCheck | None) -> Figure:
+    """Draw rates over time, and the start of the drift that a `check` finds."""
+    from departing.data.over_time_plot import draw_over_time
+
+    rates = log.over_time(buckets)
+    figure = draw_over_time(rates)
+    if check is not None and check.drift is not None:
+        first, length = rates.start[0], rates.start[-1] - rates.start[0]
+        main = check.drift
+        start, *ends = (first + fraction * length for fraction in (main.start, *main.interval))
+        for axes in figure.axes:
+            axes.axvspan(*ends, color=GREY, alpha=0.15, linewidth=0)
+            axes.axvline(start, color=INK, linewidth=1, linestyle="--")
     return figure
 
 

@@ -23,7 +23,7 @@ from departing.fitting.resampling import SamplingDesign, resample_users
 from departing.fitting.rewards import draw_rewards
 from departing.fitting.segment_estimates import SegmentEstimates
 from departing.fitting.segment_test import SegmentTest, segment_test
-from departing.fitting.share_trend import share_trend
+from departing.fitting.share_trend import share_trend, type_series
 from departing.fitting.standard_errors import robust_covariance, transform_estimates
 from departing.fitting.type_description import describe_types
 from departing.fitting.type_evidence import describe_gain, describe_hidden, hidden_types, sabic_gain
@@ -266,7 +266,7 @@ class Fit:
 
             larger = fit(self.histories, more, pseudocount=self.pseudocount)
             if larger._check(episodes, held_out).fits:
-                return replace(check, more_types=more)
+                return replace(check, more_types=more, drift=None)
         return check
 
     def _check(self, episodes: list[Episodes], held_out: bool | None) -> FitCheck:
@@ -287,17 +287,18 @@ class Fit:
                     instances.append(with_parameters(self.instance, parameters))
                 else:
                     instances.append(with_segments(self.instance, parameters, prior, segments.share))
-        groups = (
-            (half.likelihood, half.arrivals, own, half.priors(prior, self.instance))
+        groups = [
+            (half.likelihood, half.arrivals, own, half.priors(prior, self.instance), half.segment)
             for half, own, prior in zip(halves, logits, priors, strict=True)
-        )
+        ]
         return check_forecasts(
             instances,
             episodes,
             covariance=covariance,
             parameters=self.likelihood.parameter_numbers,
             users=users,
-            share_trend=share_trend(self.instance, groups, covariance),
+            share_trend=share_trend(self.instance, (group[:4] for group in groups), covariance),
+            types=type_series(self.instance, groups),
             date=format_percent if not isinstance(self.log, Log) else self.log.date,
         )
 
@@ -373,6 +374,31 @@ class Fit:
         from departing.plotting.figures import save
 
         return save(draw_fit(self, check), path)
+
+    def plot_over_time(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        buckets: int | float | str | timedelta = 24,
+        check: FitCheck | None = None,
+    ) -> "Figure":
+        """Plot click and departure rates of each category and the shares of segments over the time of the log.
+
+        Parameters
+        ----------
+        path : path, optional
+            File to write, ending in .svg, .png or .pdf.
+        buckets : int, float, str or timedelta
+            Number of periods, or the length of each, as of `Log.over_time`.
+        check : FitCheck, optional
+            Result of `check()`; marks the start of a drift, with its 95% interval.
+        """
+        from departing.fitting.plot import draw_rates_over_time
+        from departing.plotting.figures import save
+
+        if not isinstance(self.log, Log):
+            raise InputError("Histories have no times; fit a log from read_log to plot it over time.")
+        return save(draw_rates_over_time(self.log, buckets, check), path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the instance, and how often the log showed each category, to a TOML or JSON file.

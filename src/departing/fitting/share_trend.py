@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from departing.fitting.forecast_cells import QUARTER_LABELS, quarters
+from departing.fitting.drift import Series
+from departing.fitting.forecast_cells import QUARTER_LABELS, TIME_BINS, quarters
 from departing.fitting.goodness_of_fit import TREND_MEAN, Cell, FamilyTest
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.model.counts import Integers
@@ -87,3 +88,35 @@ def share_trend(
     return FamilyTest(
         "trend", "share", cells, (), float(chdtrc(m - 1, statistic)), TREND_MEAN * float(moved.max()), relative
     )
+
+
+def type_series(
+    instance: Instance, halves: Iterable[tuple[MixtureLikelihood, Integers, Floats, Floats | None, Integers | None]]
+) -> list[Series]:
+    """Shares of types by the arrival of users, of all users and of each segment, to be searched for drift.
+
+    `halves` are those of `share_trend`, with the segments of the rows. Of two types only one is followed.
+    """
+    if instance.n_types == 1:
+        return []
+    followed = range(1 if instance.n_types == 2 else instance.n_types)
+    names = () if instance.segments is None else instance.segments.names
+    sums = np.zeros((len(names) + 1, len(followed), 4, TIME_BINS))  # those of all users last
+    for likelihood, users, logits, priors, segment in halves:
+        prior = np.tile(instance.normalised_prior, (len(users), 1)) if priors is None else priors
+        shares = likelihood.type_likelihoods(logits) * prior
+        shares /= shares.sum(axis=1, keepdims=True)
+        for x in followed:
+            columns = [np.ones(len(users)), shares[:, x], prior[:, x], (shares[:, x] - prior[:, x]) ** 2]
+            values = np.stack(columns)  # [4, N]
+            sums[-1, x] += values @ users
+            for s in range(len(names) if segment is not None else 0):
+                rows = np.flatnonzero(segment == s)
+                sums[s, x] += values[:, rows] @ users[rows]
+    groups = [("segment", name) for name in names]
+    own = [Series(instance.types[x], "type", instance.types[x], *sums[-1, x]) for x in followed]
+    return own + [
+        Series(instance.types[x], *group, *each[x])
+        for group, each in zip(groups, sums, strict=False)
+        for x in followed
+    ]

@@ -1,5 +1,6 @@
 """Fits for the terminal and as JSON values."""
 
+from math import isfinite
 from typing import Any
 
 from rich.markup import escape
@@ -12,8 +13,11 @@ from departing.data.quality import LogReport
 from departing.decision.decision import Decision
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import FitCheck
+from departing.fitting.segment_estimates import SegmentEstimates
+from departing.fitting.segment_test import SegmentTest
 from departing.formatting import json_fields
 
+MAX_SEGMENTS = 20
 MAX_CATEGORIES = 30  # rows of a table that stay readable; all are in the JSON output
 
 
@@ -24,7 +28,15 @@ def print_fit(log: Log, fit: Fit, check: FitCheck) -> None:
         show(criteria_table(fit))
     print("\n".join(fit.describe_types()))
     show(type_table(fit))
-    print("\n".join([*fit.warnings, fit.describe_evidence(), str(check)]), flush=True)
+    lines = [*fit.warnings, fit.describe_evidence()]
+    if fit.segments is not None:
+        show(segment_table(fit.segments))
+        lines.append(fit.segments.describe())
+        if fit.segment_test is not None:
+            lines.append(fit.segment_test.summary())
+    if fit.rewards is not None:
+        lines.append(fit.rewards.describe())
+    print("\n".join([*lines, str(check)]), flush=True)
 
 
 def criteria_table(fit: Fit) -> RichTable:
@@ -70,6 +82,21 @@ def type_table(fit: Fit) -> RichTable:
     return table
 
 
+def segment_table(estimates: SegmentEstimates) -> RichTable:
+    """Priors of the largest segments with standard errors."""
+    segments = estimates.segments
+    table = new_table("Priors of segments ± standard errors", "segment", "users")
+    for x in range(segments.prior.shape[1]):
+        table.add_column(f"type {x}", justify="right")
+    order = estimates.users.argsort(kind="stable")[::-1][:MAX_SEGMENTS]
+    for s in order.tolist():
+        priors = map(_with_error, segments.prior[s], estimates.stderr[s])
+        table.add_row(escape(segments.names[s]), f"{estimates.users[s]:,}", *priors)
+    if len(segments.names) > MAX_SEGMENTS:
+        table.caption = f"{len(segments.names) - MAX_SEGMENTS} more segments are not shown."
+    return table
+
+
 def _with_error(value: float, error: float) -> str:
     return f"{value:.3f} ± {error:.3f}" if error > 0 else f"{value:.3f}"
 
@@ -112,12 +139,39 @@ def fit_values(fit: Fit, check: FitCheck, decision: Decision | None) -> dict[str
         "log_likelihood": fit.log_likelihood,
         "criteria": [json_fields(row) for row in fit.criteria],
         "warnings": list(fit.warnings),
+        "effective_users": fit.effective_users,
         "check": json_fields(check, "fits", "reasons", "p_value", "error", "clicks_per_user", "truncated")
-        | {"worst": [json_fields(cell) | {"z": cell.z} for cell in check.worst(10)]},
+        | {"worst": [json_fields(cell) | {"z": cell.z} for cell in check.worst(10)], "drift": drift_values(check)},
     }
+    if fit.segments is not None:
+        lower, upper = fit.segments.intervals()
+        values["segments"] = {
+            "concentration": fit.segments.concentration if isfinite(fit.segments.concentration) else None,
+            "users": fit.segments.users.tolist(),
+            "stderr": fit.segments.stderr.tolist(),
+            "intervals": [lower.tolist(), upper.tolist()],
+            "test": None if fit.segment_test is None else test_values(fit.segment_test),
+        }
+    if fit.rewards is not None:
+        values["rewards"] = fit.rewards.to_dict()
     if decision is not None:
         values |= decision_values(decision)
     return values
+
+
+def drift_values(check: FitCheck) -> dict[str, Any] | None:
+    """The drift that a check finds as JSON values; None if there is none."""
+    if check.drift is None:
+        return None
+    names = "response", "kind", "name", "shape", "before", "after", "p_value"
+    return json_fields(check.drift, "p_value", "shape", "since", "earliest", "latest") | {
+        "changes": [json_fields(change, *names) for change in check.drift.changes]
+    }
+
+
+def test_values(test: SegmentTest) -> dict[str, Any]:
+    """A test of segments as JSON values."""
+    return json_fields(test, "p_value", "gain", "explained") | {"columns": [*map(json_fields, test.columns)]}
 
 
 def decision_values(decision: Decision) -> dict[str, Any]:
