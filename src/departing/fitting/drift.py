@@ -16,7 +16,7 @@ from departing.formatting import first_few, format_p_value, format_percent
 from departing.model.instance import Floats
 
 SIGNIFICANCE = 0.01  # of all series together
-MIN_SHARE = 0.05  # of the variance on each side of a change: changes at the ends cannot be told from chance
+MIN_SHARE = 0.05  # of the variance on each side of a change: changes at the ends are too uncertain
 MIN_ERROR = 0.1  # relative change that matters, as in `goodness_of_fit`
 MIN_RESPONSES = 20.0  # expected responses and failures of a series: the normal approximation of its sums
 CONFIDENCE = 0.95  # of the interval of the time of a change

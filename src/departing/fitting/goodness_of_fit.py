@@ -311,7 +311,7 @@ class FitCheck:
                 f"({p} for fewer types)."
             )
         if self.drift is not None:
-            own = "" if self.other_misfits else ", and nothing else speaks against the model"
+            own = "" if self.other_misfits else ", without evidence of other misfit"
             return f"The model does not fit ({p}): users change over time since about {self.drift.since}{own}."
         points = f"{100 * self.error:.1f} points of probability"
         if self.fits:

@@ -155,7 +155,7 @@ def _sample(likelihood: MixtureLikelihood, rng: np.random.Generator, size: int) 
     if len(likelihood.users) <= size:
         return likelihood
     fraction = min(1.0, size / likelihood.users.sum())
-    if likelihood.squares is not None:  # sums of weights are no whole numbers
+    if likelihood.squares is not None:  # sums of weights are not integers
         return likelihood.reweighted(rng.poisson(likelihood.users * fraction).astype(np.float64))
     users = rng.binomial(likelihood.users.astype(np.int64), fraction).astype(np.float64)
     return likelihood.reweighted(users)
