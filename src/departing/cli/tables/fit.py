@@ -108,8 +108,9 @@ def decision_contents(decision: Decision) -> list[Any]:
 
 def decision_table(decision: Decision) -> RichTable:
     """Values of policies, and the gain of the recommended policy over each."""
-    columns = ("policy", "clicks", "95% interval", "gain over it", "95% interval")
-    table = new_table("Clicks per user", *columns, min_width=16)
+    unit = decision.fit.instance.unit
+    columns = ("policy", unit, "95% interval", "gain over it", "95% interval")
+    table = new_table(f"{unit[:1].upper()}{unit[1:]} per user", *columns, min_width=16)
     for row in decision.rows():
         table.add_row(*map(escape, row))
     return table
