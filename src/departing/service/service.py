@@ -23,7 +23,7 @@ from departing.service.recording import record_inferred_departure, record_report
 from departing.service.responses import recommendation, user_state
 from departing.service.rollout import NotFoundError, Rollout
 from departing.service.segment_names import segment_name
-from departing.service.settings import Settings
+from departing.service.settings import DEFAULT_UNIT, Settings
 from departing.service.store import queries
 from departing.service.store.base import Prefetch, Store, Transaction
 from departing.service.store.cache import Decision
@@ -324,7 +324,7 @@ class Service:
         """Unit of the rewards in feedback."""
         instance = self.rollout.state.current.instance
         of_instance = CLICKS if instance is None else instance.unit
-        return self.settings.unit or (of_instance if of_instance != CLICKS else "reward")
+        return self.settings.unit or (of_instance if of_instance != CLICKS else DEFAULT_UNIT)
 
     async def flush(self) -> None:
         """Wait until everything requested before is on disk."""

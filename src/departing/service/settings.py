@@ -7,6 +7,8 @@ from departing.service.departures import DepartureRule
 from departing.service.limits import MAX_USERS
 from departing.service.segment_names import MAX_SEGMENTS
 
+DEFAULT_UNIT = "reward"  # of rewards whose unit nobody named
+
 
 @dataclass(frozen=True)
 class Settings:

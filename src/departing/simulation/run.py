@@ -230,7 +230,9 @@ def user_rewards(instance: Instance, counts: Integers) -> Floats:
     """Rewards `[n]` of users with `counts[n, K, 4]`."""
     reward = np.zeros((instance.n_categories, 4))
     reward[:, CLICK] = reward[:, CLICK_DEPART] = instance.reward
-    return np.asarray(by_rows(lambda rows: rows.reshape(len(rows), reward.size) @ reward.reshape(-1), counts), np.float64)
+    return np.asarray(
+        by_rows(lambda rows: rows.reshape(len(rows), reward.size) @ reward.reshape(-1), counts), np.float64
+    )
 
 
 def total_reward(instance: Instance, histories: Histories) -> float:

@@ -15,7 +15,7 @@ from departing.service.startup import open_service
 from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.uptime import latest_time
-from departing.service.workers.evidence import histogram, pending_since, pending_users, weighted_histogram
+from departing.service.workers.evidence import histogram, pending_since, pending_users, training_users
 from departing.service.workers.trainer import Trainer
 from helpers.services import NAMES, FixedClock, recommend, run, service
 
@@ -189,14 +189,14 @@ def test_with_a_half_life_old_users_count_less(address):
         visits(served, 300, {"news": 0.1, "sports": 0.9, "music": 0.1}, 300)
         with served.store.read() as snapshot:
             counts, users = histogram(snapshot, 3)
-            found = weighted_histogram(snapshot, 3, inf, 100.0, served.clock.time)
-            equal = weighted_histogram(snapshot, 3, inf, 1e12, served.clock.time)
+            found = training_users(snapshot, 3, inf, (), 100.0, served.clock.time)
+            equal = training_users(snapshot, 3, inf)
         weight = 0.5 ** (np.arange(600) / 100.0)
-        assert found.weights.sum() == pytest.approx(weight.sum(), rel=0.05)
+        assert found.parts[0][1].sum() == pytest.approx(weight.sum(), rel=0.05)
         assert found.effective == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=0.05)
-        order, other = (np.lexsort(each.reshape(-1, 12).T) for each in (counts, equal.counts))
-        assert counts[order].tolist() == equal.counts[other].tolist()
-        np.testing.assert_allclose(equal.weights[other], users[order], rtol=1e-8)
+        order, other = (np.lexsort(each.reshape(-1, 12).T) for each in (counts, equal.parts[0][0]))
+        assert counts[order].tolist() == equal.parts[0][0][other].tolist()
+        np.testing.assert_allclose(equal.parts[0][1][other], users[order], rtol=1e-8)
         assert equal.effective == pytest.approx(600)
         trainer = Trainer(training, types=1)
         assert trainer.step()
@@ -207,3 +207,45 @@ def test_with_a_half_life_old_users_count_less(address):
     for given, expected in ((None, 100.0), (inf, None)):
         with service(address, half_life=given), closing(connect(address)) as training:
             assert Trainer(training, types=1).half_life() == expected
+
+
+def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):
+    """Users of one segment click news, those of the other music; sports pays most for a click, of few."""
+    options = Settings(learn=True, departures_reported=True, explore=1.0, unit="euro")
+    served = open_service(address, NAMES, None, options, seed=1, clock=FixedClock())
+    click = {"news": (0.9, 0.1), "sports": (0.3, 0.3), "music": (0.1, 0.9)}
+    reward, rng = {"news": 1.0, "sports": 0.5, "music": 2.0}, np.random.default_rng(0)
+
+    async def calls():
+        for i in range(400):
+            segment, departed = i % 2, False
+            while not departed:
+                served.clock.time += 1.0
+                shown = await served.recommend(m.RecommendRequest(f"u{i}", segment=("mobile", "desktop")[segment]))
+                kind = segment if rng.random() < 0.9 else 1 - segment
+                clicked = bool(rng.random() < click[shown.category][kind])
+                departed = bool(rng.random() < 0.5)
+                worth = reward[shown.category] * int(rng.integers(1, 4)) / 2 if clicked else None
+                await served.feedback([m.Feedback(shown.event, clicked, departed, worth)])
+        await served.flush()
+
+    with closing(served.store), closing(connect(address)) as training:
+        run(calls())
+        trainer = Trainer(training, types=2)
+        assert trainer.step()
+        run(served.refresh())
+        version = served.rollout.state.current
+        instance = version.instance
+        assert instance.unit == "euro"
+        assert instance.reward == pytest.approx([1.0, 0.5, 2.0], rel=0.2)
+        assert set(instance.segments.names) == {"desktop", "mobile"}
+        prior = {name: instance.in_segment(name).prior for name in instance.segments.names}
+        assert abs(prior["desktop"][0] - prior["mobile"][0]) > 0.3
+        assert run(served.policy()).unit == "euro"
+        assert run(served.policy()).lower <= run(served.policy()).upper
+        again = Trainer(training, types=2)
+        assert again.learner.segments == ("desktop", "mobile")
+        assert not again.step()
+        figures = run(DashboardReader(served, learning=True).read())
+        assert {row.name: row.prior is not None for row in figures.segments} == {"desktop": True, "mobile": True}
+        assert recommend(served, "new", segment="desktop", explain=True).belief is not m.UNSET

@@ -134,10 +134,18 @@ CATEGORIES_SINCE = "SELECT DISTINCT category FROM decisions WHERE event > ?"
 _PENDING = "departed = 0 AND arrived > ?"  # departures by inactivity may not be known yet
 COUNTS = f"SELECT counts, count(*) FROM users WHERE NOT ({_PENDING}) GROUP BY counts"
 SAMPLED_COUNTS = f"SELECT counts, count(*) * ? FROM users WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts"
-# The same with the age of the users in steps, which their weight depends on.
+# The same with the segment, and with the age of the users in steps, which their weight depends on.
 AGED_COUNTS = f"""
-SELECT counts, CAST((? - arrived) / ? AS BIGINT) AS age, count(*) * ? FROM users
-WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts, age
+SELECT counts, segment, CAST((? - arrived) / ? AS BIGINT) AS age, count(*) * ? FROM users
+WHERE number % ? = 0 AND NOT ({_PENDING}) GROUP BY counts, segment, age
+"""
+LARGE_SEGMENTS = """
+SELECT segment FROM users WHERE segment IS NOT NULL GROUP BY segment HAVING count(*) >= ?
+ORDER BY count(*) DESC, segment LIMIT ?
+"""
+AGED_REWARDS = """
+SELECT d.category, CAST((? - f.time) / ? AS BIGINT) AS age, count(*), sum(f.reward)
+FROM feedback f JOIN decisions d ON d.event = f.event WHERE f.reward IS NOT NULL GROUP BY d.category, age
 """
 PENDING_COUNT = f"SELECT count(*) FROM users WHERE {_PENDING}"
 PENDING_STATES = f"SELECT state FROM users WHERE {_PENDING} AND number % ? = 0"

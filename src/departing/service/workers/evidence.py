@@ -6,6 +6,7 @@ who arrived within the period count as if they departed after their latest recom
 is then underestimated until the period is over, instead of unbounded.
 """
 
+from collections.abc import Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -13,14 +14,16 @@ import msgspec
 import numpy as np
 
 from departing.model.counts import Integers
-from departing.model.instance import Floats
 from departing.service.departures import read_rule
 from departing.service.late_feedback import infer_departure
 from departing.service.store import queries
 from departing.service.store.base import decode_user
 from departing.service.store.connection import Database
 from departing.service.uptime import cutoff_time, read_gaps
+from departing.service.workers.served_learner import Part
 
+MIN_SEGMENT_USERS, MAX_SEGMENTS = 50, 20  # of a segment, and segments, with priors of their own: a block takes longer
+NO_AGE = 1e15  # seconds; no user is as old
 STEPS_PER_HALF_LIFE = 16  # of the age of users, rounded down: relative to each other, weights are accurate to 2 %
 MAX_WEIGHTED_USERS = 1_000_000  # with more, every n-th of them is used: their counts and ages hardly repeat
 MAX_HISTORIES = 20_000  # distinct counts in a fit; with more, the fit uses a sample of the users
@@ -49,7 +52,7 @@ def histogram(snapshot: Database, n_categories: int, since: float = inf) -> tupl
         every = len(rows) // MAX_HISTORIES + 1
         rows = snapshot.execute(queries.SAMPLED_COUNTS, every, every, since)
     known = [(msgspec.msgpack.decode(blob, type=list[int]), n) for blob, n in rows]
-    known += _pending_counts(snapshot, since)
+    known += [(row, n) for row, _, n in _pending_counts(snapshot, since)]
     counts, users = np.zeros((len(known), 4 * n_categories), np.int64), np.zeros(len(known), np.int64)
     for i, (row, n) in enumerate(known):
         counts[i, : len(row)] = row
@@ -58,38 +61,81 @@ def histogram(snapshot: Database, n_categories: int, since: float = inf) -> tupl
     return counts[observed].reshape(-1, n_categories, 4), users[observed]
 
 
-class WeightedUsers(NamedTuple):
-    """Distinct counts `[n, K, 4]`, the sum of the weights of their users `[n]`, and the effective sample size."""
+class TrainingUsers(NamedTuple):
+    """Distinct counts and the weights of their users, for each segment and unknown ones, and their ESS."""
 
-    counts: Integers
-    weights: Floats
+    parts: list[Part]
     effective: float
 
+    @property
+    def users(self) -> int:
+        """Number of distinct counts."""
+        return sum(len(weights) for _, weights in self.parts)
 
-def weighted_histogram(
-    snapshot: Database, n_categories: int, since: float, half_life: float, now: float
-) -> WeightedUsers:
-    """Return `histogram` with weights: that of a user is halved in every half-life since the arrival."""
+
+def large_segments(snapshot: Database) -> tuple[str, ...]:
+    """Return the segments with enough users for a prior of their own; none if there is only one."""
+    names = sorted(name for (name,) in snapshot.execute(queries.LARGE_SEGMENTS, MIN_SEGMENT_USERS, MAX_SEGMENTS))
+    return tuple(names) if len(names) > 1 else ()
+
+
+def training_users(
+    snapshot: Database,
+    n_categories: int,
+    since: float,
+    segments: Sequence[str] = (),
+    half_life: float = inf,
+    now: float = 0.0,
+) -> TrainingUsers:
+    """Return users by segment, with weights: that of a user is halved in every half-life since the arrival."""
     ((users,),) = snapshot.execute(queries.USER_COUNT)
-    step, every = half_life / STEPS_PER_HALF_LIFE, users // MAX_WEIGHTED_USERS + 1
-    sums: dict[bytes, list[float]] = {}
-    for blob, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
-        weight = 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE)
-        each = sums.setdefault(bytes(blob), [0.0, 0.0])
+    step, every = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE), users // MAX_WEIGHTED_USERS + 1
+    place = {name: i for i, name in enumerate(segments)}
+    sums = [dict[tuple[int, ...], list[float]]() for _ in range(len(segments) + 1)]
+
+    def add(row: Sequence[int], segment: str | None, weight: float, n: int) -> None:
+        each = sums[place.get(segment or "", -1)].setdefault(tuple(row), [0.0, 0.0])
         each[0] += weight * n
         each[1] += weight**2 * n
-    rows, pending = [msgspec.msgpack.decode(blob, type=list[int]) for blob in sums], _pending_counts(snapshot, since)
-    rows += [row for row, _ in pending]
-    counts = np.zeros((len(rows), 4 * n_categories), np.int64)
-    weights = np.array([*sums.values(), *([n, n] for _, n in pending)], np.float64).reshape(-1, 2)
-    for i, row in enumerate(rows):
-        counts[i, : len(row)] = row
-    kept = counts.any(axis=1) & (weights[:, 0] > 0)
-    total, squares = weights[kept].sum(axis=0) if kept.any() else (0.0, 1.0)
-    return WeightedUsers(counts[kept].reshape(-1, n_categories, 4), weights[kept, 0], float(total**2 / squares))
+
+    for blob, segment, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
+        add(msgspec.msgpack.decode(blob, type=list[int]), segment, 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE), n)
+    for row, segment, n in _pending_counts(snapshot, since):
+        add(row, segment, 1.0, n)
+    totals, parts = np.zeros(2), list[Part]()
+    for each in sums:
+        known = {row: values for row, values in each.items() if any(row) and values[0] > 0}
+        counts = np.zeros((len(known), 4 * n_categories), np.int64)
+        for i, outcomes in enumerate(known):
+            counts[i, : len(outcomes)] = outcomes
+        weights = np.array([*known.values()], np.float64).reshape(-1, 2)
+        parts.append((counts.reshape(-1, n_categories, 4), weights[:, 0]))
+        totals += weights.sum(axis=0)
+    return TrainingUsers(parts, float(totals[0] ** 2 / totals[1]) if totals[1] else 0.0)
 
 
-def _pending_counts(snapshot: Database, since: float) -> list[tuple[list[int], int]]:
+def mean_rewards(
+    snapshot: Database, n_categories: int, half_life: float, now: float, given: Sequence[float] | None
+) -> list[float] | None:
+    """Return the mean reward of a click in each category, None if no click has one.
+
+    Those of categories without rewards are the `given` ones, or the mean of the others.
+    """
+    step = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE)
+    sums = np.zeros((n_categories, 2))
+    for category, age, n, total in snapshot.execute(queries.AGED_REWARDS, now, step):
+        sums[category] += 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE) * np.array([n, total])
+    known = sums[:, 0] > 0
+    if not sums[:, 1].any():
+        return None if given is None else [*given, *[float(np.mean(given))] * (n_categories - len(given))]
+    means = np.full(n_categories, float((sums[known, 1] / sums[known, 0]).mean()))
+    if given is not None:
+        means[: len(given)] = given
+    means[known] = sums[known, 1] / sums[known, 0]
+    return [float(mean) for mean in means]
+
+
+def _pending_counts(snapshot: Database, since: float) -> list[tuple[list[int], str | None, int]]:
     """Return the counts of active users who arrived after `since`, as if they had departed, each with its weight."""
     n = pending_users(snapshot, since)
     if not n:
@@ -101,5 +147,5 @@ def _pending_counts(snapshot: Database, since: float) -> list[tuple[list[int], i
     for (state,) in snapshot.execute(queries.PENDING_STATES, since, every):
         user = decode_user(state)
         infer_departure(user, 0.0, missing_feedback)
-        counts.append((user.counts, every))
+        counts.append((user.counts, user.segment, every))
     return counts

@@ -7,29 +7,38 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
 
 from departing.evaluation.evaluate import evaluate
-from departing.fitting.likelihood import MixtureLikelihood
-from departing.learning.bayes import Bayes, parse_types
+from departing.learning.bayes import parse_types
 from departing.learning.files import decode_state, encode_state
 from departing.learning.model_learner import plan_for_learning
-from departing.model.counts import Integers
 from departing.model.errors import InputError
-from departing.model.instance import Floats, Instance
-from departing.planning.plan import Plan
+from departing.model.instance import CLICKS, Instance
+from departing.model.names import default_names
 from departing.policy.protocol import Policy
 from departing.policy.schedule import Fixed
 from departing.service import tracing
 from departing.service.event_log import json_lines, log_event
 from departing.service.policy_version import EXPLORATION, LEARNED, PolicyVersion, policy_details
 from departing.service.rollout import publication
+from departing.service.settings import DEFAULT_UNIT
 from departing.service.store import queries
 from departing.service.store.connection import Database, connect
 from departing.service.uptime import latest_time
-from departing.service.workers.evidence import histogram, pending_since, pending_users, weighted_histogram
+from departing.service.workers.evidence import (
+    TrainingUsers,
+    histogram,
+    large_segments,
+    mean_rewards,
+    pending_since,
+    pending_users,
+    training_users,
+)
+from departing.service.workers.served_learner import Part, ServedBayes
 from departing.simulation.sample_log import sample_log
 
 T = TypeVar("T")
@@ -40,42 +49,35 @@ MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashbo
 PRIOR_USERS = 1000  # users whose evidence the given instance is worth; a trade-off between trust in it and learning
 
 
-class ServedBayes(Bayes):
-    """The Bayes learner with evidence from a store instead of single steps."""
-
-    stored: MixtureLikelihood | None = None
-
-    def evidence(self) -> MixtureLikelihood | None:
-        """Return the evidence in the store."""
-        return self.stored
-
-    def block(
-        self, arrived: int, stored: MixtureLikelihood | None, allowed: tuple[int, ...] | None = None
-    ) -> list[tuple[Policy, int]]:
-        """Return the policies of the next users and how many get each.
-
-        `arrived` users have come so far; `allowed` are the categories that may be shown.
-        """
-        self.arrived, self.stored = arrived, stored
-        self.restrict(allowed)
-        return self._block()
-
-
-def _prior_histories(instance: Instance, n_categories: int) -> tuple[Integers, Integers]:
-    """Sample histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit."""
-    sample = sample_log(instance, PRIOR_USERS, seed=0, days=10_000).histories
+def _with_prior_histories(parts: list[Part], segments: Sequence[str], instance: Instance, n_categories: int) -> None:
+    """Add sampled histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit."""
+    sample = sample_log(instance.replace(horizon=None), PRIOR_USERS, seed=0, days=10_000).histories
     counts = np.zeros((len(sample.counts), n_categories, 4), np.int64)
     counts[:, : instance.n_categories] = sample.counts
-    return counts, sample.multiplicity
+    place = np.full(len(counts), len(parts) - 1)
+    if sample.segment is not None and sample.segments is not None:
+        known = {name: i for i, name in enumerate(segments)}
+        own = np.array([known.get(name, len(parts) - 1) for name in sample.segments] + [len(parts) - 1])
+        place = own[sample.segment]
+    for i, (before, users) in enumerate(parts):
+        added = place == i
+        joined = np.concatenate([users, sample.multiplicity[added]])
+        parts[i] = np.concatenate([before, counts[added]]), joined
 
 
 def _ordered(instance: Instance, names: Sequence[str]) -> Instance:
     """Name the categories, and order types by their favourite category, so that each type keeps its position."""
     order = np.lexsort((-instance.prior, instance.click.argmax(axis=0)))
-    click, depart, on_click = (
-        field[:, order] for field in (instance.click, instance.depart, instance.depart_on_click)
-    )
-    return Instance(instance.prior[order], click, depart, on_click, names)
+    types = default_names("type", instance.n_types)
+    return instance.relabel(types=order.tolist()).replace(categories=names, types=types)
+
+
+def _upper_bound(instance: Instance, allowed: tuple[int, ...] | None) -> float:
+    """Return an upper bound on the value of all policies, with the segments of the instance."""
+    if instance.segments is None:
+        return plan_for_learning(instance, allowed).upper
+    uppers = [plan_for_learning(instance.in_segment(name), allowed).upper for name in instance.segments.names]
+    return float(instance.segments.share @ np.array(uppers))
 
 
 class Trainer:
@@ -130,34 +132,63 @@ class Trainer:
             changed = self._allowed is not None and self._allowed != allowed
             if not changed and not self._has_news(arrived, pending):
                 return False
-            half_life, effective = self.half_life(), None
-            users: Integers | Floats
-            if half_life is None:
-                counts, users = histogram(database, len(names), since)
-            else:
-                counts, users, effective = weighted_histogram(
-                    database, len(names), since, half_life, latest_time(database)
-                )
-            given = self.given_instance()
-        if not len(users) and (self._trained_at >= 0 or given is not None):
+            given, half_life, now = self.given_instance(), self.half_life(), latest_time(database)
+            if given is not None and given.n_categories > len(names):
+                given = None
+            data, segments = self._read(names, since, half_life, now)
+            reward = self._rewards(given, len(names), half_life, now)
+        if not data.users and (self._trained_at >= 0 or given is not None):
             return False
-        if given is not None and given.n_categories <= len(names):
-            prior_counts, prior_users = _prior_histories(given, len(names))
-            counts, users = np.concatenate([counts, prior_counts]), np.concatenate([users, prior_users])
-        learner = self.learner
-        if learner is None or learner.n_categories > len(names):  # an older backup was restored
-            learner = self.learner = ServedBayes(self.types, names, self.seed, growth=self.growth)
-        for name in names[learner.n_categories :]:
-            learner.add_category(name)
-        evidence = MixtureLikelihood.from_counts(counts, users, learner.posterior.n_types) if len(users) else None
+        if given is not None:
+            _with_prior_histories(data.parts, segments, given, len(names))
+        learner = self._learner_for(names, segments)
+        learner.set_reward(*reward)
         with tracing.span("trainer.step", users=arrived):
-            trials = learner.block(arrived, evidence, allowed if len(allowed) < len(names) else None)
+            trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None)
             self._trained_at, self._pending, self._allowed = arrived, pending, allowed
-            weights = {} if half_life is None else {"half_life": half_life, "effective_users": effective}
+            weights = {} if half_life is None else {"half_life": half_life, "effective_users": data.effective}
             self._publish(names, trials, learner, weights)
         seconds = round(time.monotonic() - started, 3)
         log_event("policies_published", users=arrived, pending=pending, versions=len(trials), seconds=seconds)
         return True
+
+    def _read(
+        self, names: Sequence[str], since: float, half_life: float | None, now: float
+    ) -> tuple[TrainingUsers, tuple[str, ...]]:
+        """Return the users in the store, and the segments that are told apart."""
+        segments = large_segments(self.database)
+        if half_life is None and not segments:
+            counts, users = histogram(self.database, len(names), since)
+            return TrainingUsers([(counts, users)], float(users.sum())), segments
+        period = inf if half_life is None else half_life
+        return training_users(self.database, len(names), since, segments, period, now), segments
+
+    def _rewards(
+        self, given: Instance | None, n_categories: int, half_life: float | None, now: float
+    ) -> tuple[list[float] | None, str, int | None]:
+        """Return the mean reward of each category, the unit and the horizon."""
+        own = given.reward.tolist() if given is not None and "reward" in given.extensions else None
+        reward = mean_rewards(self.database, n_categories, inf if half_life is None else half_life, now, own)
+        horizon = None if given is None else given.horizon
+        if reward is None:
+            return None, CLICKS, horizon
+        stored = self.database.execute(queries.SETTING, queries.UNIT_KEY)
+        of_instance = CLICKS if given is None else given.unit
+        default = of_instance if of_instance != CLICKS else DEFAULT_UNIT
+        return reward, str(stored[0][0]) if stored else default, horizon
+
+    def _learner_for(self, names: Sequence[str], segments: tuple[str, ...]) -> ServedBayes:
+        """Return the learner, with the categories that were added; another one for other segments."""
+        learner = self.learner
+        is_other = learner is None or tuple(learner.segments or ()) != segments
+        if learner is None or is_other or learner.n_categories > len(names):  # or an older backup was restored
+            learner = ServedBayes(
+                self.types, names, self.seed, growth=self.growth, segments=list(segments) if segments else None
+            )
+        for name in names[learner.n_categories :]:
+            learner.add_category(name)
+        self.learner = learner
+        return learner
 
     def _has_news(self, arrived: int, pending: int) -> bool:
         """Return True if enough users have come, or departures have become known, since the last training."""
@@ -172,12 +203,12 @@ class Trainer:
         names: Sequence[str],
         trials: list[tuple[Policy, int]],
         learner: ServedBayes,
-        weights: dict[str, float | None],
+        weights: dict[str, float],
     ) -> None:
         """Publish the policies of the next users; the one with most users is for all after them."""
         instance = _ordered(learner.instance(), names)
-        best = plan_for_learning(instance, learner.allowed)
-        versions = [self._version(policy, instance, best, learner) for policy, _ in trials]
+        upper = _upper_bound(instance, learner.allowed)
+        versions = [self._version(policy, instance, upper, learner) for policy, _ in trials]
         largest = max(range(len(trials)), key=lambda i: trials[i][1])
         versions[largest].details |= {"source": LEARNED, "loss": learner.loss}
         for version in versions:
@@ -202,11 +233,11 @@ class Trainer:
         details = {"description": description, "source": LEARNED, "uniform": True, "users": 0}
         return PolicyVersion(-1, time.time(), Fixed(0), n_categories, details)
 
-    def _version(self, policy: Policy, instance: Instance, best: Plan, learner: ServedBayes) -> PolicyVersion:
+    def _version(self, policy: Policy, instance: Instance, upper: float, learner: ServedBayes) -> PolicyVersion:
         value = evaluate(instance, policy, 1e-3, MAX_NODES)
         details = policy_details(policy, instance) | {
             "lower": value.lower,
-            "upper": best.upper,
+            "upper": upper,
             "source": EXPLORATION,
             "users": learner.arrived,
         }
