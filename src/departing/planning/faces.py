@@ -27,6 +27,10 @@ MIN_FACE_NODES = 50  # least limit on the nodes of a face that tightens anything
 UNLIMITED = 2**60
 # Fractions of the gap at the root: gap that ends the search of a face, and what a point must gain over earlier ones.
 FACE_GAP, POINT_GAIN = 0.035, 0.012
+# With few types and much time all faces are searched long before it is up. Each is then searched further, by these
+# factors of nodes and fractions of the gap: with 5 types and 10 categories half the gap after 60 s, but twice as much
+# after 12 s.
+FEW_TYPES, MUCH_TIME, MORE_NODES, FINER = 5, 30.0, 8, 0.28
 MAX_FACES = 20_000  # faces of one size: more than a plan of an hour can search
 BATCH = 8  # faces searched between two checks of the limits: a fixed number, whatever the number of threads
 
@@ -40,6 +44,7 @@ class Faces:
     def __init__(self, search: Search, threads: int | None = None) -> None:
         self.problem, self.points, self.claims = search.problem, search.known, list[FaceClaims]()
         self.expanded, self._bytes, self._threads = 0, 0, threads or available_cores()
+        self._face_nodes, self._scale = FACE_NODES, 1.0
 
     def solve(self, search: Search, deadline: Deadline, max_nodes: int | None = None) -> Search:
         """Search faces within shares of the time or nodes, and restart a search of all types with their points."""
@@ -47,6 +52,8 @@ class Faces:
             Search(self.problem, deadline, known=self.points).root_cover()
         self.expanded += search.n_expanded
         n_types, known = self.problem.instance.n_types, np.arange(len(self.points.value))
+        if n_types <= FEW_TYPES and max_nodes is None and deadline.seconds >= MUCH_TIME:
+            self._face_nodes, self._scale = MORE_NODES * FACE_NODES, FINER
         sizes, started = range(3, min(n_types, MAX_TYPES + 1)), deadline.elapsed
         with ThreadPoolExecutor(self._threads) as pool:
             for i, size in enumerate(sizes):
@@ -54,18 +61,18 @@ class Faces:
                 part = deadline.until(started + used * (deadline.seconds - started))
                 nodes = UNLIMITED if max_nodes is None else int(FACE_TIME * max_nodes / len(sizes))
                 self._solve_size(size, search.lower, part, nodes, pool)
-        self._keep([_claims(search, np.arange(n_types), known, search.upper - search.lower)])
+        self._keep([_claims(search, np.arange(n_types), known, self._scale * (search.upper - search.lower))])
         return search.restarted(self.points, max((face.depth for face in self.claims), default=0))
 
     def _solve_size(
         self, size: int, lower: float, deadline: Deadline, max_nodes: int, pool: ThreadPoolExecutor
     ) -> None:
         """Search the faces of `size` types, the most likely first; none uses the points of another."""
-        gap = Search(self.problem, deadline, known=self.points).root_cover() - lower
+        gap = self._scale * (Search(self.problem, deadline, known=self.points).root_cover() - lower)
         known, support = self.points, self.points.belief > 0
         faces, found = likeliest_faces(self.problem.prior, size), list[FaceClaims]()
         for first in range(0, len(faces), BATCH):
-            most = min(FACE_NODES, max_nodes // BATCH)
+            most = min(self._face_nodes, max_nodes // BATCH)
             if deadline.expired or most < MIN_FACE_NODES or self._bytes > MAX_BYTES / 2:
                 break
             given = (self.problem, known, support, gap, deadline, most)
@@ -103,7 +110,7 @@ def solve_face(
 ) -> tuple[FaceClaims, int]:
     """Search from the prior restricted to `types`; return its claims, and the number of nodes expanded.
 
-    `support[n, M]` marks the types of the known points; `gap` is that of the whole problem.
+    `support[n, M]` marks the types of the known points; `gap` is that of the whole problem, or a fraction of it.
     """
     inside = np.flatnonzero(~np.delete(support, types, axis=1).any(axis=1))
     given = PointClaims(known.belief[inside][:, types], known.value[inside], known.q_upper[inside])
