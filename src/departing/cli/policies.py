@@ -113,7 +113,7 @@ def plan(
     file: opt.InstanceArgument,
     gap: Annotated[float | None, Option(help=GAP_HELP, show_default="1e-6 of the largest reward")] = None,
     seconds: Annotated[float, Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
-    method: Annotated[str, Option(help="auto, closed-form, lattice or search.")] = "auto",
+    method: Annotated[str, Option(help="auto, closed-form, lattice, search or finite-horizon.")] = "auto",
     allowed: Annotated[str | None, Option(metavar="C,C,…", help="Allowed categories.", show_default="all")] = None,
     depth: Annotated[int, Option(help="Number of steps that the policy tree shows.")] = 4,
     sensitivity: Annotated[float | None, Option(metavar="FRACTION", help=SENSITIVITY_HELP)] = None,
@@ -145,6 +145,7 @@ def plan(
         tables.policy_outline(planned, depth),
         planned.reason,
         tables.plan_table(planned, baselines),
+        *([tables.segments_table(planned)] if planned.by_segment else []),
     ]
     if planned.gap > planned.target_gap:
         contents.append(

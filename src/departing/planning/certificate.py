@@ -83,6 +83,14 @@ class Certificate(ABC):
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check that the value of `policy` is at least `lower` and that of every policy at most `upper`."""
 
+    def shared_checks(self) -> tuple[CertificateCheck, ...]:
+        """Checks of the claims that certificates of several segments share: none."""
+        return ()
+
+    def own_checks(self, policy: Policy, lower: float, upper: float) -> tuple[CertificateCheck, ...]:
+        """All other checks."""
+        return self.verify(policy, lower, upper).checks
+
 
 def check_claims(claim: str, excess: Sequence[npt.ArrayLike], unit: float = 1.0) -> CertificateCheck:
     """Check of claims that are violated by `excess`, numbers and arrays, in units of tolerance."""
@@ -250,7 +258,7 @@ class _Graph:
         after = problem.instance.expected_reward[allowed] + (outcomes[:, CLICK] + outcomes[:, STAY]) * value
         kept = problem.reward + (problem.click_stay + problem.stay) * value
         at = np.where((self.points.belief[:n] != np.eye(n)).any(axis=1), np.inf, 0.0)
-        occurring = problem.prior > 0  # no claim depends on types that do not occur
+        occurring = problem.occurring  # no claim depends on types that do not occur
         return check_claims("known types", [(after - value)[:, occurring], (kept - q_upper)[:, occurring], at], unit)
 
     def _cover_values(self, rows: Integers) -> tuple[Floats, Floats, Floats]:
@@ -336,7 +344,7 @@ def _equal(left: PointClaims, right: PointClaims) -> bool:
     return all(map(np.array_equal, left, right))
 
 
-def _merged(checks: Sequence[CertificateCheck]) -> CertificateCheck:
+def merged_checks(checks: Sequence[CertificateCheck]) -> CertificateCheck:
     """One check of the claims of several."""
     return CertificateCheck(checks[0].claim, sum(each.count for each in checks), max(each.worst for each in checks))
 
@@ -374,20 +382,28 @@ class SearchCertificate(Certificate):
     faces: list[FaceClaims] = field(repr=False)
     depth: int
     controller: Controller = field(repr=False)
+    root: int = 0
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every node, cover, point, edge, face and alpha vector."""
+        checks = (*self.shared_checks(), *self.own_checks(policy, lower, upper))
+        return Verification(checks, self.problem.tolerance(self.depth))
+
+    def shared_checks(self) -> tuple[CertificateCheck, ...]:
+        """Checks of the claims that several roots share."""
         with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
             unit = self.problem.rounding(self.depth)
-            checks = (
+            return (
                 check_dropped(self.problem),
                 *self._check_edges(unit),
                 *self._check_graphs(unit),
                 self._check_vectors(unit),
-                self._check_policy(policy),
-                self._check_root(lower, upper),
             )
-        return Verification(checks, self.problem.tolerance(self.depth))
+
+    def own_checks(self, policy: Policy, lower: float, upper: float) -> tuple[CertificateCheck, ...]:
+        """Checks of the policy and of the bounds from this root."""
+        with np.errstate(all="ignore"):
+            return self._check_policy(policy), self._check_root(lower, upper)
 
     def _check_graphs(self, unit: float) -> tuple[CertificateCheck, ...]:
         """Check faces, one after the other, and the search of all types, whose first points they justify."""
@@ -415,7 +431,7 @@ class SearchCertificate(Certificate):
             chain = np.concatenate([chain, links[face.kept]])
         graph = _Graph(problem, self.nodes, points)
         graphs.append(graph.checks(unit, graph.chains(chain[n_types:]), n))
-        merged = (_merged(same_kind) for same_kind in zip(*graphs, strict=True))
+        merged = (merged_checks(same_kind) for same_kind in zip(*graphs, strict=True))
         return *merged, check_claims("points on faces", [0.0 if each else np.inf for each in same])
 
     def _check_policy(self, policy: Policy) -> CertificateCheck:
@@ -435,8 +451,9 @@ class SearchCertificate(Certificate):
         attained = controller.value(problem.prior) - tolerance
         if len(controller.vectors) == 1:
             attained = max(attained, evaluate(problem.instance, Fixed(int(controller.categories[0]))).lower)
-        bound = min(float(self.nodes.upper[0]) + tolerance, problem.known_type_bound)
-        off = float(np.abs(self.nodes.weights[0] - problem.prior).max())
+        mass = float(self.nodes.mass[self.root])  # a power of two
+        bound = min(float(self.nodes.upper[self.root]) / mass + tolerance, problem.known_type_bound)
+        off = float(np.abs(self.nodes.weights[self.root] / mass - problem.prior).max())
         excess = [bound - upper, lower - max(attained, 0.0), off * upper]
         return check_claims("bounds of the root", excess, 1e-15 * max(1.0, upper))
 
@@ -471,7 +488,7 @@ class SearchCertificate(Certificate):
         after_click, after_stay = (controller.vectors[controller.successor[:, o]] for o in range(2))
         excess = controller.vectors - (reward + click_stay * after_click + stay * after_stay)
         forbidden = ~np.isin(controller.categories, self.problem.allowed)
-        parts = [excess[:, self.problem.prior > 0], np.where(forbidden, np.inf, 0)]
+        parts = [excess[:, self.problem.occurring], np.where(forbidden, np.inf, 0)]
         return check_claims("alpha vectors", parts, unit)
 
 

@@ -42,20 +42,30 @@ class Controller:
     def reachable(self) -> Self:
         """Drop the states that cannot be reached."""
         reached = np.zeros(len(self.vectors), bool)
-        new = np.array([self.start])
+        new = self._starts
         while len(new):
             reached[new] = True
             new = np.unique(self.successor[new])
             new = new[~reached[new]]
         kept = np.flatnonzero(reached)
         number = np.cumsum(reached) - 1
-        return replace(
-            self,
-            vectors=self.vectors[kept],
-            categories=self.categories[kept],
-            successor=number[self.successor[kept]],
-            start=int(number[self.start]),
-        )
+        vectors, categories, successor = self.vectors[kept], self.categories[kept], number[self.successor[kept]]
+        return replace(self, vectors=vectors, categories=categories, successor=successor)._renumbered(number)
+
+    @property
+    def _starts(self) -> Integers:
+        """States in which users start."""
+        return np.array([self.start])
+
+    def _renumbered(self, number: Integers) -> Self:
+        """The controller with new numbers of the states in which users start."""
+        return replace(self, start=int(number[self.start]))
+
+    def _entering(self, instance: Instance) -> Floats:
+        """Users who start in each state by type, `[n, M]`."""
+        entering = np.zeros(self.vectors.shape)
+        entering[self.start] = instance.normalised_prior
+        return entering
 
     def probabilities(self, instance: Instance) -> tuple[Floats, Floats, Floats, Floats]:
         """Expected reward of the states, and probabilities of a click, a stay and a departure, `[n, M]` each."""
@@ -80,8 +90,8 @@ class Controller:
         """Expected number of visits to each state by type, `[n, M]`, except those of a `tolerance` of the users."""
         from departing.kernels.planning.controller import add_visits
 
-        total, now, later = (np.zeros(self.vectors.shape) for _ in range(3))
-        now[self.start] = instance.normalised_prior
+        total, later = (np.zeros(self.vectors.shape) for _ in range(2))
+        now = self._entering(instance)
         arrays = (*self.probabilities(instance)[1:], self.successor, total, now, later, tolerance)
         _sweep(lambda sweeps: add_visits(*arrays, sweeps), total.size, deadline)
         return total
@@ -111,7 +121,7 @@ class Controller:
         target[dropped] = replacement[dropped]
         while (target[target] != target).any():
             target = target[target]
-        redirected = replace(self, successor=target[self.successor], start=int(target[self.start]))
+        redirected = replace(self, successor=target[self.successor])._renumbered(target)
         return redirected.reachable().solve(instance, deadline)
 
 

@@ -1,6 +1,7 @@
 """Planning with a horizon: heuristic search of the count graph by steps left, and alpha vectors for each number."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +68,12 @@ class HorizonSearch:
     @property
     def tolerance(self) -> float:
         """Bound on the rounding error of either bound."""
-        return self.problem.tolerance(int(self.counters[kernels.DEPTH]))
+        return self.problem.tolerance(self.depth)
+
+    @property
+    def depth(self) -> int:
+        """Depth of the deepest node."""
+        return int(self.counters[kernels.DEPTH])
 
     @property
     def lower(self) -> Floats:
@@ -113,8 +119,8 @@ class HorizonSearch:
             self._model = self._model._replace(fixed=self._fixed_by_depth(min(2 * depths, self.horizon)))
         self.counters[kernels.FULL] = 0
 
-    def controller(self, loss: float) -> HorizonController:
-        """A controller from the first root that attains the lower bounds of all roots, but for at most `loss`."""
+    def controller(self, loss: float) -> tuple[HorizonController, list[int]]:
+        """A controller that attains the lower bounds of all roots, but for at most `loss`, and its starts."""
         return _Extraction(self).controller(loss)
 
     def claims(self) -> GraphClaims:
@@ -152,7 +158,7 @@ class _Extraction:
 
     def _levels(self) -> list[Integers]:
         """Expanded nodes that users reach, by depth; counts the paths to them."""
-        rows = np.arange(len(self.search.priors))
+        rows: Integers = np.arange(len(self.search.priors))
         self.paths[rows] = 1.0
         levels = []
         while len(rows := rows[self.expanded[rows]]):
@@ -162,8 +168,8 @@ class _Extraction:
             rows = np.unique(after)
         return levels
 
-    def controller(self, loss: float) -> HorizonController:
-        """Vectors of all levels; those that others can replace are left out."""
+    def controller(self, loss: float) -> tuple[HorizonController, list[int]]:
+        """Vectors of all levels, without those that others can replace; state of each root, or -1 - category."""
         problem, levels = self.search.problem, self._levels()
         parts: list[tuple[Floats, Integers, Integers, int]] = []  # vectors, categories, successors, steps
         chosen = np.full(len(self.weights), -1)  # vector of each node of the level below, or -1 - category
@@ -186,9 +192,11 @@ class _Extraction:
             chosen[rows] = np.where(use >= 0, first + use, use)
             parts.append((own[kept], problem.categories[a[kept]], successor[kept], left))
             start, values = first, own[kept]
-        return _assembled(
-            parts, self.weights.shape[1], int(chosen[0]) if levels else -1 - int(problem.categories[self.always[0]])
-        )
+        roots = np.arange(len(self.search.priors))
+        leaves = roots[~self.expanded[roots]]
+        chosen[leaves] = -1 - problem.categories[self.always[leaves]]
+        starts = [int(state) for state in chosen[roots]]
+        return _assembled(parts, self.weights.shape[1], starts[0]), starts
 
     def _select(self, rows: Integers, own: Floats, left: int, loss: float) -> tuple[Integers, Integers]:
         """Vectors to keep, and the one that each node uses: an index into them, or -1 - category.
@@ -228,27 +236,34 @@ def _assembled(
     )
 
 
-def solve_finite_horizon(problem: PlanningProblem, limits: Limits) -> Solution:
-    """Plan by `HorizonSearch`, with a controller extracted from it within the gap."""
-    search = HorizonSearch(problem, problem.prior[None], limits.progress)
+def solve_finite_horizon(problems: Sequence[PlanningProblem], limits: Limits) -> list[Solution]:
+    """Plan for problems that differ in the prior only by one `HorizonSearch`, with alpha vectors that they share."""
+    problem, priors = problems[0], np.array([each.prior for each in problems])
+    search = HorizonSearch(problem, priors, limits.progress)
     search_deadline = limits.deadline.until(SEARCH_TIME * limits.deadline.seconds)
     search.run(AIM * limits.gap, search_deadline, limits.max_nodes)
-    reached = float((search.upper - search.lower)[0])
-    controller = search.controller(LOSS * limits.gap if reached <= AIM * limits.gap else UNREACHED_LOSS * reached)
-    lower = max(controller.best_value(problem.instance, problem.prior, search.horizon) - search.tolerance, 0.0)
-    upper = min(float(search.upper[0]) + search.tolerance, problem.known_type_bound)
-    certificate = HorizonCertificate(problem, search.priors, search.bounds, search.claims(), controller)
+    reached = float((search.upper - search.lower).max())
+    loss = LOSS * limits.gap if reached <= AIM * limits.gap else UNREACHED_LOSS * reached
+    controller, starts = search.controller(loss)
     steps, nodes = format_count(search.horizon, "step"), format_count(search.n_nodes, "node")
-    reason = f"Search within a horizon of {steps} created {nodes}"
-    schedule = _schedule(controller, problem)
-    if schedule is not None:
-        lower = evaluate(problem.instance, schedule).lower
-        return Solution(schedule, schedule, lower, max(upper, lower), f"{reason}.", certificate)
-    upper = max(upper, lower)
-    arrays = (controller.vectors, controller.categories, controller.successor)
-    policy = Alpha(problem.instance, *arrays, upper, controller.steps)
-    kept = format_count(len(controller.vectors), "alpha vector")
-    return Solution(policy, controller, lower, upper, f"{reason}; the policy has {kept}.", certificate)
+    reason, claims = f"Search within a horizon of {steps} created {nodes}", search.claims()
+    solutions = []
+    for i, each in enumerate(problems):
+        own = replace(controller, start=starts[i])
+        lower = max(own.best_value(problem.instance, each.prior, search.horizon) - each.tolerance(search.depth), 0.0)
+        upper = min(float(search.upper[i]) + each.tolerance(search.depth), each.known_type_bound)
+        certificate = HorizonCertificate(each, priors, search.bounds, claims, own, i)
+        schedule = _schedule(own, each)
+        if schedule is not None:
+            lower = evaluate(each.instance, schedule).lower
+            solutions.append(Solution(schedule, schedule, lower, max(upper, lower), f"{reason}.", certificate))
+            continue
+        upper = max(upper, lower)
+        arrays = (own.vectors, own.categories, own.successor)
+        policy = Alpha(each.instance, *arrays, upper, own.steps)
+        text = f"{reason}; the policy has {format_count(len(own.vectors), 'alpha vector')}."
+        solutions.append(Solution(policy, own, lower, upper, text, certificate))
+    return solutions
 
 
 def _schedule(controller: HorizonController, problem: PlanningProblem) -> Schedule | None:

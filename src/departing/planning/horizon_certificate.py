@@ -44,18 +44,25 @@ class HorizonCertificate(Certificate):
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every bound, node and alpha vector."""
+        checks = (*self.shared_checks(), *self.own_checks(policy, lower, upper))
+        return Verification(checks, self.problem.tolerance(self.depth))
+
+    def shared_checks(self) -> tuple[CertificateCheck, ...]:
+        """Checks of the claims that several roots share."""
         with np.errstate(all="ignore"):  # wrong claims may lead to nan, which a check reports
             unit = self.problem.rounding(self.depth)
-            checks = (
+            return (
                 check_dropped(self.problem),
                 self._check_known(unit),
                 self._check_pairs(unit),
                 *self._check_nodes(unit),
                 self._check_vectors(unit),
-                self._check_policy(policy, lower, unit),
-                self._check_root(policy, lower, upper),
             )
-        return Verification(checks, self.problem.tolerance(self.depth))
+
+    def own_checks(self, policy: Policy, lower: float, upper: float) -> tuple[CertificateCheck, ...]:
+        """Checks of the policy and of the bounds from this root."""
+        unit = self.problem.rounding(self.depth)
+        return self._check_policy(policy, lower, unit), self._check_root(policy, lower, upper)
 
     def _check_known(self, unit: float) -> CertificateCheck:
         """Known types have at most the claimed values for every number of steps."""
@@ -122,7 +129,7 @@ class HorizonCertificate(Certificate):
         fixed, excess = FixedValues(instance), list[Floats]()
         for rows in controller.by_steps() if len(controller.steps) else ():
             backed_up = controller.backups(instance, controller.vectors, fixed, rows)
-            excess.append((controller.vectors[rows] - backed_up)[:, self.problem.prior > 0])
+            excess.append((controller.vectors[rows] - backed_up)[:, self.problem.occurring])
         after, own = controller.successor, controller.steps[:, None]
         wrong = (
             np.where(after >= 0, controller.steps[np.maximum(after, 0)] != own - 1, False) if len(after) else after

@@ -22,6 +22,7 @@ from departing.planning.closed_form import solve_closed_form
 from departing.planning.controller import Controller
 from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
 from departing.planning.scaling import largest_reward, solve_scaled
+from departing.planning.segment_tables import segment_columns, segment_lines
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from departing.planning.baselines import Baseline
     from departing.planning.sensitivity import Sensitivity
 
-SUPPORTED = ("reward", "horizon")  # extensions of the model
+# Extensions of the model for one prior; `plan` supports segments as well.
+SUPPORTED = ("reward", "horizon")
 DEFAULT_GAP = 1e-6  # of the largest reward
 METHODS = ("auto", "closed-form", "lattice", "search", "finite-horizon")
 # Limit of a reference plan. The instances of the bundled studies need at most 1,200 nodes. So many take the heuristic
@@ -67,6 +69,10 @@ class Plan(Bounds):
         Schedule or finite-state controller whose value is at least `lower`; the value of the policy is at least that.
     target_gap : float
         Gap that was aimed at.
+    by_segment : dict of str to Plan
+        Plan of each segment, if the instance has segments; the bounds of this plan are then those of all users.
+    common : Plan, optional
+        Plan of a user of unknown segment, if the instance has segments.
     """
 
     policy: Policy
@@ -78,6 +84,8 @@ class Plan(Bounds):
     certificate: Certificate = field(repr=False)
     controller: Schedule | Controller = field(repr=False)
     target_gap: float = field(repr=False)
+    by_segment: "dict[str, Plan]" = field(default_factory=dict, repr=False)
+    common: "Plan | None" = field(default=None, repr=False)
 
     def verify(self) -> Verification:
         """Check the bounds against the certificate, without a search.
@@ -115,6 +123,7 @@ class Plan(Bounds):
             f"Policy: {self.describe()}",
             f"Expected {self.instance.unit} per user: {self.value:.8f} (optimal within {self.gap:.1g})",
             f"Method: {self.method}. {self.reason}",
+            *segment_lines(self),
             "Loss compared with the optimal policy:",
         ]
         lines += [f"  {describe(each.policy, self.instance)}: {each.loss.value:.2g}" for each in self.baselines()]
@@ -129,8 +138,11 @@ class Plan(Bounds):
         -------
         DataFrame
             One row for each policy: policy, lower, upper (bounds on the value), loss (at most, compared with the
-            optimal policy).
+            optimal policy). With segments one row for each segment: segment, share, first (category), policy, lower,
+            upper, best_fixed (category), best_fixed_value.
         """
+        if self.by_segment:
+            return to_frame(segment_columns(self))
         rows = [(self.describe(), self.lower, self.upper, self.gap)]
         for each in self.baselines():
             value = each.evaluation
@@ -160,6 +172,10 @@ class Plan(Bounds):
         instance : Instance
             Instance with the same number of categories.
         """
+        if self.by_segment:
+            shares = self.instance.segments.share if self.instance.segments else ()
+            plans = zip(shares, self.by_segment.items(), strict=True)
+            return float(sum(share * each.value_under(instance.in_segment(name)) for share, (name, each) in plans))
         if isinstance(self.controller, Schedule):
             return evaluate(instance, self.controller).value
         return self.controller.solve(instance).value(instance.normalised_prior)
@@ -185,6 +201,8 @@ class Plan(Bounds):
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
         """Plot the first steps of the policy and, for two or three types, the best first category at every belief.
 
+        With segments the values by segment are plotted; `by_segment[name].plot()` plots the policy of one segment.
+
         Parameters
         ----------
         path : path-like, optional
@@ -195,9 +213,10 @@ class Plan(Bounds):
         matplotlib.figure.Figure
         """
         from departing.planning.plot.plan_plot import draw_plan
+        from departing.planning.plot.segment_plot import draw_segments
         from departing.plotting.figures import save
 
-        return save(draw_plan(self), path)
+        return save(draw_segments(self) if self.by_segment else draw_plan(self), path)
 
 
 def plan(
@@ -247,12 +266,16 @@ def plan(
     >>> best.policy, round(best.value, 10), best.method
     (Threshold(first=1, steps=6, then=0), 0.6502905844, 'closed-form')
     """
-    check_instance(instance, SUPPORTED)
+    check_instance(instance, (*SUPPORTED, "segments"))
     seconds = check_positive("seconds", seconds)
-    problem = PlanningProblem(instance, allowed)
+    problem = PlanningProblem(instance.in_segment(None), allowed)
     gap = DEFAULT_GAP * largest_reward(problem) if gap is None else check_positive("gap", gap)
-    method = _choose_method(problem, method)
-    _compile(method)
+    if instance.segments is not None:
+        from departing.planning.segments import plan_segments
+
+        return plan_segments(instance, problem, method, gap, seconds, progress)
+    method = choose_method(problem, method)
+    compile_method(method)
     return _run(problem, method, Limits(gap, Deadline(seconds), progress=progress))
 
 
@@ -262,8 +285,8 @@ def plan_within(problem: PlanningProblem, gap: float, max_nodes: int) -> Plan:
     Faces are left out: their nodes take less time than others, but count as much.
     """
     check_instance(problem.instance, SUPPORTED)
-    method = _choose_method(problem, "auto")
-    _compile(method)
+    method = choose_method(problem, "auto")
+    compile_method(method)
     return _run(problem, method, Limits(gap, Deadline(float("inf")), max_nodes, faces=False))
 
 
@@ -277,14 +300,14 @@ def plan_reference(instance: Instance, gap: float) -> Plan:
 
 def _run(problem: PlanningProblem, method: str, limits: Limits) -> Plan:
     """Run a compiled method and complete its solution to a plan."""
-    solution = solve_scaled(partial(_solve, method), problem, limits)
+    solution = solve_scaled(partial(solve_by, method), problem, limits)
     policy, controller, lower, upper, reason, certificate = solution
     policy = resolve_policy(policy, problem.instance.categories)
     run = (policy, method, reason, limits.deadline.elapsed)
     return Plan(lower, upper, *run, problem.instance, problem.allowed, certificate, controller, limits.gap)
 
 
-def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
+def solve_by(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
     """Solve a problem by a method; the compiled ones are imported only when they are used."""
     if method == "closed-form":
         return solve_closed_form(problem)
@@ -295,13 +318,13 @@ def _solve(method: str, problem: PlanningProblem, limits: Limits) -> Solution:
     if method == "finite-horizon":
         from departing.planning.finite_horizon import solve_finite_horizon
 
-        return solve_finite_horizon(problem, limits)
+        return solve_finite_horizon([problem], limits)[0]
     from departing.planning.solve_search import solve_search
 
     return solve_search(problem, limits)
 
 
-def _choose_method(problem: PlanningProblem, method: str) -> str:
+def choose_method(problem: PlanningProblem, method: str) -> str:
     """`method` if it applies; for 'auto' the first that does."""
     check_choice("method", method, METHODS)
     instance, required = problem.instance, {}
@@ -327,7 +350,7 @@ def _choose_method(problem: PlanningProblem, method: str) -> str:
 
 
 @cache
-def _compile(method: str) -> None:
+def compile_method(method: str) -> None:
     """Have the kernels of a method compiled, by solving a small problem."""
     if method == "closed-form":
         return
@@ -349,7 +372,7 @@ def _compile(method: str) -> None:
 
         log_compilation(search, "the planner", 10)
     with without_garbage_collection():
-        _solve(method, PlanningProblem(instance), Limits(1e-3, Deadline(float("inf"))))
+        solve_by(method, PlanningProblem(instance), Limits(1e-3, Deadline(float("inf"))))
 
 
 @contextmanager
@@ -362,7 +385,7 @@ def compile_in_background() -> Iterator[None]:
         yield
         return
     log_compilation(search, "the planner", 10)
-    code = "from departing.planning.plan import _compile; _compile('search')"
+    code = "from departing.planning.plan import compile_method; compile_method('search')"
     process = Popen([sys.executable, "-c", code], stdout=DEVNULL, stderr=DEVNULL)
     try:
         yield

@@ -42,6 +42,8 @@ class PlanningProblem:
         Allowed categories that no other allowed one dominates, in the order of the instance.
     prior : array [M]
         Prior that sums to 1.
+    occurring : array of bool [M]
+        Types of positive probability.
     reward : array [k, M]
         Expected reward of a recommendation of `categories`.
     click_stay, stay, depart : array [k, M]
@@ -67,6 +69,7 @@ class PlanningProblem:
             self.known_values, tail = values_by_steps(self.reward, self.click_stay + self.stay, instance.horizon)
             self.type_values = self.known_values[-1] + tail
         self.prior = instance.normalised_prior
+        self.occurring = self.prior > 0
 
     @property
     def horizon(self) -> int:
@@ -83,8 +86,16 @@ class PlanningProblem:
         arrays = (self.reward, self.click_stay, self.stay, self.depart, self.fixed_values)
         rows = (np.ascontiguousarray(array[:, types]) for array in arrays)
         face.reward, face.click_stay, face.stay, face.depart, face.fixed_values = rows
-        face.type_values, face.prior = self.type_values[types], prior
+        face.type_values, face.prior, face.occurring = self.type_values[types], prior, prior > 0
         return face
+
+    def from_prior(self, instance: Instance) -> Self:
+        """The problem of an instance with another prior; the types that occur remain those of this problem."""
+        other = copy(self)
+        for name in ("best_fixed", "uniformly_best", "known_type_bound", "max_mean_steps"):
+            other.__dict__.pop(name, None)
+        other.instance, other.prior = instance, instance.normalised_prior
+        return other
 
     @cached_property
     def best_fixed(self) -> tuple[int, float]:
@@ -99,7 +110,7 @@ class PlanningProblem:
         It is then optimal whatever the belief: always so with one type, and where one category dominates. With a
         horizon, it must be the best for every number of steps left.
         """
-        occurring = self.prior > 0
+        occurring = self.occurring
         if self.instance.horizon is not None:
             known = self.known_values
             if len(known) <= self.instance.horizon:
@@ -135,7 +146,7 @@ class PlanningProblem:
         probability (8 depth). The backup itself, type values and quotients: fewer than 64. The bound is at least
         twice the sum.
         """
-        most = float(self.type_values[self.prior > 0].max())
+        most = float(self.type_values[self.occurring].max())
         return ROUNDING * (512 + 16 * self.instance.n_types + 16 * depth) * (1 + most)
 
     def tolerance(self, depth: int) -> float:

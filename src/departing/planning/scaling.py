@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from departing.planning.certificate import Certificate, Verification
+from departing.planning.certificate import Certificate, CertificateCheck, Verification
 from departing.planning.controller import Controller
 from departing.planning.problem import BoundsProgress, Limits, PlanningProblem, Solution
 from departing.policy.alpha import Alpha
@@ -20,18 +20,42 @@ def largest_reward(problem: PlanningProblem) -> float:
     return float(problem.instance.reward[list(problem.allowed)].max()) or 1.0
 
 
+def scale_exponent(problem: PlanningProblem) -> int:
+    """Exponent of the power of two that rewards are divided by."""
+    return int(np.frexp(largest_reward(problem))[1]) - 1
+
+
+def scaled_problem(problem: PlanningProblem, exponent: int) -> PlanningProblem:
+    """The problem with rewards divided by a power of two."""
+    if exponent == 0:
+        return problem
+    instance = problem.instance.replace(reward=np.ldexp(problem.instance.reward, -exponent))
+    scaled = PlanningProblem(instance, list(problem.allowed))
+    scaled.occurring = problem.occurring
+    return scaled
+
+
+def scaled_limits(limits: Limits, exponent: int) -> Limits:
+    """Limits for rewards divided by a power of two."""
+    gap = float(np.ldexp(limits.gap, -exponent))
+    return replace(limits, gap=gap, progress=_scaled_progress(limits.progress, exponent))
+
+
 def solve_scaled(
     solve: Callable[[PlanningProblem, Limits], Solution], problem: PlanningProblem, limits: Limits
 ) -> Solution:
     """Solve a problem in scaled rewards, and return the solution in the unit of the instance."""
-    exponent = int(np.frexp(largest_reward(problem))[1]) - 1
+    exponent = scale_exponent(problem)
     if exponent == 0:
         return solve(problem, limits)
-    scaled = PlanningProblem(
-        problem.instance.replace(reward=np.ldexp(problem.instance.reward, -exponent)), list(problem.allowed)
-    )
-    gap = float(np.ldexp(limits.gap, -exponent))
-    solution = solve(scaled, replace(limits, gap=gap, progress=_scaled_progress(limits.progress, exponent)))
+    scaled = scaled_problem(problem, exponent)
+    return unscaled(solve(scaled, scaled_limits(limits, exponent)), problem, scaled, exponent)
+
+
+def unscaled(solution: Solution, problem: PlanningProblem, scaled: PlanningProblem, exponent: int) -> Solution:
+    """A solution of the scaled problem in the unit of the instance."""
+    if exponent == 0:
+        return solution
     controller = solution.controller
     if isinstance(controller, Controller):
         controller = replace(controller, vectors=np.ldexp(controller.vectors, exponent))
@@ -71,7 +95,18 @@ class ScaledCertificate(Certificate):
 
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check the claims in scaled rewards."""
-        own = _scaled_policy(policy, self.problem, -self.exponent)
-        bounds = (float(np.ldexp(each, -self.exponent)) for each in (lower, upper))
-        verification = self.certificate.verify(own, *bounds)
+        verification = self.certificate.verify(*self._scaled(policy, lower, upper))
         return replace(verification, tolerance=float(np.ldexp(verification.tolerance, self.exponent)))
+
+    def shared_checks(self) -> tuple[CertificateCheck, ...]:
+        """Checks of the claims that several roots share."""
+        return self.certificate.shared_checks()
+
+    def own_checks(self, policy: Policy, lower: float, upper: float) -> tuple[CertificateCheck, ...]:
+        """Checks of the policy and of the bounds from this root."""
+        return self.certificate.own_checks(*self._scaled(policy, lower, upper))
+
+    def _scaled(self, policy: Policy, lower: float, upper: float) -> tuple[Policy, float, float]:
+        """The policy and the bounds in scaled rewards."""
+        own = _scaled_policy(policy, self.problem, -self.exponent)
+        return own, float(np.ldexp(lower, -self.exponent)), float(np.ldexp(upper, -self.exponent))

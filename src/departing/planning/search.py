@@ -205,7 +205,9 @@ class Search:
 
     def run_trials(self, deadline: Deadline) -> bool:
         """Raise the lower bound by trials while each batch closes a fraction of the gap; return True if one did."""
-        useful, prior, counters = False, self.problem.prior, self.counters.copy()
+        useful, counters = False, self.counters.copy()
+        root, prior = self._trial_root()
+        mass = self.nodes.mass[root]
         shape, first_new = self.vectors.columns.shape, int(counters[at.VECTORS])
         pool = self.vectors._replace(columns=np.empty(shape), column_vector=np.empty(shape[1], np.int32))
         columns = self.vectors.column_vector[: counters[at.VECTOR_COLUMNS]]
@@ -215,7 +217,8 @@ class Search:
         with deadline.paused():  # compilation, if these are the first trials: most plans do without
             run_trials(*arrays, 0.0, 0)
         while not deadline.expired and not counters[at.FULL]:
-            gap, before = self.upper - self.lower, self.lower
+            lower = float(self.nodes.lower[root] / mass)
+            gap, before = float(self.nodes.upper[root] / mass) - lower, lower
             for _ in range(TRIALS):
                 drawn = counters[at.TRIALS]
                 vector = run_trials(*arrays, TRIAL_GAIN * gap, 1)
@@ -227,7 +230,7 @@ class Search:
                     counters[at.VECTOR_COLUMNS] = size = self._fill_columns(pool, columns)
             value = float(self.vectors.value[vector] @ prior)
             if value > before:
-                self.nodes.vector[0], self.nodes.lower[0] = vector, value
+                self.nodes.vector[root], self.nodes.lower[root] = vector, value * mass
             if value - before <= USEFUL_TRIALS * gap:
                 break
             useful = True
@@ -240,6 +243,10 @@ class Search:
         for each in (at.VECTORS, at.TRIALS, at.FULL):
             self.counters[each] = counters[each]
         return useful
+
+    def _trial_root(self) -> tuple[int, Floats]:
+        """Node and prior that trials start from."""
+        return 0, self.problem.prior
 
     def _remember(self, beliefs: Floats) -> None:
         """Add beliefs of a trial, and drop every second one when there are too many."""

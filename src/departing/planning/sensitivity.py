@@ -56,7 +56,8 @@ class Sensitivity:
     """Perturbations of an instance, each entry by up to a fraction `by` of itself.
 
     For every field all entries are raised, all are lowered (the prior: shifted towards each type), and some
-    perturbations are random. `first` are the first categories of the original plan, as in `Perturbation`.
+    perturbations are random. The priors of segments are not perturbed.
+    `first` are the first categories of the original plan, as in `Perturbation`.
     """
 
     by: float
@@ -77,7 +78,8 @@ def sensitivity(plan: "Plan", by: float = 0.05, gap: float | None = None) -> Sen
     gap = max(plan.gap, GAP_FRACTION * plan.upper, 1e-300) if gap is None else gap
     seconds = min(max(plan.seconds, MIN_SECONDS), MAX_SECONDS)
     rows = []
-    for field in FIELDS:
+    fields = FIELDS if plan.instance.segments is None else FIELDS[:-1]  # segments have priors of their own
+    for field in fields:
         for change, instance in _perturb(plan.instance, field, by, rng):
             best = plan_again(instance, gap, seconds, allowed=plan.allowed)
             rows.append(Perturbation(field, change, best.value, plan.value_under(instance), first_categories(best)))

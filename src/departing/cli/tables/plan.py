@@ -8,12 +8,20 @@ from rich.text import Text
 from rich.tree import Tree as RichTree
 
 from departing.cli.tables.layout import key_value_table, new_table
-from departing.formatting import format_bounds, format_number, format_percent, format_significant, json_fields
+from departing.formatting import (
+    format_bounds,
+    format_count,
+    format_number,
+    format_percent,
+    format_significant,
+    json_fields,
+)
 from departing.model.instance import CLICK, STAY
 from departing.planning.baselines import Baseline
 from departing.planning.certificate import Verification
 from departing.planning.plan import Plan
 from departing.planning.policy_tree import Branch, policy_tree
+from departing.planning.segment_tables import segment_columns
 from departing.planning.sensitivity import FIELDS, Perturbation, Sensitivity
 from departing.policy.library import describe
 from departing.policy.schedule import Schedule
@@ -27,6 +35,7 @@ def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
         ("lower bound", f"{plan.lower:.12g}"),
         ("upper bound", f"{plan.upper:.12g}"),
         ("gap", format_significant(plan.gap) if plan.gap >= 1e-12 else "below 1e-12"),
+        *([("horizon", format_count(plan.instance.horizon, "recommendation"))] if plan.instance.horizon else []),
         ("method", plan.method),
         *([("time", f"{plan.seconds:.3g} s")] if plan.seconds >= 0.1 else []),
     )
@@ -34,6 +43,19 @@ def plan_table(plan: Plan, baselines: tuple[Baseline, ...]) -> RichTable:
     table.add_row("[bold]baseline", "[bold]loss compared with the optimal policy")
     for baseline in baselines:
         table.add_row(escape(describe(baseline.policy, plan.instance)), _loss(baseline, plan))
+    return table
+
+
+def segments_table(plan: Plan) -> RichTable:
+    """Bounds on the value in each segment, and its first category."""
+    unit, columns = plan.instance.unit, segment_columns(plan)
+    head = ("segment", "share", f"{unit} per user", "best fixed policy")
+    table = new_table("Segments", *head)
+    table.add_column("first recommendation", overflow="fold")
+    rows = (columns[name] for name in ("segment", "share", "lower", "upper", "best_fixed_value", "first"))
+    for name, share, lower, upper, fixed, first in zip(*rows, strict=True):
+        cells = (format_percent(share), format_bounds(lower, upper), format_number(fixed, 4), escape(first))
+        table.add_row(escape(name), *cells)
     return table
 
 
@@ -78,6 +100,9 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
     return {
         "policy": plan.describe(),
         **json_fields(plan, "lower", "upper", "gap", "method", "reason", "seconds"),
+        "unit": plan.instance.unit,
+        "horizon": plan.instance.horizon,
+        **({"segments": _segment_values(plan)} if plan.by_segment else {}),
         "allowed": [plan.instance.categories[a] for a in plan.allowed],
         "tree": policy_tree(plan.policy, plan.instance, depth).to_dict(plan.instance),
         "baselines": [
@@ -90,6 +115,12 @@ def plan_values(plan: Plan, baselines: tuple[Baseline, ...], depth: int) -> dict
             for baseline in baselines
         ],
     }
+
+
+def _segment_values(plan: Plan) -> list[dict[str, Any]]:
+    """A row for each segment as JSON values."""
+    columns = segment_columns(plan)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def verification_table(verification: Verification) -> RichTable:
