@@ -81,9 +81,8 @@ def learn(
             uses.append(policy_uses(run.regret_curve) if plot is not None else [])
     with progress("computing the lower bound", as_json or not bound):
         limit = regret_bound(first, n_users, seed=seed) if bound else None
-    curves = learner_curves(
-        learner or str(load), records, [file] * runs, None if limit is None else [limit.to_dict()] * runs
-    )
+    limits = None if limit is None else [limit.to_dict()] * runs
+    curves = learner_curves(learner or str(load), records, [file] * runs, limits, first.unit)
     policy = most_used_policy(run)
     heading = f"{curves.learner} on {Path(file).stem}"
     save_files((output, agent.save), (plot, lambda path: save(_figure(heading, run, curves, uses, limit), path)))
@@ -92,9 +91,9 @@ def learn(
     if limit is not None:
         values["bound"] = limit.to_dict()
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
-    notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1])
+    notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1], first.unit)
     notes += [] if limit is None else [limit.describe(), *limit.sentences()]
-    present(as_json, values, [tables.regret_table(title, rows), *notes], output=output, plot=plot)
+    present(as_json, values, [tables.regret_table(title, rows, first.unit), *notes], output=output, plot=plot)
 
 
 def _figure(
@@ -110,7 +109,8 @@ def _figure(
 
     expected = run.regret_curve.policy_segments is not None
     contents = run.checkpoints, curves.regret, expected, curves.fixed_loss, merge_uses(uses), bound, title
-    return draw_learning(LearningCurves(*contents, getattr(run.regret_curve, "changes", None)))
+    changes = getattr(run.regret_curve, "changes", None)
+    return draw_learning(LearningCurves(*contents, changes=changes, unit=curves.unit))
 
 
 def study(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from inspect import signature
 from math import inf
 from typing import Any, ClassVar, Self
 
@@ -156,9 +157,11 @@ class Bayes(ChangingUsers):
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
         """Create a learner from checked options; with the segments of `instance` unless they are ignored."""
-        known = options.get("segments", "known") == "known" and instance.segments is not None
-        names = list(instance.segments.names) if known and instance.segments is not None else None
-        return super().from_options(options | {"segments": names}, instance, users, seed)
+        options = dict(options)
+        known = options.pop("segments", "known") == "known" and "segments" in signature(cls).parameters
+        if known and instance.segments is not None:
+            options["segments"] = list(instance.segments.names)
+        return super().from_options(options, instance, users, seed)
 
     def _restrict(self, allowed: tuple[int, ...] | None) -> None:
         self.allowed = allowed

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from departing.formatting import format_clicks, format_percent, format_significant
 from departing.learning.lower_bound.result import RegretBound
 from departing.model.counts import Integers
-from departing.model.instance import Floats
+from departing.model.instance import CLICKS, Floats
 from departing.plotting.figures import FAINT, INK, PALETTE, shorten, tidy, tint
 from departing.simulation.policy_use import OTHER, PolicyUse, main_uses, policy_uses
 from departing.simulation.run import Run
@@ -46,17 +46,18 @@ class LearningCurves:
     users : array [C]
         Checkpoints.
     regret : array [R, C]
-        Cumulative regret of every run in clicks.
+        Cumulative regret of every run in `unit`.
     expected : bool
         True for expected regret, False for realised regret.
     fixed_loss : float
-        Loss of the best fixed category in clicks per user.
+        Loss of the best fixed category per user.
     uses : sequence of PolicyUse
         Policies of the users of all runs; empty if the learner does not report them.
     bound : RegretBound, optional
     title : str
     changes : sequence of int, optional
         Numbers of users at which the site changed; None for a stationary site. Axes are linear if it changed.
+    unit : str, default "clicks"
     """
 
     users: Integers
@@ -67,6 +68,7 @@ class LearningCurves:
     bound: RegretBound | None = None
     title: str = ""
     changes: Sequence[int] | None = None
+    unit: str = CLICKS
 
     @classmethod
     def of_run(cls, run: Run, bound: RegretBound | None) -> "LearningCurves":
@@ -76,7 +78,7 @@ class LearningCurves:
         regret = run.regret if expected else run.realised_regret
         loss = curve.optimum.value - curve.fixed_value
         uses, changes = policy_uses(curve), getattr(curve, "changes", None)
-        return cls(run.checkpoints, regret[None], expected, loss, uses, bound, changes=changes)
+        return cls(run.checkpoints, regret[None], expected, loss, uses, bound, changes=changes, unit=run.unit)
 
 
 def draw_learning(curves: LearningCurves) -> Figure:
@@ -149,6 +151,9 @@ def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_ylim(0, 1.1 * max(float(curves.regret.max()), 10 * LOWEST))
     axes.set_ylabel(f"{'expected' if curves.expected else 'realised'} regret (clicks)", size=SIZE)
+    axes.set_yscale("log")
+    axes.set_ylim(LOWEST, 1.6 * max(tops))
+    axes.set_ylabel(f"{'expected' if curves.expected else 'realised'} regret ({curves.unit})", size=SIZE)
     options: dict[str, Any] = {"frameon": False, "fontsize": SIZE, "borderaxespad": 0.0, "handlelength": 1.6}
     axes.legend(
         loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=2, columnspacing=1.2, labelspacing=0.25, **options

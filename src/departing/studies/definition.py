@@ -180,6 +180,15 @@ def study_from_dict(document: dict[str, Any], folder: Path, title: str, where: s
     _check_distinct([learner.name for learner in named], "learners", where)
     cases = [case for i, table in enumerate(instances, 1) for case in _cases(table, folder, f"{where}, instance {i}")]
     _check_distinct([case.name for case in cases], "instances", where)
+    extended = next((case for case in cases if case.instance.extensions), None)
+    if bound and extended is not None:
+        field = extended.instance.extensions[0]
+        raise InputError(
+            f"{where}: bound is true, but the lower bound does not support {field} of {extended.name!r}."
+        )
+    for case in cases:
+        if case.instance.unit != next(each for each in cases if each.group == case.group).instance.unit:
+            raise InputError(f"{where}: group {case.group!r} has instances with different units; expected one unit.")
     return Study(title, users, seeds, tuple(cases), tuple(named), open_users, delay, bound)
 
 

@@ -77,7 +77,7 @@ def draw_regret(title: str, curves: Sequence[Curves]) -> Figure:
     axes.set_xlim(first, last if last > first else 10 * first)
     _place(axes, labels, tall)
     axes.set_xlabel("users")
-    axes.set_ylabel("cumulative regret (clicks)")
+    axes.set_ylabel(f"cumulative regret ({curves[0].unit})")
     bold: dict[str, Any] = {"size": 12, "weight": "bold"}
     figure.text(0.12 / WIDTH, 1 - 0.12 / height, shorten(title, WIDTH - 0.3, 12, "bold"), va="top", **bold)
     figure.text(0.12 / WIDTH, 0.1 / height, _caption(curves), size=LABEL_SIZE, color=FAINT, va="bottom")

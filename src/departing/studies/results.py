@@ -14,7 +14,7 @@ import numpy as np
 from departing.formatting import finite_or_none, format_clicks
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, write_document
-from departing.model.instance import Floats
+from departing.model.instance import CLICKS, Floats
 from departing.model.tables import quoted, write_table
 from departing.simulation.regret_curve import Slope, slope
 from departing.simulation.run import Run
@@ -33,6 +33,7 @@ RESULT_COLUMNS = {
     "regret": "DOUBLE",
     "realised": "DOUBLE",
     "clicks": "BIGINT",
+    "unit": "VARCHAR",
     "optimum": "DOUBLE",
     "fixed_value": "DOUBLE",
     "final": "BOOLEAN",
@@ -119,7 +120,15 @@ def _result_rows(study: Study, job: Job, record: Record) -> Iterable[tuple[Any, 
     columns = (checkpoints, record["regret"] or [None] * len(checkpoints), record["realised"], record["clicks"])
     for cells in zip(*columns, strict=True):
         final = cells[0] == study.users
-        yield (study.title, *_run_cells(job), *cells, record["optimum"], record["fixed_value"], final)
+        yield (
+            study.title,
+            *_run_cells(job),
+            *cells,
+            job.case.instance.unit,
+            record["optimum"],
+            record["fixed_value"],
+            final,
+        )
 
 
 def _write_parquet(path: Path, columns: dict[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -144,16 +153,18 @@ class Curves:
     users : ndarray of shape (T,)
         Checkpoints, in users.
     regret : ndarray of shape (N, T)
-        Regret of every run at every checkpoint, in clicks.
+        Regret of every run at every checkpoint, in `unit`.
     instance : tuple of str
         Name of the instance of every run.
     fixed_loss : float
-        Loss of the best fixed category in clicks per user, mean over runs.
+        Loss of the best fixed category per user, mean over runs.
     seconds : float
         Mean duration of a run.
     bound : ndarray of shape (T,), optional
         Lower bound on the expected regret of every learner at every checkpoint, mean over runs; None if it was not
         computed.
+    unit : str, default "clicks"
+        Unit of regret.
     """
 
     learner: str
@@ -163,11 +174,13 @@ class Curves:
     fixed_loss: float
     seconds: float
     bound: Floats | None = None
+    unit: str = CLICKS
 
     @classmethod
     def of_run(cls, learner: str, run: Run, instance: str, fixed_loss: float) -> "Curves":
         """Regret of a single run; its duration is not known."""
-        return cls(learner, run.checkpoints.astype(np.float64), run.regret[None], (instance,), fixed_loss, 0.0)
+        users, unit = run.checkpoints.astype(np.float64), run.unit
+        return cls(learner, users, run.regret[None], (instance,), fixed_loss, 0.0, unit=unit)
 
     @property
     def final(self) -> Floats:
@@ -201,6 +214,7 @@ class Curves:
             "slope_stderr": finite_or_none(self.slope.stderr),
             "bound": None if self.bound is None else float(self.bound[-1]),
             "seconds": self.seconds,
+            "unit": self.unit,
         }
 
 
@@ -218,10 +232,10 @@ class StudyResults:
         for learner in self.study.learners:
             runs = [(job, record) for job, record in self.runs if job.learner == learner and job.case.group == group]
             if runs:
-                instances = [job.case.name for job, _ in runs]
+                instances, unit = [job.case.name for job, _ in runs], runs[0][0].case.instance.unit
                 known = all(name in self.bounds for name in instances)
                 bounds = [self.bounds[name] for name in instances] if known else None
-                curves.append(learner_curves(learner.name, [record for _, record in runs], instances, bounds))
+                curves.append(learner_curves(learner.name, [record for _, record in runs], instances, bounds, unit))
         return curves
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -234,7 +248,7 @@ class StudyResults:
         """Return an overview: for every group and learner, its mean final regret."""
         lines = [f"{self.study.title}: {len(self.runs)} of {len(self.study.jobs)} runs finished"]
         for row in self.statistics():
-            regret = f"mean regret {format_clicks(row['mean'])} clicks in {row['runs']} runs"
+            regret = f"mean regret {format_clicks(row['mean'])} {row['unit']} in {row['runs']} runs"
             bound = "" if row["bound"] is None else f", lower bound {format_clicks(row['bound'])}"
             lines.append(f"{row['group']}, {row['learner']}: {regret}{bound}")
         return "\n".join(lines)
@@ -253,9 +267,13 @@ class StudyResults:
 
 
 def learner_curves(
-    learner: str, records: Sequence[Record], instances: Sequence[str], bounds: Sequence[Record] | None = None
+    learner: str,
+    records: Sequence[Record],
+    instances: Sequence[str],
+    bounds: Sequence[Record] | None = None,
+    unit: str = CLICKS,
 ) -> Curves:
-    """Regret of runs of one learner; realised regret for learners that do not expose their policies.
+    """Regret of runs of one learner in a unit; realised regret for learners that do not expose their policies.
 
     `bounds` are the lower bounds of the instances of the runs, with a `curve` of users and clicks each.
     """
@@ -268,6 +286,7 @@ def learner_curves(
         float(np.mean([record["optimum"] - record["fixed_value"] for record in records])),
         float(np.mean([record["seconds"] for record in records])),
         None if bounds is None else np.mean([bound_at(bound, users) for bound in bounds], axis=0),
+        unit,
     )
 
 

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from departing.cli.tables.layout import new_table
 from departing.formatting import MISSING, finite_or_none, format_clicks, format_percent, format_significant
-from departing.model.instance import Floats
+from departing.model.instance import CLICKS, Floats
 from departing.studies.results import NEGLIGIBLE_REGRET, Curves, Record
 
 
@@ -35,7 +35,7 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
         if i == len(groups) - 1:
             bound = "; the mean lower bound of the instances" if bounds else ""
             table.caption = (
-                f"Final regret in clicks{bound}; its mean as a share of the loss of the best fixed category; its "
+                f"Final regret in {members[0]['unit']}{bound}; its mean as a share of the loss of the best fixed category; its "
                 "slope on log-log axes over the last two decades of users; the time per run."
             )
         yield table
@@ -79,14 +79,14 @@ def regret_rows(records: Sequence[Record], bound: Floats | None = None) -> list[
     return rows
 
 
-def regret_table(title: str, rows: Sequence[dict[str, Any]]) -> RichTable:
-    """Regret at the powers of ten."""
+def regret_table(title: str, rows: Sequence[dict[str, Any]], unit: str = CLICKS) -> RichTable:
+    """Regret at the powers of ten, in a unit."""
     bounds = "bound" in rows[0]
     columns = ["users", "regret", "realised", "regret per user", "share of fixed loss"]
     if bounds:
         columns = ["users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss"]
     table = new_table(title, *columns, labels=0)
-    table.caption = "Expected and realised regret in clicks, and as a share of the loss of the best fixed category."
+    table.caption = f"Expected and realised regret in {unit}, and as a share of the loss of the best fixed category."
     for row in rows:
         table.add_row(
             f"{row['users']:,}",
@@ -111,14 +111,14 @@ def learning_notes(curves: Curves, policy: str | None) -> list[str]:
     return notes
 
 
-def optimum_notes(optimum: Record, last: dict[str, Any]) -> list[str]:
+def optimum_notes(optimum: Record, last: dict[str, Any], unit: str = CLICKS) -> list[str]:
     """A sentence if the bounds of the optimum are wider than a tenth of the final regret."""
     error = (optimum["upper"] - optimum["lower"]) / 2 * last["users"]
     if error < 0.1 * abs(last["per_user"] * last["users"]) or error < 1:
         return []
     bounds = f"{optimum['lower']:.6g} to {optimum['upper']:.6g}"
     return [
-        f"The optimum is only known to be {bounds} clicks per user; the regret may be off by {format_clicks(error)}."
+        f"The optimum is only known to be {bounds} {unit} per user; the regret may be off by {format_clicks(error)}."
     ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from departing.model.errors import InputError
 from departing.model.instance import Floats, Instance
+from departing.model.validation import check_instance
 
 
 class Alternative:
@@ -55,6 +56,7 @@ def check_alternative(true: Instance, instance: object, where: str) -> Alternati
     """Return `instance` as an alternative to `true`, or raise an InputError that starts with `where`."""
     if not isinstance(instance, Instance):
         raise InputError(f"{where} is {instance!r:.80}; expected an Instance.", "alternatives")
+    check_instance(instance)
     if instance.n_categories != true.n_categories:
         raise InputError(
             f"{where} has {instance.n_categories} categories; expected {true.n_categories}, as the instance.",
