@@ -249,3 +249,9 @@ def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):
         figures = run(DashboardReader(served, learning=True).read())
         assert {row.name: row.prior is not None for row in figures.segments} == {"desktop": True, "mobile": True}
         assert recommend(served, "new", segment="desktop", explain=True).belief is not m.UNSET
+        run(served.add_category("golf"))
+        run(served.flush())
+        assert again.step()
+        run(served.refresh())
+        assert served.rollout.state.current.instance.categories == (*NAMES, "golf")
+        assert served.rollout.state.current.instance.reward[3] > 0

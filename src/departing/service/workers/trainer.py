@@ -185,6 +185,7 @@ class Trainer:
             learner = ServedBayes(
                 self.types, names, self.seed, growth=self.growth, segments=list(segments) if segments else None
             )
+        learner.set_reward(None, CLICKS, None)  # they are set for all categories together
         for name in names[learner.n_categories :]:
             learner.add_category(name)
         self.learner = learner
