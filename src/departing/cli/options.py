@@ -21,6 +21,7 @@ POLICY_HELP = "fixed:C, threshold:FIRST,STEPS,THEN, walk:C,C,…, greedy, or the
 INSTANCE_HELP = "TOML or JSON file, or a built-in example: blog, hard, magazine or shop."
 LOG_HELP = "CSV, Parquet or JSON-lines file, folder, glob, DuckDB or SQLite file, or the bundled dataset oulad."
 INACTIVE_HELP = "Inactivity period after which a user counts as departed, such as '30 days', or auto."
+HALF_LIFE_HELP = "Age at which a user counts half, such as '30 days'; the age is that of the user's first event."
 FORMAT_HELP = "Format of times that are ambiguous, such as '%d/%m/%Y %H:%M'."
 REJECTED_HELP = "Accepted share of rejected rows; above it the command fails."
 SEGMENT_HELP = "Columns of features known on arrival, such as country,device; users with equal values are a segment."
@@ -44,6 +45,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing 
 Seed = Annotated[int, Option(help="Random seed; equal seeds give equal results.")]
 Users = Annotated[str, Option(metavar="N", help="Number of users, such as 1000 or 1e6.")]
 Confidence = Annotated[float, Option(help="Confidence level of intervals, between 0 and 1.")]
+HalfLife = Annotated[str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP)]
 Plot = Annotated[Path | None, Option(metavar="FILE", help="Write a plot (.svg, .png or .pdf).")]
 
 

@@ -31,6 +31,7 @@ def report(
     bootstrap: Annotated[
         int | None, Option(metavar="N", help=BOOTSTRAP_HELP, show_default="100, or 20 above 90 categories")
     ] = None,
+    half_life: opt.HalfLife = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -47,7 +48,15 @@ def report(
     with progress(STAGES[0], as_json) as bar:
         source, options = log.arguments()
         options["propensity"] = propensity
-        result = analyse(source, types=numbers, bootstrap=bootstrap, seed=seed, progress=bar.show_stage, **options)
+        result = analyse(
+            source,
+            types=numbers,
+            bootstrap=bootstrap,
+            seed=seed,
+            half_life=half_life,
+            progress=bar.show_stage,
+            **options,
+        )
         result.save(output)
     if result.fit is not None:
         save_files((instance, result.fit.save))

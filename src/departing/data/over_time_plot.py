@@ -17,8 +17,8 @@ MAX_LINES = len(PALETTE)  # categories or segments, the largest ones: more lines
 MIN_EVENTS = 20  # of a rate that is drawn: with fewer, its standard error is about 0.1
 
 
-def draw_over_time(rates: OverTime) -> Figure:
-    """Click rates, departure rates, mean rewards and shares of segments, one panel each."""
+def draw_over_time(rates: OverTime, width: float = 9.0) -> Figure:
+    """Click rates, departure rates, mean rewards and shares of segments, one panel each; `width` is in inches."""
     drawn: list[tuple[str, Floats, Integers, tuple[str, ...]]] = [
         ("click rate", rates.click_rate, rates.shown, rates.categories),
         ("departure rate", rates.departure_rate, rates.at_risk, rates.categories),
@@ -28,7 +28,7 @@ def draw_over_time(rates: OverTime) -> Figure:
     if rates.segments:
         arrived = np.repeat(rates.segment_users.sum(axis=1, keepdims=True), len(rates.segments), axis=1)
         drawn.append(("segments of arriving users", rates.segment_share, arrived, rates.segments))
-    figure = Figure(figsize=(9, 2.3 * len(drawn)), layout="constrained")
+    figure = Figure(figsize=(width, 2.3 * len(drawn)), layout="constrained")
     rows = figure.subplots(len(drawn), 1, squeeze=False)[:, 0]
     for axes, (title, values, numbers, names) in zip(rows, drawn, strict=True):
         is_segment = names is rates.segments

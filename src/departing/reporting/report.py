@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from departing.abtest.power import power
 from departing.abtest.sample_size import SampleSize
 from departing.data.inactivity import ReturnTimes
 from departing.data.log import Log, suggest_inactivity
+from departing.data.over_time import OverTime
 from departing.data.read_source import read_source
 from departing.data.spec import AUTO
 from departing.decision.claims import CENTRE, PolicyValue
@@ -36,6 +38,7 @@ from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
+from departing.reporting.segment_plans import SegmentPlans, plan_segments
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -85,6 +88,10 @@ class Report:
         Name of the log at the top of the page.
     options : tuple of str
         Options of the command `report` for the same analysis, such as "--types 2".
+    segments : SegmentPlans or None
+        Optimal policies of the largest segments; None for a log without segments.
+    over_time : OverTime or None
+        Rates of the log by calendar time; None if nothing changes and there is no half-life.
     """
 
     log: Log
@@ -100,6 +107,13 @@ class Report:
     before_commands: tuple[str, ...] = ()
     source_name: str = ""
     options: tuple[str, ...] = ()
+    segments: SegmentPlans | None = None
+    over_time: OverTime | None = None
+
+    @property
+    def unit(self) -> str:
+        """Unit of values: that of the rewards of the log, clicks by default."""
+        return self.log.unit
 
     @property
     def fits(self) -> bool:
@@ -265,6 +279,7 @@ def report(
     types: int | Iterable[int] | None = None,
     bootstrap: int | None = None,
     seed: int = 0,
+    half_life: str | float | timedelta | None = None,
     progress: StageProgress | None = None,
     **columns: Any,
 ) -> Report:
@@ -283,6 +298,8 @@ def report(
         Bootstrap draws for the uncertainty, at least 20 [default: 100, or 20 if there are more than 90 categories].
     seed : int
         Seed of the random numbers.
+    half_life : str, float or timedelta, optional
+        Age at which a user counts half, such as "30 days"; see `fit` [default: all users count alike].
     progress : callable, optional
         Called with the name of the current stage, its finished steps and their total.
     **columns
@@ -326,7 +343,7 @@ def report(
 
     at("reading")
     log = _log(source, columns)
-    result = analyse(log, None if candidates is None else list(candidates), bootstrap, seed, at)
+    result = analyse(log, None if candidates is None else list(candidates), bootstrap, seed, at, half_life)
     if output is not None:
         at("writing")
         result.save(output)
@@ -348,9 +365,10 @@ def analyse(
     bootstrap: int | None,
     seed: int,
     at: Callable[[str], Callable[[int, int], None]],
+    half_life: str | float | timedelta | None = None,
 ) -> Report:
     """Compute everything that a log allows; `at` gives the progress of a stage."""
-    names = log_names(log) | {"options": command_options(types, bootstrap, seed)}
+    names = log_names(log) | {"options": command_options(types, bootstrap, seed, half_life)}
     distinct, parameters = len(log.confirmed), 2 * len(log.categories or ())
     if not distinct:
         return Report(log, None, None, None, None, failure="The outcome of every event is still open.", **names)
@@ -360,10 +378,18 @@ def analyse(
     many = 2 * parameters > MANY
     bootstrap = bootstrap or (MIN_DRAWS if many else BOOTSTRAP)
     with compile_in_background():  # the planner
-        model = fit(log, types, n_init=FEW_INIT if many else N_INIT, seed=seed, progress=at("fitting"))
+        model = fit(
+            log,
+            types,
+            n_init=FEW_INIT if many else N_INIT,
+            seed=seed,
+            progress=at("fitting"),
+            half_life=half_life,
+        )
         at("checking")
         check = model.check()
-    described = Report(log, model, check, None, None, return_times=_return_times(log), **names)
+    times = log.over_time() if check.drift is not None or half_life is not None else None
+    described = Report(log, model, check, None, None, return_times=_return_times(log), over_time=times, **names)
     if refusal(described):
         return described
     rare = set(described.rare_categories)
@@ -374,7 +400,8 @@ def analyse(
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision))
+    segments = plan_segments(model, decision.plan.policy, allowed)
+    return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision), segments=segments)
 
 
 def _sample_size(decision: Decision) -> SampleSize | None:

@@ -172,7 +172,7 @@ def _recommendation(report: "Report") -> Verdict:
         change = " to ".join(f"{'−' if end < 0 else '+'}{clicks(abs(end))}" for end in (against.lower, against.upper))
         best = (
             f"The best candidate starts with {first} and then follows each user's clicks; compared with today it "
-            f"changes the clicks per user by {change} (95% interval).{_beyond_log(report)}"
+            f"changes the {report.unit} per user by {change} (95% interval).{_beyond_log(report)}"
         )
         advice = "Collect more users, or try the candidate in an A/B test."
         return Verdict("unclear", NO_GAIN, (best, sure, advice))
@@ -204,7 +204,7 @@ def beyond_log(report: "Report") -> str:
     """Sentence about clicks after the longest history."""
     beyond = report.extrapolation
     return (
-        f"{beyond.share:.0%} of the clicks of this policy come after more than "
+        f"{beyond.share:.0%} of the {report.unit} of this policy come after more than "
         f"{format_count(beyond.steps, 'recommendation')}, where no user of this log was "
         "observed, so they are extrapolated."
     )
@@ -215,13 +215,12 @@ def _expected_gain(report: "Report", subject: str) -> str:
     value, gain = report.value, report.gain_over_log
     interval = f"95% interval {clicks(value.lower)} to {clicks(value.upper)}"
     if gain is None:
-        return f"{subject} is expected to bring {clicks(value.value)} clicks per user ({interval})."
-    today = report.today
+        return f"{subject} is expected to bring {clicks(value.value)} {report.unit} per user ({interval})."
+    today, expected = report.today, f"{subject} is expected to bring {clicks(value.value)} {report.unit} per user"
     if today <= 0:
-        return f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of none ({interval})."
+        return f"{expected} instead of none ({interval})."
     return (
-        f"{subject} is expected to bring {clicks(value.value)} clicks per user instead of {clicks(today)} today "
-        "(what the log shows): "
+        f"{expected} instead of {clicks(today)} today (what the log shows): "
         f"{_relative([each / today for each in (gain.value, gain.lower, gain.upper)])}."
     )
 
@@ -263,9 +262,8 @@ def _cost(report: "Report") -> str:
     """Expected loss of the decision, as the end of a sentence."""
     assert report.decision is not None
     loss = report.decision.expected_loss
-    return (
-        f"the expected cost of being wrong is {clicks(loss) if loss >= 0.005 else 'less than 0.01'} clicks per user."
-    )
+    cost = clicks(loss) if loss >= 0.005 else "less than 0.01"
+    return f"the expected cost of being wrong is {cost} {report.unit} per user."
 
 
 def is_negligible(gain: float, value: float) -> bool:

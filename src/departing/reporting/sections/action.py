@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from departing.abtest.sample_size import SampleSize
 from departing.abtest.sequence import MIN_USERS
-from departing.data.spec import MAX_REJECTED, SECONDS
+from departing.data.spec import MAX_REJECTED, MAX_SEGMENTS, SECONDS
 from departing.fitting.identifiability import MIN_IMPRESSIONS
 from departing.reporting.page import paragraphs
 from departing.reporting.rare_categories import frequent_arguments, rejected_share
@@ -37,8 +37,15 @@ def log_arguments(report: "Report", propensity: bool = True) -> str:
     frequent = frequent_arguments(report) if report.verdict.shows_policy else None
     if categories := frequent or spec.categories:
         lists["categories"] = tuple(categories)
+    if spec.segments:
+        lists["segment"] = spec.segments
     for option, values in lists.items():
         parts += [f"--{option}", ",".join(values)]
+    for option in ("reward", "unit", "missing_segment"):
+        if (value := getattr(spec, option)) is not None:
+            parts += [f"--{option.replace('_', '-')}", value]
+    if spec.max_segments != MAX_SEGMENTS:
+        parts += ["--max-segments", str(spec.max_segments)]
     if spec.time_format is not None:
         parts += ["--time-format", spec.time_format]
     if spec.keep_duplicates:
@@ -83,7 +90,7 @@ def test_section(report: "Report") -> str:
         )
     sentences = [
         "Show the recommendation to a random half of new users and do for the other half what you do today. "
-        + _users_sentence(size),
+        + _users_sentence(size, report.unit),
         *_careful_size(report, size),
         f"If you watch the results while the test runs, plan for {size.sequential_users:,} users in total; the last "
         "command then stays valid however often you look.",
@@ -96,11 +103,11 @@ def test_section(report: "Report") -> str:
     )
 
 
-def _users_sentence(size: SampleSize) -> str:
+def _users_sentence(size: SampleSize, unit: str) -> str:
     """Users of the test, at least as many as its approximation needs."""
     needed = f"{size.users_per_arm:,} users in each half"
     finds = (
-        f"the difference that the fitted model expects, {clicks(abs(size.difference))} clicks per user, with "
+        f"the difference that the fitted model expects, {clicks(abs(size.difference))} {unit} per user, with "
         f"probability {size.requested_power:.0%} (significance level {size.significance:.0%})"
     )
     if size.users_per_arm >= MIN_USERS:
@@ -120,8 +127,8 @@ def _careful_size(report: "Report", size: SampleSize) -> list[str]:
     if users <= MIN_USERS:
         return []
     return [
-        f"If the gain is only the lower end of its interval, {clicks(gain.lower)} clicks per user, it takes about "
-        f"{users:,} users in each half."
+        f"If the gain is only the lower end of its interval, {clicks(gain.lower)} {report.unit} per user, it takes "
+        f"about {users:,} users in each half."
     ]
 
 

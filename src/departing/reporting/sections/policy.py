@@ -68,13 +68,18 @@ def gain_section(report: "Report") -> str:
         Interval(_label(each.name), each.value, each.lower, each.upper, clicks(each.value), i == 0)
         for i, each in enumerate(values)
     ]
-    chart = interval_chart(rows, "expected clicks per user, with 95% intervals")
+    unit = html.escape(report.unit)
+    chart = interval_chart(rows, f"expected {unit} per user, with 95% intervals")
     return (
-        f"<h3>Expected clicks per user</h3>{chart}{_gain_table(report, values)}"
+        f"<h3>Expected {unit} per user</h3>{chart}{_gain_table(report, values)}"
+        + _rewards_table(report)
         + paragraphs(*_estimation(report))
         + paragraphs(beyond_log(report) if report.extrapolation.share > MAX_TAIL_SHARE else "")
         + paragraphs(
             "Today is what the log did. “Always” shows the best single category to everyone. Greedy shows the "
+            "category with the highest expected reward of the next step and does not plan ahead."
+            if report.log.rewards is not None
+            else "Today is what the log did. “Always” shows the best single category to everyone. Greedy shows the "
             "category with the highest click rate for the next step and does not plan ahead."
         )
     )
@@ -104,8 +109,26 @@ def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
                 method,
             ]
         )
-    head = ["", "clicks per user", "95% interval", "gain of the recommended policy", "95% interval", "estimated from"]
+    gain_head = "gain of the recommended policy"
+    head = ["", f"{report.unit} per user", "95% interval", gain_head, "95% interval", "estimated from"]
     return scroll_table(head, rows)
+
+
+def _rewards_table(report: "Report") -> str:
+    """Mean reward of a click by category, if the log has rewards."""
+    stats = report.log.rewards
+    if stats is None:
+        return ""
+    rows = [
+        [name_html(name), f"{mean:.4g}", _defined(stderr), _defined(sd), f"{n:,}"]
+        for name, mean, stderr, sd, n in zip(*stats.columns().values(), strict=True)
+    ]
+    head = ["category", f"mean {report.unit} of a click", "standard error", "standard deviation", "clicks"]
+    return f"<h3>What a click is worth</h3>{scroll_table(head, rows)}"
+
+
+def _defined(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2g}"
 
 
 def _cells(value: PolicyValue, signed: bool = False) -> list[str]:
@@ -134,7 +157,7 @@ def _estimation(report: "Report") -> list[str]:
         return ["The log has propensities, but too few users happened to get what the policy would show.", model]
     estimate = report.value if report.uses_ope else ope.dr
     interval = f"95% interval {clicks(estimate.lower)} to {clicks(estimate.upper)}"
-    dr = f"{clicks(estimate.value)} clicks per user ({interval})"
+    dr = f"{clicks(estimate.value)} {report.unit} per user ({interval})"
     if report.uses_ope:
         return [
             "The log is randomised and its propensities are known, so the value of the recommended policy is "
@@ -146,7 +169,7 @@ def _estimation(report: "Report") -> list[str]:
         ]
     return [
         f"The log is randomised, but users who happened to get what the policy would show cover only its first "
-        f"{ope.horizon} recommendations, {1 - ope.tail_share:.0%} of its clicks. So the value above is the model's. "
-        f"Off-policy evaluation (doubly robust), which uses the log for these recommendations, gives {dr}.",
+        f"{ope.horizon} recommendations, {1 - ope.tail_share:.0%} of its {report.unit}. So the value above is the "
+        f"model's. Off-policy evaluation (doubly robust), which uses the log for these recommendations, gives {dr}.",
         model,
     ]
