@@ -14,6 +14,7 @@ from departing.model.instance import Floats
 from departing.plotting.figures import PALETTE, shorten, tidy
 
 MAX_LINES = len(PALETTE)  # categories or segments, the largest ones: more lines cannot be told apart
+NARROW = 7.0  # inches, below which names stand below the lines
 MIN_EVENTS = 20  # of a rate that is drawn: with fewer, its standard error is about 0.1
 
 
@@ -36,7 +37,7 @@ def draw_over_time(rates: OverTime, width: float = 9.0) -> Figure:
         _panel(axes, rates.start, values[:, order], numbers[:, order], [names[i] for i in order])
         axes.set_title(title, fontsize=10, loc="left")
         if values is not rates.mean_reward:
-            axes.yaxis.set_major_formatter(PercentFormatter(1))
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     return figure
 
 
@@ -55,4 +56,8 @@ def _panel(axes: Axes, start: Any, values: Floats, numbers: Integers, names: lis
         axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.set_xlim(start[0], start[-1])
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    if axes.figure.get_size_inches()[0] < NARROW:
+        columns = min(len(names), 3)
+        axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=columns)
+    else:
+        axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
