@@ -45,7 +45,9 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object and nothing 
 Seed = Annotated[int, Option(help="Random seed; equal seeds give equal results.")]
 Users = Annotated[str, Option(metavar="N", help="Number of users, such as 1000 or 1e6.")]
 Confidence = Annotated[float, Option(help="Confidence level of intervals, between 0 and 1.")]
-HalfLife = Annotated[str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP)]
+HalfLife = Annotated[
+    str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP, show_default="all users count alike")
+]
 Plot = Annotated[Path | None, Option(metavar="FILE", help="Write a plot (.svg, .png or .pdf).")]
 
 

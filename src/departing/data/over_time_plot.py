@@ -34,14 +34,14 @@ def draw_over_time(rates: OverTime, width: float = 9.0) -> Figure:
     for axes, (title, values, numbers, names) in zip(rows, drawn, strict=True):
         is_segment = names is rates.segments
         order = np.argsort(-(rates.segment_users if is_segment else rates.shown).sum(axis=0), kind="stable")
-        _panel(axes, rates.start, values[:, order], numbers[:, order], [names[i] for i in order])
+        _panel(axes, rates.start, values[:, order], numbers[:, order], [names[i] for i in order], width < NARROW)
         axes.set_title(title, fontsize=10, loc="left")
         if values is not rates.mean_reward:
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     return figure
 
 
-def _panel(axes: Axes, start: Any, values: Floats, numbers: Integers, names: list[str]) -> None:
+def _panel(axes: Axes, start: Any, values: Floats, numbers: Integers, names: list[str], is_narrow: bool) -> None:
     """Lines of the first columns of `values[B, n]` in the middle of the periods, where the numbers suffice."""
     tidy(axes)
     middle = start[:-1] + (start[1:] - start[:-1]) / 2
@@ -56,7 +56,7 @@ def _panel(axes: Axes, start: Any, values: Floats, numbers: Integers, names: lis
         axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.set_xlim(start[0], start[-1])
     axes.set_ylim(bottom=0)
-    if axes.figure.get_size_inches()[0] < NARROW:
+    if is_narrow:
         columns = min(len(names), 3)
         axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(0, -0.12), ncols=columns)
     else:
