@@ -59,7 +59,7 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
     for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
         if level.step == instance.horizon:
             break
-        worst, best = remaining.limits(level.step)
+        worst, best = limits = remaining.limits(level.step)
         switching = level.weights * level.switch_bounds
         errors = switching @ (instance.prior * (best - worst))
         stop = truncation.rows(errors, lost)
@@ -67,7 +67,7 @@ def forward_pass(instance: Instance, policy: Policy, gap: float, max_nodes: int)
         if stop.any():
             fixed = remaining.fixed(level.step)[level.categories[stop]]
             staying = np.einsum("nx,nx->x", level.weights[stop] - switching[stop], fixed)
-            stopped += staying + switching[stop].sum(axis=0) * np.stack([worst, best])
+            stopped += staying + switching[stop].sum(axis=0) * limits
             if own is not None:
                 rows = level.weights[stop]
                 lower = (rows - switching[stop]) * fixed + switching[stop] * worst

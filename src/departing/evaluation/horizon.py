@@ -33,7 +33,7 @@ class RemainingValues:
     def __init__(self, instance: Instance) -> None:
         self.instance, self.horizon = instance, instance.horizon
         self.endless = endless_values(instance)
-        self._endless_limits = self.endless.min(axis=0), self.endless.max(axis=0)
+        self._endless_limits = np.stack([self.endless.min(axis=0), self.endless.max(axis=0)])
 
     def fixed(self, step: int) -> Floats:
         """Values of always recommending one category, `[K, M]`."""
@@ -44,8 +44,8 @@ class RemainingValues:
             return np.zeros_like(self.endless)
         return np.asarray(self.endless * -np.expm1(left * self._log_stay))
 
-    def limits(self, step: int) -> tuple[Floats, Floats]:
-        """Smallest and largest values `[M]` of any policy for a user of known type.
+    def limits(self, step: int) -> Floats:
+        """Smallest and largest values `[2, M]` of any policy for a user of known type.
 
         Without a horizon they are those of fixed policies. With one, a category with a large reward that drives
         users away may be best at the last steps only, so they are computed step by step.
@@ -54,7 +54,9 @@ class RemainingValues:
             return self._endless_limits
         left = max(self.horizon - step, 0)
         worst, best = self._stepwise
-        return worst[min(left, len(worst) - 1)], best[left] if left < len(best) else self._endless_limits[1]
+        return np.stack(
+            [worst[min(left, len(worst) - 1)], best[left] if left < len(best) else self._endless_limits[1]]
+        )
 
     @cached_property
     def _log_stay(self) -> Floats:
