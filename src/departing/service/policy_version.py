@@ -59,7 +59,7 @@ class PolicyVersion:
         self.number, self.created, self.policy = number, created, policy
         self.n_categories, self.details = n_categories, details
         self.uniform = bool(details.get("uniform"))  # True if all categories have equal probability
-        self.horizon: int | None = details.get("instance", {}).get("horizon")
+        self.horizon: int | None = details.get("horizon") or details.get("instance", {}).get("horizon")
         self._serial = next(_serials)  # in this process; numbers are unique in one store only
         self._has_segments = hasattr(policy, "in_segment")
         self._segments: dict[str | None, tuple[int, Policy]] = {}  # at most as many as the store has

@@ -93,7 +93,7 @@ def test_categories_are_brought_into_the_order_of_the_store(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "The policy has the policy kind None; expected one of alpha, fixed"),
+        ({}, "The policy has the policy kind None; expected one of alpha, by-segment, fixed"),
         ({"kind": "fixed", "category": 7, "names": NAMES}, "The policy"),
         ({"kind": "fixed", "category": "food"}, "The policy: .*food"),
         (
@@ -176,3 +176,18 @@ def test_nested_fallbacks_and_long_walks_within_the_limits_are_accepted(tmp_path
             assert len(version.description) < 1000
             run(served.pin(version.version))
             assert recommend(served, f"user {version.version}", allowed=["music"]).category == "music"
+
+
+def test_every_policy_of_a_policy_by_segment_is_checked(tmp_path):
+    with service(str(tmp_path / "s.sqlite")) as served:
+        experiments = Experiments(served)
+        for policy in (
+            dp.BySegment({"mobile": dp.Fixed(7)}, default=dp.Fixed(0)),
+            dp.BySegment({"mobile": dp.Fixed(0)}, default=dp.BySegment({"a": dp.Fixed(7)}, default=dp.Fixed(0))),
+        ):
+            with pytest.raises(dp.InputError, match="recommends category 7; expected one from 0 to 2"):
+                run(experiments.upload(policy_to_dict(policy)))
+        site = dp.Instance([1.0], [[0.5], [0.4], [0.3]], 0.5, horizon=2)
+        greedy = dp.BySegment({"mobile": dp.Greedy(site)}, default=dp.Fixed(0))
+        version = run(experiments.upload(policy_to_dict(greedy))).version
+        assert served.rollout.state.versions[version].horizon == 2

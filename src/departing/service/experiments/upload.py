@@ -11,6 +11,7 @@ from departing.model.files import strip_header
 from departing.model.instance import Instance
 from departing.model.names import list_names
 from departing.model.validation import MAX_TYPES
+from departing.policy.by_segment import BySegment
 from departing.policy.library import policy_from_dict
 from departing.policy.protocol import Category, own_categories, recommended, resolve_policy
 from departing.policy.schedule import Schedule
@@ -52,6 +53,10 @@ def uploaded_version(document: dict[str, Any], names: Sequence[str], now: float)
     else:
         describe = getattr(policy, "describe", None)
         details["description"] = str(describe(known)) if describe else type(policy).__name__
+        instances = [each.instance for each in _with_fallbacks(policy) if hasattr(each, "instance")]
+        horizons = [each.horizon for each in instances if each.horizon is not None]
+        if horizons:
+            details["horizon"] = min(horizons)
     version = PolicyVersion(-1, now, policy, len(known), details)
     stored = version.row()[2]
     details["upload"] = hashlib.sha256(stored.encode()).hexdigest()  # recognises a repeated upload
@@ -68,10 +73,15 @@ def _check_nesting(fields: dict[str, Any]) -> None:
 
 
 def _with_fallbacks(policy: Any) -> Iterator[Any]:
-    """Yield a policy, its fallback, the fallback of that, and so on."""
+    """Yield a policy, its fallback, the fallback of that, and so on; of one by segment, those of every segment."""
     while policy is not None:
         yield policy
-        policy = getattr(policy, "fallback", None)
+        if isinstance(policy, BySegment):
+            for each in policy.policies.values():
+                yield from _with_fallbacks(each)
+            policy = policy.default
+        else:
+            policy = getattr(policy, "fallback", None)
 
 
 def _check_size(policy: Any, n_categories: int) -> None:

@@ -155,7 +155,7 @@ class Trainer:
     def _read(
         self, names: Sequence[str], since: float, half_life: float | None, now: float
     ) -> tuple[TrainingUsers, tuple[str, ...]]:
-        """Return the users in the store, and the segments that are told apart."""
+        """Return the users in the store, and the segments with a prior of their own."""
         segments = large_segments(self.database)
         if half_life is None and not segments:
             counts, users = histogram(self.database, len(names), since)
