@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.evaluation.traversal import first_level
 from departing.learning.change_detection import FALSE_ALARM, ChangeDetector
 from departing.learning.forgetting import CohortCounts, HalfLives
 from departing.learning.library import parse_learner
 from departing.learning.sliding_window import SlidingWindow
 from departing.learning.transition_counts import TransitionCounts
 from departing.model.errors import InputError
+from departing.model.sampling import sample_type_counts
 from departing.simulation.aggregate import aggregate
 
 BEFORE = dp.Instance([0.4, 0.6], [[0.6, 0.2], [0.3, 0.5]], [[0.5, 0.6], [0.4, 0.7]], categories=["news", "sport"])
@@ -20,9 +22,6 @@ AFTER = BEFORE.replace(click=[[0.2, 0.1], [0.4, 0.5]])
 
 def play(counts, instance, blocks, users, seed=0, arrived=0):
     """Add blocks of users under a fixed policy, and close a cohort after each."""
-    from departing.evaluation.traversal import first_level
-    from departing.model.sampling import sample_type_counts
-
     rng = np.random.default_rng(seed)
     for _ in range(blocks):
         by_type = sample_type_counts(instance, users, rng)
@@ -122,9 +121,6 @@ class TestChangeDetector:
         counts, detector = CohortCounts(2, 10), ChangeDetector()
         rng, arrived = np.random.default_rng(0), 0
         for block in range(80):
-            from departing.evaluation.traversal import first_level
-            from departing.model.sampling import sample_type_counts
-
             policy = dp.Fixed(int(block >= 40))
             level = first_level(BEFORE, policy, sample_type_counts(BEFORE, 50, rng))
             aggregate(level, rng, None, 10**6, np.inf, lambda _: None, counts.add, counts.limit)
@@ -139,15 +135,15 @@ class TestHalfLives:
     def test_none_on_a_stationary_site(self):
         counts, half_lives = CohortCounts(2, 10), HalfLives()
         for arrived in play(counts, BEFORE, 100, 100):
-            half_lives.update(counts, arrived, 0)
+            half_lives.update([counts], arrived, 0)
             assert half_lives.best == inf
 
     def test_short_after_a_change(self):
         counts, half_lives = CohortCounts(2, 10), HalfLives()
         for arrived in play(counts, BEFORE, 100, 100):
-            half_lives.update(counts, arrived, 0)
+            half_lives.update([counts], arrived, 0)
         for arrived in play(counts, AFTER, 10, 100, 1, 10_000):
-            half_lives.update(counts, arrived, 0)
+            half_lives.update([counts], arrived, 0)
         assert half_lives.best <= 4000
         assert half_lives.first > 0
 
@@ -210,3 +206,29 @@ def test_options():
         dp.Bayes(2, 2, half_life=3)
     with pytest.raises(InputError, match="change_detection is 'maybe'"):
         dp.Bayes(2, 2, change_detection="maybe")
+
+
+def test_policies_by_segment_raise_no_alarm():
+    """Who is shown a category may depend on the segment, and this may change without a change of users."""
+    priors = ([0.9, 0.1], [0.1, 0.9])
+    every, parts = CohortCounts(2, 10), [CohortCounts(2, 10), CohortCounts(2, 10)]
+    detector, mixed = ChangeDetector(), ChangeDetector()
+    alarms = {"segments": [], "all": [], "changed": []}
+    for block in range(60):
+        instance = BEFORE if block < 40 else AFTER
+        for segment, prior in enumerate(priors):
+            policy = dp.Fixed(segment if block < 20 else 0)
+            rng = np.random.default_rng([block, segment])
+            by_type = rng.multinomial(100, prior)
+            level = first_level(instance.replace(prior=prior), policy, by_type)
+            add = parts[segment].add
+            aggregate(
+                level, rng, None, 10**6, np.inf, lambda _: None, lambda *a, add=add: (add(*a), every.add(*a)), 10
+            )
+        for counts in (every, *parts):
+            counts.close(200 * (block + 1))
+        alarms["segments" if block < 40 else "changed"].append(detector.update(every, parts))
+        alarms["all"].append(mixed.update(every))
+    assert not any(alarms["segments"])
+    assert any(alarms["changed"])
+    assert any(alarms["all"][20:40])  # without segments the change of the policy looks like one of users

@@ -1,5 +1,6 @@
 """ChangeDetector: a sequential test whether users behave as before, with a stated false-alarm rate."""
 
+from collections.abc import Sequence
 from math import log
 from typing import Any, NamedTuple
 
@@ -43,26 +44,35 @@ class ChangeDetector:
         self.first = 0  # users who arrived before the last change
         self.changes: list[int] = []
 
-    def update(self, counts: CohortCounts) -> bool:
-        """Test the latest windows; return True, and remember the first user of the change, if one is detected."""
+    def update(self, counts: CohortCounts, parts: Sequence[CohortCounts] = ()) -> bool:
+        """Test the latest windows; return True, and remember the first user of the change, if one is detected.
+
+        `parts` are the counts of each segment, if users are recommended categories by segment: outcomes after the
+        same counts then have the same distribution within a segment only.
+        """
         cohorts = [cohort for cohort in counts.cohorts if cohort.end > self.first]
         windows = _windows(cohorts)
         if not windows:
             return False
         self.tests += 1
         level = log(FALSE_ALARM) - log(self.tests * (self.tests + 1)) - log(len(windows))
-        change = min((self._test(counts, cohorts, n) for n in windows), key=lambda each: each.log_p_value)
+        firsts = [cohorts[-n].start for n in windows]
+        change = min((self._test(parts or [counts], first) for first in firsts), key=lambda each: each.log_p_value)
         if change.log_p_value > level:
             return False
         self.first, self.tests = change.first, 0
         self.changes.append(change.first)
         return True
 
-    def _test(self, counts: CohortCounts, cohorts: list[Cohort], n: int) -> Change:
-        """Compare the last n cohorts with those before."""
-        window, before = _total(counts, cohorts[-n:]), _total(counts, cohorts[:-n])
-        ratios = np.concatenate([_ratios(*pair) for pair in zip(_tables(window), _tables(before), strict=True)])
-        first = cohorts[-n].start
+    def _test(self, parts: Sequence[CohortCounts], first: int) -> Change:
+        """Compare the users from `first` on with those before, since the last change."""
+        found = []
+        for counts in parts:
+            recent = [cohort for cohort in counts.cohorts if cohort.start >= first]
+            earlier = [cohort for cohort in counts.cohorts if self.first < cohort.end <= first]
+            tables = zip(_tables(_total(counts, recent)), _tables(_total(counts, earlier)), strict=True)
+            found += [_ratios(*pair) for pair in tables]
+        ratios = np.concatenate(found)
         if not len(ratios):
             return Change(first, 0.0)
         largest = log(len(ratios)) + _log_tail(float(ratios.max()), 1)

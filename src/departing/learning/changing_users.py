@@ -80,15 +80,17 @@ class ChangingUsers(ChangingCatalogue):
         counts = self.transitions
         if not isinstance(counts, CohortCounts) or counts.close(self.arrived) is None:
             return False
-        changed = self._detector is not None and self._detector.update(counts)
+        parts = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)]
+        for part in parts:
+            part.close(self.arrived)
+        tested = parts if self.distinguishes_segments else [counts]
+        changed = self._detector is not None and self._detector.update(counts, tested)
         if self._half_lives is not None:
             before = self._half_lives.best
-            self._half_lives.update(counts, self.arrived, self._first)
+            self._half_lives.update(tested, self.arrived, self._first)
             changed |= self._half_lives.best < before
-        for each in (counts, *self._by_segment.parts):
-            if isinstance(each, CohortCounts):
-                each.close(self.arrived)
-                each.weigh(self.arrived, self.current_half_life, self.window, self._first)
+        for each in (counts, *parts):
+            each.weigh(self.arrived, self.current_half_life, self.window, self._first)
         if changed:
             self._budget.spent, self._budget.advantages = 0.0, {}
             self._segment_budget.reset()

@@ -1,5 +1,6 @@
 """CohortCounts: transition counts by the age of users, so that older users can count less."""
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import inf, log
@@ -197,26 +198,39 @@ class HalfLives:
         best = max(self.scores, key=lambda half_life: self.scores[half_life])
         return best if self.scores[best] > self.scores[inf] + MIN_EVIDENCE else inf
 
-    def update(self, counts: CohortCounts, arrived: int, first: int) -> None:
-        """Score the latest cohort by those before it, from user `first` on."""
-        latest, earlier = counts.cohorts[-1], counts.cohorts[:-1]
-        usable = [cohort for cohort in earlier if cohort.end > first]
+    def update(self, parts: Sequence[CohortCounts], arrived: int, first: int) -> None:
+        """Score the latest cohort by those before it, from user `first` on.
+
+        `parts` are the counts of all users, or of each segment if they are recommended categories by segment.
+        """
         longest = arrived - first
         grid = FIRST_HALF_LIFE * HALF_LIFE_RATIO ** np.arange(max(int(log(max(longest / 500, 1), 4)) + 1, 0))
         known = [inf, *(float(each) for each in grid if each <= 2 * longest)]
         self.scores = {each: self.scores.get(each, self.scores[inf]) for each in known}
-        scored = counts.depth[latest.nodes] < SCORED_STEPS
-        if not usable or not scored.any():
-            return
-        nodes, seen = latest.nodes[scored], latest.outcomes[scored]
-        tables = [_at(cohort, nodes) for cohort in usable]
-        age = np.array([latest.start - (cohort.start + cohort.end) / 2 for cohort in usable])
-        for half_life in known:
-            weights = 0.5 ** (np.maximum(age, 0.0) / half_life)
-            expected = np.tensordot(weights, np.array(tables), axes=1)
-            self.scores[half_life] = SCORE_DISCOUNT * self.scores[half_life] + _log_prediction(expected, seen)
+        gains = dict.fromkeys(known, 0.0)
+        for counts in parts:
+            if counts.cohorts and counts.cohorts[-1].end == arrived:
+                for half_life, gain in self._predictions(counts, known, first).items():
+                    gains[half_life] += gain
+        if any(gains.values()):
+            self.scores = {each: SCORE_DISCOUNT * self.scores[each] + gains[each] for each in known}
         if self.best < inf:
             self.first = max(self.first, int(arrived - FORGOTTEN * self.best))
+
+    def _predictions(self, counts: CohortCounts, half_lives: Sequence[float], first: int) -> dict[float, float]:
+        """Log-likelihood of the latest cohort for every half-life."""
+        latest, earlier = counts.cohorts[-1], [cohort for cohort in counts.cohorts[:-1] if cohort.end > first]
+        scored = counts.depth[latest.nodes] < SCORED_STEPS
+        if not earlier or not scored.any():
+            return {}
+        nodes, seen = latest.nodes[scored], latest.outcomes[scored]
+        tables = np.array([_at(cohort, nodes) for cohort in earlier])
+        age = np.array([latest.start - (cohort.start + cohort.end) / 2 for cohort in earlier])
+        gains = {}
+        for half_life in half_lives:
+            weights = 0.5 ** (np.maximum(age, 0.0) / half_life)
+            gains[half_life] = _log_prediction(np.tensordot(weights, tables, axes=1), seen)
+        return gains
 
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
