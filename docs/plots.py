@@ -83,6 +83,8 @@ if __name__ == "__main__":
         screenshot_report()
         run_page("howto/ab-test.md")
         shutil.copyfile("ab-test.png", IMAGES / "ab-test.png")
+        run_page("tutorials/shop.md")
+        shutil.copyfile("shop-learning.png", IMAGES / "shop-learning.png")
         if movielens is not None:
             Path("ml-latest-small").symlink_to(movielens)
             run_commands(MOVIELENS_COMMANDS, "movielens-")
