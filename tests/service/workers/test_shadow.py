@@ -151,3 +151,9 @@ def test_the_note_stays_with_the_gain_while_it_is_estimated_again(tmp_path, monk
             return notes
 
         assert run(reports()) == [ESTIMATING, f"A warning. {AGAIN}"]
+
+
+def test_no_gain_is_estimated_for_a_policy_by_segment(tmp_path):
+    policy = dp.BySegment({"mobile": dp.Fixed(1)}, default=dp.Fixed(0))
+    request = GainRequest("no store", ["news", "sport"], "no-click", policy_to_dict(policy), str(tmp_path))
+    assert "depends on the segment" in estimate_gain(request).note

@@ -21,7 +21,7 @@ from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import rare_categories
 from departing.policy.files import policy_to_dict
 from departing.policy.library import policy_from_dict
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Policy, policy_in_segment
 from departing.service import messages as m
 from departing.service.event_log import json_lines
 from departing.service.export import write_log
@@ -43,6 +43,10 @@ NO_OVERLAP = (
     "No gain: the policy recommends {}, which the caller never or rarely shows, so the log does not tell how users "
     "would react. Give the policy to 10 % of the users in an experiment, which rolls it back if it is worse, or let "
     "the caller choose categories at random for some users."
+)
+BY_SEGMENT = (
+    "No gain: the policy depends on the segment. Download the log and run `departing ope LOG POLICY --segment segment`, "
+    "or give the policy to 10 % of the users in an experiment."
 )
 OFF = "Shadow mode is off; the figures are those of the time in which the caller decided."
 FAILED = "The gain could not be estimated; see the log of the service."
@@ -124,6 +128,8 @@ class ShadowReporter:
 def estimate_gain(request: GainRequest) -> GainEstimate:
     """Estimate the gain of a policy over the caller, from the users for whom the caller decided."""
     name, policy = Path(request.folder) / "log.parquet", policy_from_dict(request.policy, "the policy")
+    if policy_in_segment(policy, None) is not policy:
+        return GainEstimate(note=BY_SEGMENT)
     with tempfile.TemporaryFile() as file:  # has no name of its own: nothing remains of it if this process is killed
         write_log(partial(read_snapshot, request.store), request.missing_feedback, "parquet", file, shadow=True)
         name.unlink(missing_ok=True)
