@@ -45,8 +45,8 @@ NO_OVERLAP = (
     "the caller choose categories at random for some users."
 )
 BY_SEGMENT = (
-    "No gain: the policy depends on the segment. Download the log and run `departing ope LOG POLICY --segment segment`, "
-    "or give the policy to 10 % of the users in an experiment."
+    "No gain: the policy depends on the segment. Download the log and run `departing ope LOG POLICY --segment "
+    "segment`, or give the policy to 10 % of the users in an experiment."
 )
 OFF = "Shadow mode is off; the figures are those of the time in which the caller decided."
 FAILED = "The gain could not be estimated; see the log of the service."
