@@ -15,7 +15,7 @@ import pytest
 
 import departing as dp
 from departing.data import rules, sources
-from departing.data.reader import LogReader
+from departing.data.known_log import KnownLogReader
 from departing.model.examples import magazine
 from helpers.logs import histories_of, steps_of
 
@@ -511,7 +511,7 @@ def test_users_are_followed_in_more_parts_where_there_is_less_memory(tmp_path):
     dp.sample_log(dp.Instance([0.5, 0.5], [[0.8, 0.2], [0.3, 0.6]], 0.2), 3000, seed=1).save(path)
     log = dp.read_log(path, inactive_after="10 days")
     with log.source.open() as engine:
-        reduce = LogReader(engine, log.spec).walks(log.profile, log.digest, None)
+        reduce = KnownLogReader(engine, log.spec).walks(log.profile, log.digest, None)
         (whole,) = reduce(lambda steps, _: steps, {})
         small = replace(engine, memory=int(len(whole["step"]) / 4 * sources.WALK_BYTES / sources.WALK_SHARE))
         parts, _ = small.reduce(lambda steps, _: steps, {}, rules.digest(log.profile))

@@ -13,9 +13,10 @@ from departing.data.columns import USUAL_NAMES
 from departing.data.history_rows import UserHistories
 from departing.data.history_rules import Profile
 from departing.data.inactivity import ReturnTimes
+from departing.data.known_log import KnownLogReader, Reduce
 from departing.data.over_time import BUCKETS, OverTime, Periods
 from departing.data.quality import LogReport
-from departing.data.reader import LogReader, Reduce
+from departing.data.reader import LogReader
 from departing.data.rewards import RewardStats
 from departing.data.sample import Episodes as Episodes
 from departing.data.sample import Sample
@@ -133,7 +134,7 @@ class Log(Histories):
             Spark ships the function to its workers: it must not refer to anything but built-in types and NumPy.
         """
         with self.source.open() as engine:
-            yield LogReader(engine, self.spec).walks(self.profile, self.digest, first)
+            yield KnownLogReader(engine, self.spec).walks(self.profile, self.digest, first)
 
     def episodes(self, users: int = 100_000) -> Iterator[Episodes]:
         """Read the source again and yield all steps in order.
@@ -156,7 +157,7 @@ class Log(Histories):
         """
         users = check_int("users", users)
         with self.source.open() as engine:
-            for part in LogReader(engine, self.spec).episodes(self.profile, self.digest, users):
+            for part in KnownLogReader(engine, self.spec).episodes(self.profile, self.digest, users):
                 category, outcome = part["category"].astype(np.int64), part["outcome"].astype(np.int64)
                 yield Episodes(
                     part["user"],
@@ -197,7 +198,7 @@ class Log(Histories):
         if half_life != math.inf:
             units = self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
         with self.source.open() as engine:
-            return LogReader(engine, self.spec).weighted(self.profile, self.digest, units)
+            return KnownLogReader(engine, self.spec).weighted(self.profile, self.digest, units)
 
     def over_time(self, buckets: int | float | str | timedelta = BUCKETS) -> OverTime:
         """Read the source again for the rates of the log by calendar time.
@@ -231,7 +232,7 @@ class Log(Histories):
         """
         periods = Periods.of(self.profile, buckets, self.report.columns["time"])
         with self.source.open() as engine:
-            return LogReader(engine, self.spec).over_time(self.profile, self.digest, periods, self.unit)
+            return KnownLogReader(engine, self.spec).over_time(self.profile, self.digest, periods, self.unit)
 
     def date(self, fraction: float) -> str:
         """Return the text of a time, from 0 at the first event of the log to 1 at its last one."""
@@ -258,7 +259,7 @@ class Log(Histories):
             If the source changed since the log was read, when the context is entered or left.
         """
         with self.source.open() as engine:
-            yield LogReader(engine, self.spec).user_histories(self.profile, self.digest, self.report.used)
+            yield KnownLogReader(engine, self.spec).user_histories(self.profile, self.digest, self.report.used)
 
     def summary(self) -> str:
         """Printed overview: one line about the histories, then the data quality report."""

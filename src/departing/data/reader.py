@@ -5,20 +5,16 @@ partitions; a single machine has one partition.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from departing.data import checks, rules, times
 from departing.data.flags import FLAG_WORDS, MISSING_WORDS
-from departing.data.history_rows import UserHistories, log_histories, numbered_histories
+from departing.data.history_rows import log_histories
 from departing.data.history_rules import HistoryEnd, Profile
-from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_ages, return_times
-from departing.data.over_time import OverTime, Periods, ends_table, over_time, queries
+from departing.data.inactivity import MAX_SAMPLE, ReturnTimes, gaps_query, return_times
 from departing.data.quality import MAX_EXAMPLES, Irregularity, LogReport, quality_notes
 from departing.data.rewards import (
     BAD_REWARD,
@@ -32,13 +28,11 @@ from departing.data.rewards import (
 from departing.data.rules import REJECTION_REASONS, Rules
 from departing.data.sample import Sample
 from departing.data.segments import SegmentCodes, find_segments, value_counts
-from departing.data.sources import Arrays, ChunkFunction, DuckDBEngine, HistoryTables
+from departing.data.sources import DuckDBEngine, HistoryTables
 from departing.data.spec import AUTO, MAX_CATEGORIES, LogSpec, LogSummary, sort_categories
 from departing.data.times import HAS_ZONE, TimeColumn
-from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
-from departing.model.instance import Floats
 from departing.model.names import list_names
 from departing.model.packing import is_large, small_type
 from departing.model.segments import SEPARATOR
@@ -59,7 +53,6 @@ CHANGED_SEGMENT = ("user with events in several segments", "the segment is that 
 NO_EXAMPLES = "SELECT '' LIMIT 0"
 # Memory of a history by category: 64-bit counts; or counts and pending steps of one byte each, if all are below 128.
 PLAIN_BYTES, PACKED_BYTES = 32, 6
-Reduce = Callable[[ChunkFunction, Arrays], list[Arrays]]
 CLICKED_UNKNOWN = REJECTION_REASONS.index("clicked cannot be parsed") + 1
 
 
@@ -68,7 +61,7 @@ class OneUserError(InputError):
 
 
 class LogReader:
-    """The reading of one open source: `read` it for the first time, or its `episodes` once the profile is known."""
+    """The reading of one open source for the first time; see `KnownLogReader` for those that follow."""
 
     def __init__(self, engine: "DuckDBEngine | SparkEngine", spec: LogSpec) -> None:
         self.engine, self.spec = engine, spec
@@ -166,76 +159,6 @@ class LogReader:
             unknown_segment=histories.users - sum(segments.values()) if segments else 0,
         )
         return replace(report, notes=(*self.notes, *quality_notes(histories, report)))
-
-    def _open(self, profile: Profile) -> None:
-        """Define the rows and users of a log that was read before."""
-        self.engine.define(self.rules.raw())
-        self.engine.define(*self.rules.checked(profile.time, profile.categories, profile.segments))
-        self.engine.define(*self.rules.users(profile))
-
-    def weighted(self, profile: Profile, digest: int, half_life: float) -> Histories:
-        """The histories with weights of users, in units of the time column; raise if the log has changed."""
-        profile = replace(profile, half_life=half_life)
-        self._open(profile)
-        rows, cells = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
-        no_steps = "SELECT 0 AS step LIMIT 0"
-        tables = self.engine.histories([rules.digest(profile)], rows, cells, no_steps, 2**62)
-        self._check_digest(sum(row[0] for row in tables.results[0]), digest)
-        return log_histories(profile, tables)[0]
-
-    def over_time(self, profile: Profile, digest: int, periods: Periods, unit: str) -> OverTime:
-        """Rates of the log by calendar time; raise if the log has changed."""
-        self._open(profile)
-        self.engine.define(ends_table(profile, periods))
-        *results, digests = self.engine.rows(*queries(profile, periods), rules.digest(profile))
-        self._check_digest(sum(row[0] for row in digests), digest)
-        return over_time(profile, periods, unit, *results)
-
-    def episodes(self, profile: Profile, digest: int, users: int) -> Generator[Arrays]:
-        """Yield the steps of all users in order, `users` users at a time; raise at the end if the log has changed."""
-        self._open(profile)
-        self.engine.define(self.rules.episodes(profile))
-        self._check_digest((yield from self.engine.steps("episodes", users, rules.digest(profile))), digest)
-
-    def walks(self, profile: Profile, digest: int, first: int | None) -> Reduce:
-        """A function that applies another one to confirmed steps of users; it raises if the log has changed.
-
-        The users are those whose first step shows the category `first`, or all.
-        """
-        self._open(profile)
-        self.engine.define(*self.rules.walks(profile, first))
-
-        def reduce(function: ChunkFunction, argument: Arrays) -> list[Arrays]:
-            results, total = self.engine.reduce(function, argument, rules.digest(profile))
-            self._check_digest(total, digest)
-            return results
-
-        return reduce
-
-    def user_histories(self, profile: Profile, digest: int, events: int) -> UserHistories:
-        """The histories of all users; raise if the log has changed. `events` is the number of rows used."""
-        self.engine.define(self.rules.raw(), *self.rules.checked(profile.time, profile.categories, profile.segments))
-        ages, not_returned = self._return_ages(profile, events)
-        self.engine.define(*self.rules.users(profile))
-        queries = self.rules.histories(profile, max_rows=2**62)  # the log was read within the limit
-        users = self.rules.users_by_key(profile, ages.tolist())
-        groups = self.engine.users(users, self.rules.histories_by_age(profile), *queries, rules.digest(profile))
-        self._check_digest(groups.digest, digest)
-        counts, unknown = numbered_histories(len(profile.categories), groups.rows, groups.cells)
-        history, age, n, key = (groups.groups[each].astype(np.int64) for each in ("history", "age", "users", "key"))
-        segment = groups.rows["segment"].astype(np.int64) if profile.segments else None
-        return UserHistories(counts, unknown, ages, not_returned, history, age, n, key, groups.table, segment)
-
-    def _return_ages(self, profile: Profile, events: int) -> tuple[Integers, Floats]:
-        """`ages` and `not_returned` of `UserHistories`, from the return times of the log's users."""
-        if profile.inactive is not None:
-            with suppress(InputError):  # too few returns
-                return return_ages(self._return_times(profile, events), profile.inactive, profile.time.units)
-        return np.empty(0, np.int64), np.ones(1)
-
-    def _check_digest(self, total: int, digest: int) -> None:
-        if total % rules.DIGEST_MODULUS != digest:
-            raise InputError(f"Rows of {self.engine.name} changed since they were read; call read_log again.")
 
     def _profile(self) -> tuple[Profile, int]:
         """Read all rows once: the profile and the number of rows. Irregularities of single rows are noted."""

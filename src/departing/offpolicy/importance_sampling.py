@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from departing.data.known_log import Reduce
 from departing.data.log import Log
-from departing.data.reader import Reduce
 from departing.data.rules import BAD_PROPENSITY, NO_PROPENSITY
 from departing.data.sources import Arrays, ChunkFunction
 from departing.evaluation.continuation import ContinuationValues
