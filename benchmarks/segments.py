@@ -16,7 +16,7 @@ import departing as dp
 from benchmarks.common import Row, cpu_seconds
 from benchmarks.fitting import items, once_each
 
-USERS, SEGMENTS, TYPES, CATEGORIES = 100_000, 8, 3, 5
+USERS, SEGMENTS, TYPES, CATEGORIES = 50_000, 8, 3, 5
 N_INIT = 3  # of both: StepMix takes minutes for each initial point
 SMALL_SEGMENTS, SMALL_USERS = 200, 20
 
