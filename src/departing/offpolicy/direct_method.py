@@ -148,7 +148,7 @@ def reward_error(instance: Instance, segments: LogSegments, stderr: Floats) -> f
     for a in np.flatnonzero(stderr > 0):
         unit = instance.replace(reward=(np.arange(len(stderr)) == a).astype(float))
         clicks = 0.0
-        for g, share in enumerate(segments.group_share()):
+        for g, share in enumerate(segments.group_share().tolist()):
             group = segments.of_group(unit, g)
             gap = REWARD_TOLERANCE * float(group.fixed_values.max())
             clicks += share * evaluate(group, segments.policies[g], gap, MAX_NODES).value

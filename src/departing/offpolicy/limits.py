@@ -72,7 +72,7 @@ def extrapolation(
     """
     segments = policy if isinstance(policy, LogSegments) else LogSegments.of(histories, policy)
     steps, clicks = int(histories.confirmed.steps.max()), 0.0
-    for g, share in enumerate(segments.group_share()):
+    for g, share in enumerate(segments.group_share().tolist()):
         instance = segments.of_group(fit.instance, g)
         by_type = value_within(instance, segments.policies[g], steps, evaluation_tolerance(instance), max_nodes)
         clicks += share * float(instance.normalised_prior @ by_type)
