@@ -197,15 +197,19 @@ def _checkpoints(piece: Piece, users: int, pieces: int) -> Integers | None:
     return np.union1d(inside[(inside > 0) & (inside < piece.users)], [piece.users]).astype(np.int64)
 
 
-def _change_catalogue(learner: Any, piece: Piece) -> None:
+def _change_catalogue(agent: Any, piece: Piece) -> None:
     """Add and retire the categories that are new or gone in a piece."""
+    learner: Any = agent
     if not isinstance(learner, LearnerBase):
         if piece.allowed is not None:
             raise InputError("The categories of the site change; expected a learner with add_category.")
         return
     names = piece.instance.categories
-    for name in names[learner.n_categories :]:
-        learner.add_category(name)
+    for index in range(learner.n_categories, len(names)):
+        if "reward" in piece.instance.extensions:
+            learner.add_category(names[index], reward=float(piece.instance.reward[index]))
+        else:
+            learner.add_category(names[index])
     retired = set(getattr(learner, "retired", ()))
     available = range(len(names)) if piece.allowed is None else piece.allowed
     for category in sorted(retired & set(available)):
