@@ -61,7 +61,8 @@ def as_episodes(users):
 def reducing(*parts):
     """The function `reduce` for the confirmed steps of lists of users."""
     chunks = [
-        {name: values[~part.pending] for name, values in vars(part).items()} for part in map(as_episodes, parts)
+        {name: values[~part.pending] for name, values in vars(part).items() if values is not None}
+        for part in map(as_episodes, parts)
     ]
     return lambda function, argument: [function(chunk, argument) for chunk in chunks]
 
