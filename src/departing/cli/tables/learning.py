@@ -35,8 +35,8 @@ def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTab
         if i == len(groups) - 1:
             bound = "; the mean lower bound of the instances" if bounds else ""
             table.caption = (
-                f"Final regret in {members[0]['unit']}{bound}; its mean as a share of the loss of the best fixed category; its "
-                "slope on log-log axes over the last two decades of users; the time per run."
+                f"Final regret in {members[0]['unit']}{bound}; its mean as a share of the loss of the best fixed "
+                "category; its slope on log-log axes over the last two decades of users; the time per run."
             )
         yield table
 
