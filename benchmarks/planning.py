@@ -83,6 +83,7 @@ def rows():
             assert overlaps(name, plan), f"{name}: {plan} contradicts SARSOP's bounds"
     table += [_row(what, _instance(key), gap, limit)[1] for what, key, gap, limit in MORE]
     table += [_long_stay(*each) for each in STAYS] + [_threads()]
+    table += _extensions()
     return table + [_limited(*each) for each in LIMITED] + [_early_stop()] + _recommending() + [_memory()]
 
 
@@ -93,6 +94,37 @@ def _long_stay(key, seconds, limit, before):
     what = f"long stays, M = {m}, K = {k}, seed {seed}, after {seconds} CPU s"
     note = f"[{plan.lower:.4f}, {plan.upper:.4f}], before: {before:g}"
     return Row(what, plan.gap, "gap", limit, at_least=False, note=note)
+
+
+def _segmented(key, segments=10):
+    """A recorded instance with ten segments, whose priors scatter around its own."""
+    instance, rng = recorded(key), np.random.default_rng(0)
+    priors = rng.dirichlet(3 * instance.n_types * instance.prior + 0.1, segments)
+    names = [f"segment {i}" for i in range(segments)]
+    return instance.replace(prior=None, segments=dp.Segments(names, rng.dirichlet(np.full(segments, 2.0)), priors))
+
+
+def _extensions():
+    """Rewards, a horizon, and ten segments relative to ten plans."""
+    table = []
+    for name, gap, limit in (("e0", 1e-6, 0.3), ("f0", 1e-4, 0.3)):
+        rewards = recorded(name)
+        rewards = rewards.replace(reward=np.linspace(1.0, 10.0, rewards.n_categories))
+        table.append(_row(f"{name} with rewards of 1 to 10", rewards, gap, limit)[1])
+        horizon = recorded(name).replace(horizon=20)
+        table.append(_row(f"{name} with a horizon of 20", horizon, gap, limit)[1])
+    for name, gap in (("e0", 1e-2), ("e0", 1e-4), ("f0", 1e-2), ("g0", 0.3)):
+        instance = _segmented(name)
+        alone = [instance.in_segment(segment) for segment in instance.segments.names]
+        together, apart = cpu_seconds(
+            lambda instance=instance, gap=gap: dp.plan(instance, gap),
+            lambda alone=alone, gap=gap: [dp.plan(each, gap) for each in alone],
+            repeats=3,
+        )
+        what = f"{name} with ten segments to {gap:g}, time relative to ten plans"
+        note = f"{together:.3f} s against {apart:.3f} s"
+        table.append(Row(what, together / apart, "times", 1.0, at_least=False, note=note))
+    return table
 
 
 def _threads():

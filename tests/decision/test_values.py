@@ -96,9 +96,9 @@ def test_expected_loss_of_two_policies_with_a_normal_difference():
 def test_users_to_halve_the_loss():
     rng = np.random.default_rng(2)
     values = 5 + rng.normal(0, 1.0, (3, 500))
-    more = users_to_halve(values, 1000)
+    more = users_to_halve([(1.0, values)], 1000)
     assert sample_information(values, more / (1000 + more)) == pytest.approx(expected_loss(values) / 2, rel=1e-2)
-    assert users_to_halve(np.array([[5.0, 6.0], [4.0, 5.0]]), 1000) is None  # one policy is always the best
+    assert users_to_halve([(1.0, np.array([[5.0, 6.0], [4.0, 5.0]]))], 1000) is None  # one policy is always the best
 
 
 def test_one_step_in_batches_is_that_of_the_scores_of_all_rows(monkeypatch):

@@ -43,13 +43,16 @@ class Candidates:
     first: Integers
 
     @classmethod
-    def of(cls, ensemble: Ensemble, allowed: tuple[int, ...]) -> Self:
-        """Plan for the fitted instance and for every draw, with the allowed categories; add the fixed policies."""
+    def of(cls, ensemble: Ensemble, allowed: tuple[int, ...], parts: int = 1) -> Self:
+        """Plan for the fitted instance and for draws, with the allowed categories; add the fixed policies.
+
+        With several `parts` for which candidates are made, fewer draws are planned for.
+        """
         size = len(allowed) * ensemble.instances[0].n_types
         nodes = min(MAX_NODES, MAX_NODES_SIZE // size + 1)
         plans = [
             plan_within(PlanningProblem(each, list(allowed)), RELATIVE_GAP * float(each.best_fixed[1]), nodes)
-            for each in ensemble.instances[: max(MIN_PLANS, MAX_PLANS_SIZE // size) + 1]
+            for each in ensemble.instances[: max(MIN_PLANS, MAX_PLANS_SIZE // (size * parts)) + 1]
         ]
         pairs: list[tuple[Policy, Rule]] = [(each.policy, each.controller) for each in plans]
         pairs += [(Fixed(a), Fixed(a)) for a in allowed]

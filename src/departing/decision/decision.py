@@ -90,6 +90,8 @@ class Decision:
         Gain of the recommended policy over each of the others, with 95% intervals.
     warnings : tuple of str
         Sentences about what the log does not determine.
+    by_segment : dict of str to Decision
+        Decision for each segment, if the fit has segments; the values above are then those of all users.
     """
 
     fit: Fit
@@ -102,6 +104,7 @@ class Decision:
     values: tuple[PolicyValue, ...]
     gains: tuple[PolicyValue, ...]
     warnings: tuple[str, ...]
+    by_segment: "dict[str, Decision]" = field(default_factory=dict, repr=False)
 
     @property
     def value(self) -> PolicyValue:
@@ -150,7 +153,7 @@ class Decision:
         likely = [each for each in self.first if each.probability > 0]
         shown = [f"{each.category} {format_percent(each.probability)}" for each in likely]
         first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
-        if self.candidates[0].first != likely[0].category:
+        if self.candidates[0].first != likely[0].category and not self.by_segment:
             first += f" {self.candidates[0].first} is recommended because it loses less where it is not optimal."
         loss = f"Expected loss of the decision: {format_significant(self.expected_loss)} {self.unit} per user"
         if self.users_to_halve is not None:
@@ -173,6 +176,12 @@ class Decision:
         for name, value, interval, gain, gain_interval in self.rows():
             cells = f"{value} ({interval})", f"{gain} ({gain_interval})" if gain else ""
             lines.append(f"{name:24}  {cells[0]:>28}  {cells[1]:>28}".rstrip())
+        if self.by_segment:
+            lines.append("By segment:")
+        for segment, decision in self.by_segment.items():
+            value, interval = decision.value.cells
+            text = f"{value} {self.unit} per user ({interval}), first {decision.candidates[0].first}"
+            lines.append(f"  {segment:22}  {text}")
         return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
 
     __str__ = summary

@@ -1,5 +1,7 @@
 """Value of information: the expected loss of a decision, and the users that would halve it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from departing.model.instance import Floats
@@ -22,15 +24,21 @@ def sample_information(values: Floats, share: float) -> float:
     return float((mean + np.sqrt(share) * (values - mean)).max(axis=0).mean() - mean.max())
 
 
-def users_to_halve(values: Floats, users: int) -> int | None:
+def users_to_halve(parts: Sequence[tuple[float, Floats]], users: int) -> int | None:
     """Number of further users after which the expected loss is half as large; None if there is hardly any loss.
+
+    `parts` are shares of users, such as segments, with their `values[policies, draws]`.
 
     With `n` more users beside the present ones a share `n / (users + n)` of the variance is removed.
     """
     from scipy.optimize import brentq  # 0.2 s to import
 
-    loss = expected_loss(values)
-    if loss <= NEGLIGIBLE * float(values.mean(axis=1).max()):
+    loss = sum(weight * expected_loss(values) for weight, values in parts)
+    if loss <= NEGLIGIBLE * sum(weight * float(values.mean(axis=1).max()) for weight, values in parts):
         return None
-    share = brentq(lambda share: sample_information(values, share) - loss / 2, 0.0, 1.0, xtol=1e-6)
+
+    def remaining(share: float) -> float:
+        return sum(weight * sample_information(values, share) for weight, values in parts) - loss / 2
+
+    share = brentq(remaining, 0.0, 1.0, xtol=1e-6)
     return int(np.ceil(users * share / (1 - share)))

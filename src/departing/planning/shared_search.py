@@ -24,7 +24,7 @@ from departing.planning.search import PRUNING_LOSSES, Search
 from departing.planning.solve_search import AIM, SEARCH_TIME, TIGHTEN, UNREACHED_GAP
 from departing.policy.alpha import Alpha
 
-STRICTER = 0.7  # factor on the mean gap while the widest gap of a root is above the one wanted
+STRICTER = 0.7  # factor on the total gap of the roots that are waiting, from one run of the search to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,50 +52,62 @@ class JointController(Controller):
 
 
 class SharedSearch(Search):
-    """State of a search from `priors[R, M]`, at least two. `run` narrows the bounds of all."""
+    """State of a search from `priors[R, M]`. `run_all` narrows the bounds of all.
+
+    Nodes below `n_inner` are inner nodes of the tree; then follow a node without users and the roots.
+    """
 
     def __init__(
         self, problem: PlanningProblem, priors: Floats, deadline: Deadline, progress: BoundsProgress | None = None
     ) -> None:
-        self.priors, self.n_inner = priors, len(priors) - 1
+        self.priors, self.n_inner = priors, max(len(priors) - 1, 1)
         super().__init__(problem, deadline, progress)
+        self._trials_at *= len(priors)  # they pay after so many nodes for one prior
 
     def _add_root(self) -> None:
-        """Add the inner nodes, then the roots, each covered by the corners."""
-        nodes, points, problem, inner = self.nodes, self.points, self.problem, self.n_inner
-        n = inner + len(self.priors)
+        """Add the nodes of the tree; each root is covered by the corners."""
+        nodes, points, problem, inner, roots = self.nodes, self.points, self.problem, self.n_inner, self.roots
+        n, first = roots.stop, int(self.counters[at.POINTS])
         mass = 2.0 ** -int(np.ceil(np.log2(len(self.priors))))  # of a root: exact, and the sum is at most 1
-        roots = slice(inner, n)
+        nodes.weights[inner], nodes.mass[inner], nodes.upper[inner], nodes.lower[inner] = 0.0, 0.0, 0.0, 0.0
+        nodes.n_cover[: roots.start], nodes.vector[: roots.start] = 0, 0
+        nodes.uncovered_value[:n], nodes.vector_column[:n], nodes.expanded[inner:n] = 0.0, -1, -1
         nodes.weights[roots] = self.priors * mass
         values = nodes.weights[roots] @ problem.fixed_values.T
         nodes.multiplier[roots], nodes.cover[roots] = self.priors, range(self.priors.shape[1])
-        nodes.mass[roots], nodes.n_cover[roots], nodes.uncovered_value[:n] = mass, self.priors.shape[1], 0.0
+        nodes.mass[roots], nodes.n_cover[roots] = mass, self.priors.shape[1]
         nodes.upper[roots], nodes.lower[roots] = nodes.weights[roots] @ problem.type_values, values.max(axis=1)
-        nodes.vector[roots], nodes.vector_column[:n] = values.argmax(axis=1), -1
-        nodes.expanded[roots], nodes.n_cover[:inner], nodes.vector[:inner] = -1, 0, 0
+        nodes.vector[roots] = values.argmax(axis=1)
         nodes.depth[:n] = np.floor(np.log2(np.arange(n) + 1))
+        nodes.depth[inner:n] = nodes.depth[inner - 1] + 1
         nodes.key[:n] = key_multipliers(2 * len(problem.categories) + n)[-n:]
-        for i in range(inner - 1, -1, -1):
-            below = [2 * i + 1, 2 * i + 2]
-            for name in ("weights", "mass", "upper", "lower"):
-                getattr(nodes, name)[i] = getattr(nodes, name)[below].sum(axis=0)
-        first, e = int(self.counters[at.POINTS]), np.arange(inner)
-        nodes.expanded[:inner], nodes.point[:inner] = e, first + e
+        nodes.expanded[:inner], nodes.point[:inner] = range(inner), range(first, first + inner)
         nodes.child[:inner], nodes.reward[:inner], nodes.backed_up[:inner] = -1, 0.0, 0
-        nodes.child[:inner, 0] = np.stack([2 * e + 1, 2 * e + 2], axis=1)
-        nodes.q_upper[:inner], nodes.q_upper[:inner, 0] = -np.inf, nodes.upper[:inner]
         own = slice(first, first + inner)
-        points.belief[own] = nodes.weights[:inner] / nodes.mass[:inner, None]
-        points.value[own], points.q_upper[own] = np.inf, np.inf
-        points.node[own], points.column[own] = e, -1
-        self.counters[at.NODES], self.counters[at.EXPANDED], self.counters[at.POINTS] = n, inner, first + inner
+        points.q_upper[own], points.node[own], points.column[own] = np.inf, range(inner), -1
+        self.counters[at.NODES], self.counters[at.EXPANDED], self.counters[at.POINTS] = n, inner, own.stop
         self.counters[at.DEPTH] = nodes.depth[n - 1]
         insert_keys(self._workspace.table, nodes.key, n)
+        self._build_tree(np.arange(len(self.priors)))
+
+    def _build_tree(self, chosen: Integers) -> None:
+        """Let the search start from the `chosen` priors, at least one."""
+        nodes, inner = self.nodes, max(len(chosen) - 1, 1)
+        first = int(nodes.point[0])
+        places = [*range(inner), *(self.roots.start + chosen).tolist(), self.n_inner]
+        for i in range(inner - 1, -1, -1):
+            below = [places[2 * i + 1], places[2 * i + 2]]
+            nodes.child[i, 0] = below
+            for name in ("weights", "mass", "upper", "lower"):
+                getattr(nodes, name)[i] = getattr(nodes, name)[below].sum(axis=0)
+            nodes.vector[i] = nodes.vector[below[0]]
+            nodes.q_upper[i], nodes.q_upper[i, 0] = -np.inf, nodes.upper[i]
+            self.points.belief[first + i], self.points.value[first + i] = nodes.weights[i] / nodes.mass[i], np.inf
 
     @property
     def roots(self) -> slice:
         """Nodes of the priors."""
-        return slice(self.n_inner, self.n_inner + len(self.priors))
+        return slice(self.n_inner + 1, self.n_inner + 1 + len(self.priors))
 
     @property
     def lowers(self) -> Floats:
@@ -110,20 +122,23 @@ class SharedSearch(Search):
     def _trial_root(self) -> tuple[int, Floats]:
         """The root with the widest gap."""
         i = int((self.uppers - self.lowers).argmax())
-        return self.n_inner + i, self.priors[i]
+        return self.roots.start + i, self.priors[i]
 
-    def run_all(self, gap: float, deadline: Deadline, max_expanded: int | None = None) -> None:
-        """Search until the gap of every root is reached, or until the time, nodes, memory or digits are used up."""
-        total = gap * float(self.nodes.mass[0])
+    def run_all(self, gap: float, deadline: Deadline) -> None:
+        """Search until the gap of every root is reached, or until the time, the memory or the digits are used up."""
+        mass, total = float(self.nodes.mass[self.roots.start]), np.inf
         while True:
-            self.run(total, deadline, max_expanded)
             wanted = max(gap - 2 * self.tolerance, self.tolerance)
-            if deadline.expired or self._stuck or (self.uppers - self.lowers).max() <= wanted:
+            waiting = np.flatnonzero(self.uppers - self.lowers > wanted)
+            if not len(waiting) or self._stuck or deadline.expired:
                 return
-            total = STRICTER * min(total, self.upper - self.lower)
+            self._build_tree(waiting)
+            total = min(len(waiting) * mass * wanted, STRICTER * min(total, self.upper - self.lower))
+            self.run(total, deadline)
 
     def joint_controller(self, loss: float, deadline: Deadline) -> JointController:
         """A controller that attains about the lower bounds; pruning loses up to a part of `loss`."""
+        self._build_tree(np.arange(len(self.priors)))
         start = self._extract_vectors()
         own, latest = self._controllers(start)
         starts, lowers = self.nodes.vector[self.roots].astype(np.int64), self.lowers
@@ -143,19 +158,19 @@ class SharedSearch(Search):
         return compact
 
     def claims(self) -> tuple[NodeClaims, PointClaims]:
-        """The claims about the roots and the nodes below them, numbered without the inner nodes."""
+        """The claims about the roots and the nodes below them, numbered without the other nodes of the tree."""
         nodes, points = super().claims()
-        inner, first = self.n_inner, int(self.nodes.point[0])
+        inner, roots, first = self.n_inner, self.roots.start, int(self.nodes.point[0])
         points = PointClaims(*(np.delete(array, slice(first, first + inner), axis=0) for array in points))
 
-        def moved(array: Any, start: int) -> Any:
-            return np.where(array >= start, array - inner, array)
+        def moved(array: Any, start: int, by: int) -> Any:
+            return np.where(array >= start, array - by, array)
 
-        below = {name: getattr(nodes, name)[inner:] for name in NodeClaims._fields}
-        below["cover"] = moved(below["cover"], first)
-        below["expanded"] = moved(below["expanded"], 0)
-        below["child"] = moved(below["child"], 0)
-        below["point"] = moved(below["point"], first)
+        below = {name: getattr(nodes, name)[roots:] for name in NodeClaims._fields}
+        for name in ("child", "q_upper", "point"):  # of expanded nodes
+            below[name] = getattr(nodes, name)[inner:]
+        below["cover"], below["expanded"] = moved(below["cover"], first, inner), moved(below["expanded"], 0, inner)
+        below["child"], below["point"] = moved(below["child"], 0, roots), moved(below["point"], first, inner)
         return NodeClaims(**below), points
 
 
@@ -166,7 +181,7 @@ def solve_search_together(problems: Sequence[PlanningProblem], limits: Limits) -
     priors = np.array([problem.prior for problem in problems])
     search = SharedSearch(problems[0], priors, search_deadline, limits.progress)
     while True:
-        search.run_all(aim, search_deadline, limits.max_nodes)
+        search.run_all(aim, search_deadline)
         done = search_deadline.expired or not search.can_continue(aim)
         reached = float((search.uppers - search.lowers).max())
         loss = gap if reached <= aim else UNREACHED_GAP * reached
