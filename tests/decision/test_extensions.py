@@ -45,7 +45,7 @@ def test_values_of_a_decision_are_rewards(log):
     assert own.min() * as_clicks < today < own.max() * as_clicks
 
 
-def test_a_decision_with_segments_is_that_for_unknown_segments(tmp_path):
+def test_a_decision_from_a_log_with_segments_has_bounds_for_each_and_for_unknown_ones(tmp_path):
     segments = dp.Segments(["de", "fr"], [0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], columns=["country"])
     site = dp.Instance(None, CLICK, 0.6, 0.05, categories=["arts", "film"], segments=segments)
     dp.sample_log(site, users=3000, seed=2).save(tmp_path / "events.parquet")
@@ -53,5 +53,5 @@ def test_a_decision_with_segments_is_that_for_unknown_segments(tmp_path):
     model = dp.fit(log, types=2)
     decision = dp.plan(model, bootstrap=20)
     plain = model.instance.in_segment(None)
-    assert decision.plan.value == pytest.approx(dp.plan(plain, 1e-4 * plain.best_fixed[1]).value, rel=1e-3)
-    assert decision.value.lower < dp.evaluate(plain, decision.policy).value < decision.value.upper
+    assert decision.plan.common.value == pytest.approx(dp.plan(plain, 1e-4 * plain.best_fixed[1]).value, rel=1e-3)
+    assert decision.value.lower < dp.evaluate(model.instance, decision.policy).value < decision.value.upper
