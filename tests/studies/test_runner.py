@@ -60,7 +60,7 @@ def test_study_is_run_and_gathered(tmp_path):
     rows = table(tmp_path / "out" / "results.parquet")
     assert list(rows) == [
         *("study", "instance", "group", "learner", "seed", "users"),
-        *("regret", "realised", "clicks", "optimum", "fixed_value", "final"),
+        *("regret", "realised", "clicks", "unit", "optimum", "fixed_value", "final"),
     ]
     assert rows["final"].sum() == 18
     assert set(rows["users"][rows["final"]]) == {1000}
