@@ -36,6 +36,7 @@ from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
+from departing.policy.protocol import policy_in_segment
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
 from departing.reporting.segment_plans import SegmentPlans, plan_segments
@@ -400,7 +401,7 @@ def analyse(
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    segments = plan_segments(model, decision.plan.policy, allowed)
+    segments = plan_segments(model, policy_in_segment(decision.plan.policy, None), allowed)
     return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision), segments=segments)
 
 

@@ -115,7 +115,7 @@ def _decisions(report: "Report") -> list[str]:
     )
     return [
         f"A policy for each segment is expected to bring {clicks(value + gain)} instead of {clicks(value)} "
-        f"{report.unit} per user ({format_percent(gain / value)} more) under the fitted model; {starts}. The policy "
-        "above is the one for users whose segment is unknown; `departing plan` on the saved instance makes one that "
-        "uses the segment."
+        f"{report.unit} per user ({format_percent(gain / value)} more) under the fitted model; {starts}. The "
+        "recommended policy has one for each segment; the section on what to show describes that for users whose "
+        "segment is unknown."
     ]
