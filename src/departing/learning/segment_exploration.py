@@ -30,7 +30,7 @@ from departing.policy.schedule import Fixed, Schedule, simplest_schedule
 
 Trial = tuple[Policy | None, ...]  # policy of each segment, None for the greedy one
 # Alternatives whose gain is modelled: six for each segment as without segments, but of many segments only so many in
-# all, and at least two for each. With two for each of two segments, 3 of 35 runs stayed with a worse policy.
+# all, and at least two for each. Set by hand (docs/limitations/learner-benchmarks.md, segments).
 ALTERNATIVES, MIN_ALTERNATIVES = 24, 2
 
 
