@@ -83,6 +83,11 @@ class Certificate(ABC):
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check that the value of `policy` is at least `lower` and that of every policy at most `upper`."""
 
+    @property
+    def tolerance(self) -> float:
+        """Allowance for rounding that the bounds include, as far as it is known without a verification."""
+        return 0.0
+
     def shared_checks(self) -> tuple[CertificateCheck, ...]:
         """Checks of the claims that certificates of several segments share: none."""
         return ()
@@ -387,7 +392,12 @@ class SearchCertificate(Certificate):
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every node, cover, point, edge, face and alpha vector."""
         checks = (*self.shared_checks(), *self.own_checks(policy, lower, upper))
-        return Verification(checks, self.problem.tolerance(self.depth))
+        return Verification(checks, self.tolerance)
+
+    @property
+    def tolerance(self) -> float:
+        """Allowance for rounding that the bounds include."""
+        return self.problem.tolerance(self.depth)
 
     def shared_checks(self) -> tuple[CertificateCheck, ...]:
         """Checks of the claims that several roots share."""

@@ -45,7 +45,12 @@ class HorizonCertificate(Certificate):
     def verify(self, policy: Policy, lower: float, upper: float) -> Verification:
         """Check every bound, node and alpha vector."""
         checks = (*self.shared_checks(), *self.own_checks(policy, lower, upper))
-        return Verification(checks, self.problem.tolerance(self.depth))
+        return Verification(checks, self.tolerance)
+
+    @property
+    def tolerance(self) -> float:
+        """Allowance for rounding that the bounds include."""
+        return self.problem.tolerance(self.depth)
 
     def shared_checks(self) -> tuple[CertificateCheck, ...]:
         """Checks of the claims that several roots share."""

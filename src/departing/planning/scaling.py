@@ -98,6 +98,11 @@ class ScaledCertificate(Certificate):
         verification = self.certificate.verify(*self._scaled(policy, lower, upper))
         return replace(verification, tolerance=float(np.ldexp(verification.tolerance, self.exponent)))
 
+    @property
+    def tolerance(self) -> float:
+        """Allowance for rounding that the bounds include."""
+        return float(np.ldexp(self.certificate.tolerance, self.exponent))
+
     def shared_checks(self) -> tuple[CertificateCheck, ...]:
         """Checks of the claims that several roots share."""
         return self.certificate.shared_checks()

@@ -123,4 +123,5 @@ class SegmentsCertificate(Certificate):
         bounds = _mix(self.segments, self.by_segment)
         mix = check_claims("bounds of the mix", [lower - bounds[0], bounds[1] - upper], 1e-15 * max(1.0, upper))
         policies = check_claims("policies of segments", followed)
-        return Verification((*map(merged_checks, kinds.values()), policies, mix), upper - lower)
+        tolerance = max(plan.certificate.tolerance for plan in (self.common, *self.by_segment.values()))
+        return Verification((*map(merged_checks, kinds.values()), policies, mix), tolerance)
