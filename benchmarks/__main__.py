@@ -7,6 +7,7 @@ from rich.console import Console
 from benchmarks import (
     aggregate,
     assign,
+    changing_users,
     checks,
     decision,
     exact,
@@ -36,6 +37,7 @@ ALL = {
     "planning": planning,
     "learning": learning,
     "learning_segments": learning_segments,
+    "changing_users": changing_users,
     "peer_learners": peer_learners,
     "logs": logs,
     "fitting": fitting,

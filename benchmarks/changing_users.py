@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import departing as dp
+from benchmarks.common import Row
 from departing.learning.sliding_window import SlidingWindow
 
 USERS = 100_000
@@ -88,6 +89,18 @@ def run_catalogue(seed):
             "shown": int(shown),
             "cpu": time.process_time() - started,
         }
+
+
+def rows():
+    """Regret relative to the stationary learner, and of an added category; one seed, so limits are wide."""
+    regret = {(row["site"], row["learner"]): row["regret"] for row in run_sites(1000, ("stationary", "jump"), LEARNERS)}
+    for learner in ("half_life='auto'", "change_detection"):
+        for site, limit in (("stationary", 4.0), ("jump", 0.3)):
+            ratio = regret[site, learner] / regret[site, "Bayes"]
+            yield Row(f"{site}: regret of {learner} / Bayes", ratio, "", limit, False)
+    for row in run_catalogue(1000):
+        name = f"{row['category']} category added: regret / start with all"
+        yield Row(name, (row["before"] + row["after"]) / row["all"], "", 4.0, False)
 
 
 def tables(files):
