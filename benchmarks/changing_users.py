@@ -93,7 +93,9 @@ def run_catalogue(seed):
 
 def rows():
     """Regret relative to the stationary learner, and of an added category; one seed, so limits are wide."""
-    regret = {(row["site"], row["learner"]): row["regret"] for row in run_sites(1000, ("stationary", "jump"), LEARNERS)}
+    regret = {
+        (row["site"], row["learner"]): row["regret"] for row in run_sites(1000, ("stationary", "jump"), LEARNERS)
+    }
     for learner in ("half_life='auto'", "change_detection"):
         for site, limit in (("stationary", 4.0), ("jump", 0.3)):
             ratio = regret[site, learner] / regret[site, "Bayes"]
