@@ -299,7 +299,7 @@ class TestDurability:
         call(store, adds)
         assert call(store, lambda tx: tx.feedback(first)) == RecordedFeedback(True, True)
         with store.read() as snapshot:
-            assert snapshot.execute("SELECT * FROM feedback") == [(first, 2.0, 1, 1)]  # at the first time
+            assert snapshot.execute("SELECT * FROM feedback") == [(first, 2.0, 1, 1, None)]  # at the first time
 
     def test_a_snapshot_does_not_see_later_calls(self, store):
         call(store, fill)

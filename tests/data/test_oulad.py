@@ -92,6 +92,7 @@ def test_a_fit_says_that_the_model_is_wrong_and_the_log_cut_short(log):
         "Departures after a no-click change over the time of the log",
         "Clicks depend on the previous response",
         "Departures after a click change over the time of the log",
+        "Users change over the time of the log (p < 1e-15)",
     ]
     assert check.truncated
     assert "76% of users are still active after 13 steps" in str(check)

@@ -6,7 +6,7 @@ import numpy as np
 
 import departing as dp
 from departing.evaluation.evaluate import evaluate
-from departing.model.instance import CLICK, CLICK_DEPART, STAY
+from departing.model.instance import CLICK, CLICK_DEPART, DEPART
 
 
 def random_events(seed, users=40):
@@ -55,6 +55,9 @@ def slow_rows(log, events, instance, policy):
         ages, not_returned = users.ages, users.not_returned
     last_times = events.groupby("user")["time"].max()  # in the order of the user column
     order = [instance.category_index(name) for name in log.categories]
+    column = log.spec.columns["departed"]
+    both = column in events and log.spec.inactive_after is not None
+    logged = events.groupby("user")[column].max() if both else None
     for part in log.episodes():
         for user in np.unique(part.user):
             steps = np.flatnonzero(part.user == user)
@@ -62,7 +65,11 @@ def slow_rows(log, events, instance, policy):
             for i in steps:
                 counts[order[part.category[i]], part.outcome[i]] += 1
             clicks, last = counts[:, [CLICK, CLICK_DEPART]].sum(), steps[-1]
-            if part.outcome[last] > STAY:
+            if part.pending[last] and logged is not None and logged[user]:  # logged in the last inactivity period
+                shown = order[part.category[last]]
+                counts[shown, part.outcome[last]] -= 1
+                counts[shown, CLICK_DEPART if part.outcome[last] == CLICK else DEPART] += 1
+            if counts[:, DEPART:].any():
                 yield SlowRow(len(steps), clicks, True, 0.0, dp.belief(instance, counts), None, 0.0)
                 continue
             posterior, stay = dp.belief(instance, counts), 1.0

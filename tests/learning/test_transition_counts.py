@@ -65,7 +65,7 @@ def test_histograms_censor_users_after_a_number_of_steps(seed, n, limit, togethe
     assert as_counter(*transitions.histogram()) == expected_histogram(users, limit)
     for most in (1, 4, 10, 1000):
         counts, times = transitions.histogram(most)
-        depth = transitions._max_depth(most)
+        depth = transitions.max_depth(most)
         assert as_counter(counts, times) == expected_histogram(users, depth)
         assert len(counts) <= most or depth == 1
 

@@ -338,6 +338,7 @@ class Fit:
 
         Examples
         --------
+        >>> from departing.fitting.fit import fit
         >>> from departing.simulation.sample_log import sample_log
         >>> site = Instance([0.7, 0.3], [[0.9, 0.2], [0.3, 0.8]], 0.3, categories=["sports", "economics"])
         >>> print(fit(sample_log(site, users=20000, seed=1).histories, types=[1, 2]).summary())
