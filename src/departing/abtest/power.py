@@ -15,7 +15,7 @@ from departing.formatting import format_clicks_per_user
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.model.logged_policy import LoggedPolicy
-from departing.model.validation import MAX_USERS, check_fraction, check_int
+from departing.model.validation import MAX_USERS, check_fraction, check_instance, check_int
 from departing.policy.library import PolicyLike, describe, to_policy
 
 LOG = "log"
@@ -85,6 +85,7 @@ def power(
         raise InputError(f"power is {requested:g}; expected more than the significance, {significance:g}.", "power")
     users = None if users is None else check_int("users", users, _smallest(share), MAX_USERS)
     instance, log = _model(source)
+    check_instance(instance, ("horizon", "segments"))  # returns are clicks
     treatment = _arm(instance, _chosen(policy, source), max_nodes)
     notes: list[str] = []
     if isinstance(against, str) and against == LOG:

@@ -86,4 +86,6 @@ def mixture_returns(name: str, instance: Instance, shown: Floats) -> Returns:
     depart = np.divide(departing, no_click, out=np.ones_like(click), where=no_click > 0)
     on_click = np.divide(clicking, click, out=np.zeros_like(click), where=click > 0)
     click, depart, on_click = (np.clip(each, 0.0, 1.0)[None] for each in (click, depart, on_click))
-    return policy_returns(name, Instance(instance.prior, click, depart, on_click), Fixed(0), None)
+    return policy_returns(
+        name, Instance(instance.prior, click, depart, on_click, horizon=instance.horizon), Fixed(0), None
+    )

@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Self
 
 from departing.learning.base import Option
 from departing.learning.blocks import ALL_USERS, Block, BlockLearner
+from departing.model.counts import Integers
 from departing.model.instance import Instance
+from departing.policy.by_segment import BySegment
 from departing.policy.library import PolicyLike, to_policy
 from departing.policy.schedule import Fixed
 
@@ -34,6 +36,7 @@ class Frozen(BlockLearner):
     def __init__(self, policy: PolicyLike, categories: int | Sequence[str]) -> None:
         super().__init__(categories)
         self._policy = to_policy(policy, self.category_names)
+        self.segments = _segment_names(self._policy)
 
     @classmethod
     def from_options(cls, options: dict[str, Any], instance: Instance, users: int, seed: int) -> Self:
@@ -45,3 +48,14 @@ class Frozen(BlockLearner):
 
     def _block(self) -> Block:
         return [(self._policy, ALL_USERS)]
+
+    def learn(self, counts: Integers, categories: Integers, outcomes: Integers, segment: int | None = None) -> None:
+        """Learn nothing."""
+
+
+def _segment_names(policy: Any) -> tuple[str, ...] | None:
+    """Names of the segments that a policy distinguishes."""
+    if isinstance(policy, BySegment):
+        return tuple(policy.policies)
+    own = getattr(getattr(policy, "instance", None), "segments", None)
+    return None if own is None else tuple(own.names)

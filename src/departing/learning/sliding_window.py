@@ -1,10 +1,11 @@
 """SlidingWindow: posterior sampling from the latest users, a baseline for users who change."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from departing.learning.base import Option
 from departing.learning.bayes import AUTO, Bayes, check_types
+from departing.model.instance import CLICKS
 from departing.model.validation import MAX_USERS, check_int
 
 WINDOW = 10_000  # default; no window suits all sites
@@ -27,6 +28,8 @@ class SlidingWindow(Bayes):
         Number of users that count.
     growth : float, default 0.1
         Block size as a share of the users that count.
+    reward, unit, horizon, segments
+        As for `Bayes`.
     """
 
     kind = "sliding-window"
@@ -40,6 +43,11 @@ class SlidingWindow(Bayes):
         window: int = WINDOW,
         *,
         growth: float = 0.1,
+        reward: Sequence[float] | None = None,
+        unit: str = CLICKS,
+        horizon: int | None = None,
+        segments: int | Sequence[str] | None = None,
     ) -> None:
         self.window = check_int("window", window, 10, MAX_USERS)
-        super().__init__(types, categories, seed, "thompson", growth=growth)
+        objective: dict[str, Any] = {"reward": reward, "unit": unit, "horizon": horizon, "segments": segments}
+        super().__init__(types, categories, seed, "thompson", growth=growth, **objective)

@@ -240,8 +240,16 @@ def _join_histories(runs: Sequence[Run]) -> Histories:
     k = runs[-1].regret_curve.instance.n_categories
     counts = [np.pad(part.counts, ((0, 0), (0, k - part.counts.shape[1]), (0, 0))) for part in parts]
     fields: dict[str, Any] = {}
-    if parts[0].segments is not None:
-        fields = {"segments": parts[0].segments, "segment_columns": parts[0].segment_columns}
-        fields["segment"] = np.concatenate([part.segment for part in parts])
+    names = tuple(dict.fromkeys(name for part in parts for name in part.segments or ()))
+    if names:
+        fields = {"segments": names, "segment_columns": next(part.segment_columns for part in parts if part.segments)}
+        fields["segment"] = np.concatenate([_segment_indices(part, names) for part in parts])
     multiplicity = np.concatenate([part.multiplicity for part in parts])
     return Histories(np.concatenate(counts), multiplicity, **fields).distinct
+
+
+def _segment_indices(part: Histories, names: Sequence[str]) -> Integers:
+    """Segment of every row as an index into `names`, -1 if it is unknown."""
+    if part.segment is None or part.segments is None:
+        return np.full(len(part), -1)
+    return np.array([*(names.index(name) for name in part.segments), -1])[part.segment]

@@ -82,6 +82,8 @@ def test_section(report: "Report") -> str:
     """Sample size of an A/B test against today, and its commands."""
     if not report.verdict.shows_policy:
         return paragraphs(NO_POLICY)
+    if report.fit is not None and "reward" in report.fit.instance.extensions:
+        return paragraphs("Sample sizes of A/B tests are computed for clicks, not for rewards.")
     size = report.sample_size
     if size is None:
         return paragraphs(
