@@ -106,7 +106,7 @@ def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity,
         assert report.events == len(rows)
         assert report.used == log.steps @ log.multiplicity
         assert report.users == log.users == len(episodes)
-        assert report.pending == sum(steps[-1][3] for steps in episodes)
+        assert report.pending == sum(steps[-1][3] is True for steps in episodes)
         with open(Path(folder) / "bad.csv", newline="", encoding="utf-8") as stream:
             bad = list(csv.DictReader(stream))
         assert len(bad) == report.rejected

@@ -146,12 +146,14 @@ def read_row_by_row(
         kinds["rejected row after the user's last event"] += later
         gone = bool(leaving) or (inactive is not None and not later and max(times) - mine[-1][0] >= inactive)
         mine = shuffled(user, mine, names, inactive, gone and not leaving)
+        gone = gone and not (leaving and recent)  # no evidence in the last period
         steps = []
         for i, (time, place, category, clicked, propensity, _) in enumerate(mine):
             last = i == len(mine) - 1
             outcome = (3 if gone and last else 0) if clicked else (2 if gone and last else 1)
             known = not (last and place == 1) if inactive is None else max(times) - time >= inactive
-            steps.append((names.index(category), outcome, propensity, not gone and not known and not later))
+            unknown = not gone and not known and not later
+            steps.append((names.index(category), outcome, propensity, 1 if unknown and leaving else unknown))
         episodes.append(steps)
         pending = tuple(sorted((k, o) for k, o, _, unknown in steps if unknown))
         histories[tuple(sorted((k, o) for k, o, _, _ in steps)), pending] += 1
