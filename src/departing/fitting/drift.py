@@ -135,13 +135,19 @@ class Drift:
     def _names(self, kind: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(change.name for change in self.changes if change.kind == kind))
 
+    @property
+    def when(self) -> str:
+        """Phrase for the start of the changes."""
+        return f"since about {self.since}" if self.start else "since the start of the log"
+
     def describe(self) -> str:
         """Describe the drift in two sentences."""
         shape = "a jump" if self.shape == "jump" else "a steady change"
+        interval = f" (95% interval {self.earliest} to {self.latest})" if self.earliest != self.latest else ""
         moved = first_few([change.describe() for change in self.changes], 4)
         return (
-            f"Users change over the time of the log ({format_p_value(self.p_value)}): {shape} since about "
-            f"{self.since} (95% interval {self.earliest} to {self.latest}). Changed: {moved}."
+            f"Users change over the time of the log ({format_p_value(self.p_value)}): {shape} {self.when}{interval}. "
+            f"Changed: {moved}."
         )
 
     __str__ = describe

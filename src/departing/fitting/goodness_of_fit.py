@@ -211,8 +211,12 @@ class FitCheck:
         """Misfits that drift does not explain: their reason is not time, and they are larger than the drift."""
         if self.drift is None:
             return self.misfits
-        others = (test for test in self.causes.values() if test.family not in OVER_TIME)
-        return tuple(test for test in others if test.relative_error > self.drift.main.relative_error)
+        return tuple(test for test in self._other_causes if test.relative_error > self.drift.main.relative_error)
+
+    @property
+    def _other_causes(self) -> tuple[FamilyTest, ...]:
+        """Tests that name another reason than time."""
+        return tuple(test for test in self.causes.values() if test.family not in OVER_TIME)
 
     @cached_property
     def p_value(self) -> float:
@@ -311,8 +315,8 @@ class FitCheck:
                 f"({p} for fewer types)."
             )
         if self.drift is not None:
-            own = "" if self.other_misfits else ", without evidence of other misfit"
-            return f"The model does not fit ({p}): users change over time since about {self.drift.since}{own}."
+            own = "" if self._other_causes else ", without evidence of other misfit"
+            return f"The model does not fit ({p}): users change over time {self.drift.when}{own}."
         points = f"{100 * self.error:.1f} points of probability"
         if self.fits:
             return f"The model fits: forecasts are off by at most {points}, which is significant ({p}) but small."
