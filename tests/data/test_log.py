@@ -57,7 +57,7 @@ def write_csv(path, rows):
         csv.writer(stream).writerows([FIELDS, *rows])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     clock=st.booleans(),

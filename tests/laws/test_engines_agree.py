@@ -1,5 +1,7 @@
 """All engines sample from the exact distribution."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
@@ -31,6 +33,14 @@ def setting(seed):
     return instance, policies[seed % 5]
 
 
+@cache
+def exact(seed):
+    """A setting with the exact probabilities of final counts and of returns."""
+    instance, policy = setting(seed)
+    returns = dp.evaluate(instance, policy, gap=1e-8).distribution.returns
+    return instance, policy, final_counts(instance, policy, smallest=1e-10), returns
+
+
 def chi_square(observed, expected):
     """The p-value of observed counts against expected ones, rare cells together."""
     cells = sorted(expected, key=expected.get)
@@ -48,9 +58,8 @@ def chi_square(observed, expected):
 @pytest.mark.parametrize("engine", ["step", "lanes", "aggregate"])
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.slow) if n == 17 else n for n in range(20)])
 def test_counts_and_returns_have_the_exact_distribution(seed, engine):
-    instance, policy = setting(seed)
+    instance, policy, probabilities, returns = exact(seed)
     run = dp.simulate(instance, policy, users=USERS, seed=seed, engine=engine)
-    probabilities = final_counts(instance, policy, smallest=1e-10)
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
     rows = run.histories.counts.reshape(len(run.histories), -1)
     observed = dict(zip(map(tuple, rows.tolist()), run.histories.multiplicity.tolist(), strict=True))
@@ -60,7 +69,6 @@ def test_counts_and_returns_have_the_exact_distribution(seed, engine):
     assert sum(observed.values()) == USERS
     assert chi_square(observed, expected) > SMALLEST_P
 
-    returns = dp.evaluate(instance, policy, gap=1e-8).distribution.returns
     observed = dict(zip(run.returns.tolist(), run.returns_users.tolist(), strict=True))
     assert chi_square(observed, {c: USERS * probability for c, probability in enumerate(returns)}) > SMALLEST_P
 

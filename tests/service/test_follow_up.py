@@ -105,7 +105,7 @@ def test_intervals_hold_the_true_clicks_in_95_percent_of_services(tmp_path):
 
 @pytest.mark.slow
 def test_intervals_hold_the_true_clicks_in_95_percent_of_many_services(tmp_path):
-    coverage = covered(tmp_path, 200 if LONG else 28)
+    coverage = covered(tmp_path, 200 if LONG else 12)
     coverage.check()
     if LONG:
         n = coverage.all["clicks by arrival"]
