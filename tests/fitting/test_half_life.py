@@ -81,6 +81,18 @@ def test_recent_users_determine_the_estimate(tmp_path):
     assert abs(total["15 days"] - truth) < 0.5 * abs(total[np.inf] - truth)
 
 
+@pytest.mark.parametrize("method", ["parametric", "nonparametric"])
+def test_the_bootstrap_of_weighted_users_has_their_errors(log, method):
+    fit = dp.fit(log, types=2, half_life="8 days")
+    clicks = np.array([each.click for each in fit.bootstrap(60, method)])
+    assert np.median(clicks.std(axis=0, ddof=1) / fit.stderr.click) == pytest.approx(1, abs=0.25)
+
+
+def test_a_half_life_that_leaves_no_user_is_refused(log):
+    with pytest.raises(dp.InputError, match="half_life is '1 second'; no user has any weight left; use a longer one"):
+        dp.fit(log, types=1, half_life="1 second")
+
+
 @pytest.fixture(scope="module")
 def rewarded(tmp_path_factory):
     path = tmp_path_factory.mktemp("rewards") / "log.csv"

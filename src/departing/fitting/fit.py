@@ -162,6 +162,9 @@ def _weighted(histories: Histories, half_life: str | float | timedelta | None) -
             "half_life needs the times of a log; pass a log from read_log, or histories with `weight`.", "half_life"
         )
     weighted = histories.weighted(half_life)
+    if not weighted.confirmed.effective_users:
+        sentence = f"half_life is {half_life!r:.40}; no user has any weight left; use a longer one."
+        raise InputError(sentence, "half_life")
     return weighted if has_weights(weighted) else histories  # an infinite half-life weights all users alike
 
 

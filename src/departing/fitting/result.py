@@ -199,9 +199,10 @@ class Fit:
         rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
         resamples, known = check_int("resamples", resamples), self.histories.confirmed
         design, by_segment = SamplingDesign.from_histories(known), np.zeros(0, np.int64)
+        worth = known.effective_users / known.users  # of a user, if they have weights
         if known.segment is not None:
             unknown = known.users - known.segment_users.sum()
-            by_segment = np.append(known.segment_users, unknown)
+            by_segment = np.rint(np.append(known.segment_users, unknown) * worth).astype(np.int64)
         instances = []
         for done in range(resamples):
             if method == "nonparametric":
@@ -209,7 +210,7 @@ class Fit:
             elif self.instance.segments is not None:
                 sample = design.sample_segments(self.instance, by_segment, rng)
             else:
-                sample = design.sample(self.instance, rng)
+                sample = replace(design, users=round(known.users * worth)).sample(self.instance, rng)
             instances.append(refit(self, sample))
             if progress is not None:
                 progress(done + 1, resamples)
