@@ -1,5 +1,6 @@
 """Commands about data: sample-log, return-times, fit, ope and movielens."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,7 +124,6 @@ def ope(
     types: opt.Types = "1-5",
     confidence: opt.Confidence = 0.95,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
-    horizon: Annotated[int | None, Option(metavar="H", help="Maximum number of recommendations to a user.")] = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -136,12 +136,14 @@ def ope(
 
     numbers, bootstrap = parse_types(types), check_resamples(bootstrap)
     confidence = check_confidence(confidence)
-    data = log.read(as_json, propensity=propensity)
+    data = replace(log, horizon=None).read(as_json, propensity=propensity)
+    if log.horizon is not None and data.steps.max() <= log.horizon:  # visits may have ended there
+        data = log.read(as_json, propensity=propensity)
     with progress("fitting", as_json) as bar:
         model = fit_log(data, numbers, seed=seed, progress=bar.update)
     parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
-    options["horizon"] = horizon
+    options["horizon"] = log.horizon
     with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
@@ -151,7 +153,8 @@ def ope(
     if not as_json:
         with output_errors():
             print(data.report)
-    comparable = horizon is None and "reward" not in model.instance.extensions  # with the clicks of the log
+    in_clicks = "reward" not in model.instance.extensions
+    comparable = in_clicks and log.horizon in (None, data.horizon)  # with the clicks of the log
     contents = tables.ope_contents(labels, values, check.log_value if comparable else None)
     present(as_json, document, contents, rejects=log.rejects)
 

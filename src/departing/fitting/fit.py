@@ -145,9 +145,9 @@ def fit(
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
     result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
-    if isinstance(log, Log) and log.rewards is not None:
-        rewarded = result.instance.replace(reward=log.rewards.mean, unit=log.unit)
-        result = replace(result, instance=rewarded)
+    if isinstance(log, Log) and (log.rewards is not None or log.horizon is not None):
+        rewards = {} if log.rewards is None else {"reward": log.rewards.mean, "unit": log.unit}
+        result = replace(result, instance=result.instance.replace(horizon=log.horizon, **rewards))
     identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
     result = replace(result, log=log, half_life=None if histories is log else half_life)
     return replace(result, criteria=tuple(criteria), identified=identified, warnings=(*notes, *warnings))

@@ -260,7 +260,7 @@ class Fit:
             relative = log.half_life_fraction(self.half_life)
             episodes = [thin(chunk, relative, rng) for chunk in episodes]
         tied = log.report.tied
-        check = replace(self._check(episodes, held_out), tied=tied)
+        check = replace(self._check(episodes, held_out), tied=tied, horizon=log.horizon)
         more = self.instance.n_types + 1
         if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
             from departing.fitting.fit import fit  # which needs this module

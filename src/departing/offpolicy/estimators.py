@@ -40,6 +40,10 @@ from departing.policy.protocol import Policy, recommended
 # `scripts/bench offpolicy` measures the coverage of the intervals at this value.
 MAX_WEIGHT_SHARE = 0.01  # of all users, by the weighted mean weight of a step
 REWARD_DRAWS = 200  # of mean rewards: their standard errors are accurate to 5 %
+HORIZON_REACHED = (
+    "No user of the log has more than {0} recommendations. If the site ends visits there, read the log with "
+    "`horizon`={0}, so that users who reached it do not count as departed."
+)
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
 
 
@@ -137,6 +141,7 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
+    reached = isinstance(log, Log) and log.horizon is None and horizon == log.steps.max()
     if horizon is not None:
         fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
@@ -150,7 +155,8 @@ def off_policy_value(
             error = reward_error(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
     estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, error)
     value = estimation.direct(ensemble)
-    value = replace(value, warnings=(*ensemble.warnings, *model_warnings(log, value, segments)))
+    notes = [HORIZON_REACHED.format(horizon)] if reached else []
+    value = replace(value, warnings=(*ensemble.warnings, *notes, *model_warnings(log, value, segments)))
     parts = {i: estimation.of(i).direct(ensemble.only(i)) for i in _named(segments)}
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
