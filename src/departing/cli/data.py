@@ -26,7 +26,6 @@ from departing.model.errors import InputError
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
 POLICY_FILE_HELP = "Recommended policy to write (.toml or .json)."
-HALF_LIFE_HELP = "Age at which a user counts half, such as '30 days'."
 RESAMPLES_HELP = "Bootstrap resamples, at least 20"
 
 
@@ -71,9 +70,7 @@ def fit(
     types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: sabic, bic or held-out.")] = "sabic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
-    half_life: Annotated[
-        str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP, show_default="all users count alike")
-    ] = None,
+    half_life: opt.HalfLife = None,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the decision.")] = 100,
     policy: Annotated[Path | None, Option(metavar="FILE", help=POLICY_FILE_HELP)] = None,
     plot: opt.Plot = None,

@@ -200,11 +200,35 @@ class Log(Histories):
         InputError
             If the half-life is not a duration, or the source changed since the log was read.
         """
-        units = math.inf
-        if half_life != math.inf:
-            units = self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
         with self.source.open() as engine:
-            return KnownLogReader(engine, self.spec).weighted(self.profile, self.digest, units)
+            reader = KnownLogReader(engine, self.spec)
+            return reader.weighted(self.profile, self.digest, self._half_life(half_life))
+
+    def weighted_rewards(self, half_life: str | float | timedelta) -> RewardStats | None:
+        """Read the source again for the mean rewards if users who arrived earlier count less, as in `weighted`.
+
+        Parameters
+        ----------
+        half_life : str, float or timedelta
+            As in `weighted`.
+
+        Returns
+        -------
+        RewardStats or None
+            None for a log without rewards.
+        """
+        if self.rewards is None:
+            return None
+        units = self._half_life(half_life)
+        with self.source.open() as engine:
+            reader = KnownLogReader(engine, self.spec)
+            return reader.weighted_rewards(self.profile, self.digest, units, self.unit)
+
+    def _half_life(self, half_life: str | float | timedelta) -> float:
+        """A half-life in units of the time column."""
+        if half_life == math.inf:
+            return math.inf
+        return self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
 
     def over_time(self, buckets: int | float | str | timedelta = BUCKETS) -> OverTime:
         """Read the source again for the rates of the log by calendar time.

@@ -146,8 +146,10 @@ def fit(
     chosen = min(scores, key=scores.__getitem__)
     result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
     if isinstance(log, Log) and (log.rewards is not None or log.horizon is not None):
-        rewards = {} if log.rewards is None else {"reward": log.rewards.mean, "unit": log.unit}
-        result = replace(result, instance=result.instance.replace(horizon=log.horizon, **rewards))
+        rewards = log.rewards if half_life is None or histories is log else log.weighted_rewards(half_life)
+        fields = {} if rewards is None else {"reward": rewards.mean, "unit": log.unit}
+        instance = result.instance.replace(horizon=log.horizon, **fields)
+        result = replace(result, instance=instance, rewards=rewards)
     identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
     result = replace(result, log=log, half_life=None if histories is log else half_life)
     return replace(result, criteria=tuple(criteria), identified=identified, warnings=(*notes, *warnings))

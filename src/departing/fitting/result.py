@@ -80,6 +80,8 @@ class Fit:
         Source of the histories, which have weights if there is a half-life.
     half_life : str, float, timedelta or None
         Age at which a user counts half; None if all users count alike.
+    rewards : RewardStats or None
+        Mean reward of a click in each category with its spread; None without rewards.
     """
 
     instance: Instance
@@ -94,6 +96,7 @@ class Fit:
     segments: SegmentEstimates | None = None
     log: Histories | None = None
     half_life: str | float | timedelta | None = None
+    rewards: RewardStats | None = None
 
     @property
     def _in_segments(self) -> SegmentOptimum | None:
@@ -116,11 +119,6 @@ class Fit:
     def effective_users(self) -> float:
         """Number of users of equal weight that are worth as much: the number of users, without a half-life."""
         return self.histories.effective_users
-
-    @property
-    def rewards(self) -> RewardStats | None:
-        """Mean reward of a click in each category with its spread; None without rewards."""
-        return self.log.rewards if isinstance(self.log, Log) else None
 
     def draw_rewards(self, n: int, seed: int = 0) -> Floats:
         """Draw mean rewards `[n, K]` with the uncertainty of the log, for intervals of values.
