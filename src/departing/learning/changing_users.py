@@ -78,11 +78,11 @@ class ChangingUsers(ChangingCatalogue):
     def _forget(self) -> bool:
         """Weigh the users so far by their age; return True if users were found to change."""
         counts = self.transitions
-        if not isinstance(counts, CohortCounts) or counts.close(self.arrived) is None:
+        if not isinstance(counts, CohortCounts) or counts.close(self.arrived, self._first) is None:
             return False
         parts = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)]
         for part in parts:
-            part.close(self.arrived)
+            part.close(self.arrived, self._first)
         tested = parts if self.distinguishes_segments else [counts]
         changed = self._detector is not None and self._detector.update(counts, tested)
         if self._half_lives is not None:
