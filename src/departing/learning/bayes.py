@@ -13,7 +13,7 @@ from departing.learning.base import Option
 from departing.learning.candidates import Candidates
 from departing.learning.changing_users import ChangingUsers, check_flag
 from departing.learning.exploration import ExplorationBudget, allocate_block
-from departing.learning.forgetting import CohortCounts, check_half_life
+from departing.learning.forgetting import check_half_life
 from departing.learning.hierarchical import with_hierarchical_prior
 from departing.learning.model_learner import TYPES
 from departing.learning.posterior import Posterior, PosteriorSamples
@@ -214,8 +214,8 @@ class Bayes(ChangingUsers):
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""
         if self._numbers is not None:
-            effective = self.effective_users if isinstance(self.transitions, CohortCounts) else inf
-            self.posterior = self._numbers.draw(evidence, self.arrived, self._starts(), effective).posterior
+            drawn = self._numbers.draw(evidence, self.arrived, self._starts(), self.effective_users)
+            self.posterior = drawn.posterior
         return replace(evidence, n_types=self.posterior.n_types)
 
     def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:

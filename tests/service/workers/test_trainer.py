@@ -16,6 +16,7 @@ from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.uptime import latest_time
 from departing.service.workers.evidence import histogram, pending_since, pending_users, training_users
+from departing.service.workers.served_learner import ServedBayes
 from departing.service.workers.trainer import Trainer
 from helpers.services import NAMES, FixedClock, recommend, run, service
 
@@ -204,9 +205,25 @@ def test_with_a_half_life_old_users_count_less(address):
         policy, instance = run(served.policy()), served.rollout.state.current.instance
         assert (policy.half_life, policy.effective_users) == (100.0, pytest.approx(found.effective))
         assert instance.click[:, 0].argmax() == 1
+        assert trainer.learner.effective_users == pytest.approx(weight.sum(), rel=0.05)
+        visits(served, 10, {"news": 0.1, "sports": 0.9, "music": 0.1}, 600)
+        assert not trainer.step()
+        visits(served, 10, {"news": 0.1, "sports": 0.9, "music": 0.1}, 610)
+        assert trainer.step()  # more than a tenth of the users that count
+        assert not Trainer(training, types=1).step()
     for given, expected in ((None, 100.0), (inf, None)):
         with service(address, half_life=given), closing(connect(address)) as training:
             assert Trainer(training, types=1).half_life() == expected
+
+
+def test_exploration_is_paid_in_the_unit_of_rewards():
+    learner = ServedBayes(2, ["news", "sports"], segments=["mobile", "desktop"])
+    before = learner._budget.available
+    learner.set_reward([100.0, 300.0], "cent", None)
+    budgets = learner._budget, learner._segment_budget, *learner._segment_budget.parts
+    assert [each.available for each in budgets] == [200 * before] * 5
+    learner.set_reward(None, "clicks", None)
+    assert learner._budget.available == before
 
 
 def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):

@@ -139,12 +139,13 @@ class Trainer:
             reward = self._rewards(given, len(names), half_life, now)
         if not data.users and (self._trained_at >= 0 or given is not None):
             return False
+        weight = None if half_life is None else float(sum(users.sum() for _, users in data.parts))
         if given is not None:
             _with_prior_histories(data.parts, segments, given, len(names))
         learner = self._learner_for(names, segments)
         learner.set_reward(*reward)
         with tracing.span("trainer.step", users=arrived):
-            trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None)
+            trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None, weight)
             self._trained_at, self._pending, self._allowed = arrived, pending, allowed
             weights = {} if half_life is None else {"half_life": half_life, "effective_users": data.effective}
             self._publish(names, trials, learner, weights)
@@ -194,7 +195,8 @@ class Trainer:
     def _has_news(self, arrived: int, pending: int) -> bool:
         """Return True if enough users have come, or departures have become known, since the last training."""
         before, growth = self._trained_at, 1 + self.growth
-        if before < 0 or arrived >= max(before * growth, 1):
+        counted = before if self.learner is None else self.learner.effective_users
+        if before < 0 or arrived >= max(before + self.growth * counted, 1):
             return True
         resolved = before - self._pending
         return self._pending > self.growth * before and arrived - pending >= max(resolved * growth, resolved + 1)
