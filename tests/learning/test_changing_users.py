@@ -215,6 +215,12 @@ def test_options():
         dp.Bayes(2, 2, change_detection="maybe")
 
 
+def test_only_what_no_segment_is_shown_first_is_probed():
+    learner = dp.Bayes(2, 3, segments=["mobile", "desktop"], change_detection=True)
+    policies = [policy for policy, _ in learner._probes([dp.Fixed(0), dp.Threshold(1, 2, 2)], 10_000)]
+    assert policies == [dp.Fixed(2)]
+
+
 def test_policies_by_segment_raise_no_alarm():
     """Who is shown a category may depend on the segment, and this may change without a change of users."""
     priors = ([0.9, 0.1], [0.1, 0.9])
