@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+import departing as dp
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
@@ -199,6 +200,7 @@ def test_with_a_half_life_old_users_count_less(address):
         assert counts[order].tolist() == equal.parts[0][0][other].tolist()
         np.testing.assert_allclose(equal.parts[0][1][other], users[order], rtol=1e-8)
         assert equal.effective == pytest.approx(600)
+        assert (found.mean_weight, equal.mean_weight) == (pytest.approx(weight.mean(), rel=0.05), 1.0)
         trainer = Trainer(training, types=1)
         assert trainer.step()
         run(served.refresh())
@@ -214,6 +216,18 @@ def test_with_a_half_life_old_users_count_less(address):
     for given, expected in ((None, 100.0), (inf, None)):
         with service(address, half_life=given), closing(connect(address)) as training:
             assert Trainer(training, types=1).half_life() == expected
+
+
+def test_with_a_half_life_a_given_instance_is_forgotten(address, monkeypatch):
+    monkeypatch.setattr("departing.service.workers.trainer.PRIOR_USERS", 100)
+    given = dp.Instance([1.0], [[0.9], [0.1], [0.1]], 0.5, categories=NAMES)
+    options = Settings(learn=True, departures_reported=True, half_life=50.0, explore=1.0)
+    served = open_service(address, [], given, options, seed=1, clock=FixedClock())
+    with closing(served.store), closing(connect(address)) as training:
+        visits(served, 600, {"news": 0.1, "sports": 0.5, "music": 0.1})
+        assert Trainer(training, types=1).step()
+        run(served.refresh())
+        assert served.rollout.state.current.instance.click[:, 0].argmax() == 1
 
 
 def test_exploration_is_paid_in_the_unit_of_rewards():
