@@ -89,6 +89,16 @@ def test_state_is_saved_exactly(tmp_path):
     assert loaded.instance() == learner.instance()
 
 
+def test_a_retired_category_keeps_its_reward():
+    learner = dp.Bayes(2, ["news", "sport"], reward=[1, 5])
+    learner.retire_category("sport")
+    with pytest.raises(dp.InputError, match="expected 5 as before"):
+        learner.add_category("sport", reward=7)
+    assert learner.add_category("sport", reward=5) == 1
+    learner.retire_category("sport")
+    assert learner.add_category("sport") == 1
+
+
 def test_the_last_category_cannot_be_retired():
     learner = trained()
     learner.retire_category(0)

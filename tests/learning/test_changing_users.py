@@ -20,15 +20,15 @@ BEFORE = dp.Instance([0.4, 0.6], [[0.6, 0.2], [0.3, 0.5]], [[0.5, 0.6], [0.4, 0.
 AFTER = BEFORE.replace(click=[[0.2, 0.1], [0.4, 0.5]])
 
 
-def play(counts, instance, blocks, users, seed=0, arrived=0):
-    """Add blocks of users under a fixed policy, and close a cohort after each."""
+def play(counts, instance, blocks, users, seed=0, arrived=0, first=0):
+    """Add blocks of users under a fixed policy, and close a cohort after each; those before `first` are forgotten."""
     rng = np.random.default_rng(seed)
     for _ in range(blocks):
         by_type = sample_type_counts(instance, users, rng)
         level = first_level(instance, dp.Threshold(0, 2, 1), by_type)
         aggregate(level, rng, None, 10**6, np.inf, lambda _: None, counts.add, counts.limit)
         arrived += users
-        counts.close(arrived)
+        counts.close(arrived, first)
         yield arrived
 
 
@@ -79,6 +79,13 @@ class TestCohortCounts:
         total = counts.weighted(np.ones(len(counts.cohorts)))
         assert (total.outcomes == counts.outcomes).all()
         assert (total.unresolved_users == counts.unresolved_users).all()
+
+    def test_forgotten_users_are_not_joined_with_later_ones(self):
+        counts = CohortCounts(2, 10)
+        list(play(counts, BEFORE, 20, 10))
+        list(play(counts, AFTER, 300, 10, arrived=200, first=200))
+        counts.weigh(3200, first=200)
+        assert counts.memory == 3000
 
     def test_users_who_span_two_cohorts_are_counted_once(self):
         counts = CohortCounts(2, 10)
@@ -206,6 +213,12 @@ def test_options():
         dp.Bayes(2, 2, half_life=3)
     with pytest.raises(InputError, match="change_detection is 'maybe'"):
         dp.Bayes(2, 2, change_detection="maybe")
+
+
+def test_only_what_no_segment_is_shown_first_is_probed():
+    learner = dp.Bayes(2, 3, segments=["mobile", "desktop"], change_detection=True)
+    policies = [policy for policy, _ in learner._probes([dp.Fixed(0), dp.Threshold(1, 2, 2)], 10_000)]
+    assert policies == [dp.Fixed(2)]
 
 
 def test_policies_by_segment_raise_no_alarm():

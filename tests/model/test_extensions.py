@@ -102,6 +102,14 @@ def test_invalid_segments_raise(fields, sentence):
         dp.Segments(**(valid | fields))
 
 
+def test_an_instance_without_rewards_can_be_replaced_by_one_with_more_categories():
+    one = dp.Instance([1.0], [[0.5]], 0.5, horizon=3)
+    more = one.replace(click=[[0.5], [0.2]], depart=0.5, depart_on_click=0.0, categories=None)
+    assert more.reward.tolist() == [1, 1]
+    with pytest.raises(dp.InputError, match="reward"):
+        one.replace(reward=[2.0]).replace(click=[[0.5], [0.2]], depart=0.5, depart_on_click=0.0, categories=None)
+
+
 def test_a_policy_by_segment_recommends_to_users_of_several_segments():
     policy = dp.BySegment({"mobile": dp.Fixed(1), "desktop": dp.Greedy(shop())}, default=dp.Fixed(0))
     counts = np.zeros((3, 2, 4), np.int64)

@@ -84,6 +84,7 @@ def test_the_segment_of_the_first_request_counts(address):
     ("segment", "sentence"),
     [
         ("de", "segment is 'de'; expected 2 features joined by '/', country/device"),
+        ("de/", "segment is 'de/'; expected 2 features joined by '/', country/device"),
         ({"country": "de"}, "segment has the features 'country'; expected 'country', 'device'"),
         ({"country": "de/at", "device": "tv"}, "segment.country is 'de/at'; expected a value without '/'"),
         ({"country": "d" * 150, "device": "t" * 150}, "segment has 301 characters; at most 200"),

@@ -45,7 +45,8 @@ def test_every_engine_has_the_exact_value_as_its_mean(engine, make, fields):
         assert histories.segment_columns == ("country", "device")
         total = histories.totals[:, [0, 3]].sum(axis=1) @ instance.reward
         assert run.reward == pytest.approx(total)
-        assert run.clicks == histories.totals[:, [0, 3]].sum()
+        assert run.clicks == run.regret_curve.clicks[-1] == histories.totals[:, [0, 3]].sum()
+        assert run.regret_curve.to_frame()["reward"].to_list() == pytest.approx([run.reward])
         assert run.steps == histories.totals.sum()
         for s, name in enumerate(DEVICES.names):
             rows = histories.in_segment(name)

@@ -76,6 +76,13 @@ def test_the_catalogue_changes():
         dp.simulate(site, dp.Fixed(0), 600)
 
 
+def test_rewards_of_all_pieces_are_in_the_curve():
+    paid = {"reward": [1.0, 10.0], "unit": "euro"}
+    site = dp.NonStationaryInstance.jump(A.replace(**paid), B.replace(**paid), 200)
+    run = dp.simulate(site, dp.Bayes(2, 2, growth=1.0, **paid), 400, seed=1)
+    assert run.regret_curve.to_frame()["reward"].to_list()[-1] == pytest.approx(run.reward)
+
+
 def test_arguments_that_do_not_apply():
     with pytest.raises(InputError, match="optimum"):
         dp.simulate(dp.NonStationaryInstance.jump(A, B, 5), dp.Fixed(0), 10, optimum=1.0)

@@ -13,10 +13,12 @@ from departing.learning.base import Option
 from departing.learning.candidates import Candidates
 from departing.learning.changing_users import ChangingUsers, check_flag
 from departing.learning.exploration import ExplorationBudget, allocate_block
-from departing.learning.forgetting import CohortCounts, check_half_life
+from departing.learning.forgetting import check_half_life
 from departing.learning.hierarchical import with_hierarchical_prior
 from departing.learning.model_learner import TYPES
 from departing.learning.posterior import Posterior, PosteriorSamples
+from departing.learning.segment_candidates import SegmentCandidates
+from departing.learning.segment_exploration import allocate_segment_block
 from departing.learning.type_numbers import TypeNumbers
 from departing.model.errors import InputError
 from departing.model.instance import CLICKS, Instance
@@ -187,7 +189,7 @@ class Bayes(ChangingUsers):
         self.loss = candidates.expected_regret
         if self.explore == "none":
             return [(candidates.greedy, n)]
-        probes = self._probes(candidates.greedy, n)
+        probes = self._probes([candidates.greedy], n)
         n -= sum(users for _, users in probes)
         ahead = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
         return probes + allocate_block(
@@ -199,23 +201,29 @@ class Bayes(ChangingUsers):
         self._update_concentration(samples)
         if self.explore == "thompson" or (n < MIN_BLOCK and self.explore != "none"):
             return self._segment_sampled(samples, n, self.allowed)
-        plans, ahead = self._segment_plans(samples, PLANS, self.allowed), None
-        probes = self._probes(plans[0].policy, n) if self.explore == "voi" else []
-        n -= sum(users for _, users in probes)
-        if self.explore == "voi":
-            total = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
-            ahead = min(total, self._horizon())
-        given = self._remembered, self.allowed, n, int(self.effective_users), ahead
-        block, candidates = self._segment_block(samples, plans, *given)
+        candidates = self._segment_candidates(samples, self._segment_plans(samples, PLANS, self.allowed))
         self._remembered = candidates.best_schedules(MAX_REMEMBERED)
         self.loss = candidates.expected_regret
-        return probes + block
+        if self.explore == "none":
+            return [(self._policy_of(candidates.greedy), n)]
+        probes = self._probes(candidates.greedy, n)
+        n -= sum(users for _, users in probes)
+        total = inf if self.users is None else max(max(self.users, MIN_HORIZON) - self.arrived - n, 0)
+        ahead = min(total, self._horizon())
+        block = allocate_segment_block(candidates, n, int(self.effective_users), ahead, self._segment_budget)
+        return [*probes, *((self._policy_of(policies), users) for policies, users in block)]
+
+    def _segment_candidates(self, samples: PosteriorSamples, plans: list[Plan]) -> SegmentCandidates:
+        budget, shares = self._segment_budget, self._by_segment.shares
+        return SegmentCandidates.of(
+            samples, plans, self._remembered, shares, budget.greedy, self.allowed, self.objective
+        )
 
     def _draw_types(self, evidence: MixtureLikelihood) -> MixtureLikelihood:
         """Draw the number of types of this block if it is not given."""
         if self._numbers is not None:
-            effective = self.effective_users if isinstance(self.transitions, CohortCounts) else inf
-            self.posterior = self._numbers.draw(evidence, self.arrived, self._starts(), effective).posterior
+            drawn = self._numbers.draw(evidence, self.arrived, self._starts(), self.effective_users)
+            self.posterior = drawn.posterior
         return replace(evidence, n_types=self.posterior.n_types)
 
     def _prepare(self, evidence: MixtureLikelihood, n_types: int) -> MixtureLikelihood:

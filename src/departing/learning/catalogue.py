@@ -69,6 +69,12 @@ class ChangingCatalogue(SegmentLearner):
         """
         if name in self.category_names and self.category_names.index(name) in self._retired:
             index = self.category_names.index(name)
+            own = 1.0 if self.objective.reward is None else self.objective.reward[index]
+            if reward is not None and reward != own:
+                raise InputError(
+                    f"reward of the retired category {name!r} is {reward!r}; expected {own:g} as before, or none.",
+                    "reward",
+                )
             self._retired.discard(index)
         else:
             index = self.n_categories

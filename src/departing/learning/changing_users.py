@@ -1,5 +1,6 @@
 """ChangingUsers: learners that forget old users, and that detect changes."""
 
+from collections.abc import Iterable
 from math import inf, log
 from typing import Any
 
@@ -78,11 +79,11 @@ class ChangingUsers(ChangingCatalogue):
     def _forget(self) -> bool:
         """Weigh the users so far by their age; return True if users were found to change."""
         counts = self.transitions
-        if not isinstance(counts, CohortCounts) or counts.close(self.arrived) is None:
+        if not isinstance(counts, CohortCounts) or counts.close(self.arrived, self._first) is None:
             return False
         parts = [part for part in self._by_segment.parts if isinstance(part, CohortCounts)]
         for part in parts:
-            part.close(self.arrived)
+            part.close(self.arrived, self._first)
         tested = parts if self.distinguishes_segments else [counts]
         changed = self._detector is not None and self._detector.update(counts, tested)
         if self._half_lives is not None:
@@ -117,15 +118,16 @@ class ChangingUsers(ChangingCatalogue):
         forgetful = isinstance(self.transitions, CohortCounts) and self.current_half_life < inf
         return MEMORY_HORIZON * self.current_half_life / log(2) if forgetful else inf
 
-    def _probes(self, greedy: Policy, n: int) -> list[tuple[Policy, int]]:
-        """Return fixed policies for a few of the next n users, who try what users of `greedy` are not shown first."""
+    def _probes(self, greedy: Iterable[Policy], n: int) -> list[tuple[Policy, int]]:
+        """Return fixed policies for a few of the next n users, who try what none of `greedy` shows first."""
         if self._detector is None:
             return []
-        first = int(recommended(greedy, np.zeros((1, self.n_categories, 4), np.int64))[0])
+        new = np.zeros((1, self.n_categories, 4), np.int64)
+        first = {int(recommended(policy, new)[0]) for policy in greedy}
         since = self.arrived - self._first
         users = int(PROBES * (since + n) ** 0.5) - int(PROBES * since**0.5)
         every = range(self.n_categories) if self.allowed is None else self.allowed
-        others = [category for category in every if category != first]
+        others = [category for category in every if category not in first]
         users = min(users, n // (4 * max(len(others), 1)))
         return [(Fixed(category), users) for category in others if users]
 

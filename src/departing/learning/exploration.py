@@ -58,6 +58,12 @@ class ExplorationBudget:
         """Expected reward that the next block may spend."""
         return BUDGET_CLICKS * self.scale + BUDGET_SHARE * self.spent
 
+    def rescale(self, scale: float) -> None:
+        """Express everything in rewards whose mean is `scale`."""
+        factor = scale / self.scale
+        self.spent, self.scale = factor * self.spent, scale
+        self.advantages = {policy: (n, factor * mean) for policy, (n, mean) in self.advantages.items()}
+
     def state(self) -> dict[str, Any]:
         """Return everything needed to resume."""
         return dict(vars(self))

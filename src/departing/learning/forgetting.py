@@ -94,8 +94,11 @@ class CohortCounts(TransitionCounts):
         """Keep the counts at the start of a cohort."""
         self._before = self.outcomes.copy(), self.unresolved_users.copy()
 
-    def close(self, arrived: int) -> Cohort | None:
-        """End the cohort of the users up to `arrived` and return it, None if nothing was observed."""
+    def close(self, arrived: int, first: int = 0) -> Cohort | None:
+        """End the cohort of the users up to `arrived` and return it, None if nothing was observed.
+
+        Users before `first` are forgotten: their cohorts are not joined with those of later users.
+        """
         outcomes, unresolved = self.outcomes.copy(), self.unresolved_users.copy()
         n = len(self._before[1])
         outcomes[:n] -= self._before[0]
@@ -107,15 +110,16 @@ class CohortCounts(TransitionCounts):
         cohort = Cohort(start, arrived, nodes, outcomes[nodes], unresolved[nodes])
         self.cohorts.append(cohort)
         self._remember()
-        self._join(arrived)
+        self._join(arrived, first)
         return cohort
 
-    def _join(self, arrived: int) -> None:
+    def _join(self, arrived: int, first: int) -> None:
         """Join old cohorts that are short for their age."""
         joined: list[Cohort] = []
         for cohort in self.cohorts:
             age = arrived - cohort.end
-            if joined and cohort.end - joined[-1].start < JOINED_SHARE * age:
+            alike = joined and (joined[-1].end <= first) == (cohort.end <= first)
+            if alike and cohort.end - joined[-1].start < JOINED_SHARE * age:
                 joined[-1] = joined[-1].join(cohort)
             else:
                 joined.append(cohort)

@@ -47,6 +47,12 @@ class SegmentBudget:
         for part in self.parts:
             part.spent, part.advantages = 0.0, {}
 
+    def rescale(self, scale: float) -> None:
+        """Express everything in rewards whose mean is `scale`."""
+        self.spent, self.scale = scale / self.scale * self.spent, scale
+        for part in self.parts:
+            part.rescale(scale)
+
     @property
     def available(self) -> float:
         """Expected reward that the next block may spend."""

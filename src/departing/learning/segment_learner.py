@@ -7,9 +7,9 @@ import numpy as np
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.model_learner import MAX_COUNTS, MAX_STEPS, ModelLearner
 from departing.learning.posterior import Posterior, PosteriorSamples
-from departing.learning.segment_candidates import Policies, SegmentCandidates
+from departing.learning.segment_candidates import Policies
 from departing.learning.segment_counts import SegmentCounts
-from departing.learning.segment_exploration import SegmentBudget, allocate_segment_block
+from departing.learning.segment_exploration import SegmentBudget
 from departing.learning.segment_likelihood import INITIAL_CONCENTRATION, SegmentedLikelihood
 from departing.model import random_streams
 from departing.model.counts import Integers
@@ -21,7 +21,6 @@ from departing.model.validation import check_int
 from departing.planning.plan import Plan
 from departing.policy.by_segment import BySegment
 from departing.policy.protocol import Policy
-from departing.policy.schedule import Schedule
 
 SegmentBlock = list[tuple[Policy, int]]
 MAX_SEGMENTS = 1000  # a sanity limit; the time of a block is proportional to their number
@@ -109,28 +108,6 @@ class SegmentLearner(ModelLearner):
             for s in range(n)
         ]
         return self._policy_of(tuple(policies))  # type: ignore[arg-type]
-
-    def _segment_block(
-        self,
-        samples: PosteriorSamples,
-        plans: list[Plan],
-        schedules: list[Schedule],
-        allowed: tuple[int, ...] | None,
-        n: int,
-        arrived: int,
-        ahead: float | None,
-    ) -> tuple[SegmentBlock, SegmentCandidates]:
-        """Choose the policies of the next n users of all segments, after `arrived` and with `ahead` users to come.
-
-        Without the number of users to come nobody explores.
-        """
-        shares = self._by_segment.shares
-        given = schedules, shares, self._segment_budget.greedy, allowed, self.objective
-        candidates = SegmentCandidates.of(samples, plans, *given)
-        block: list[tuple[Policies, int]] = [(candidates.greedy, n)]
-        if ahead is not None:
-            block = allocate_segment_block(candidates, n, arrived, ahead, self._segment_budget)
-        return [(self._policy_of(policies), number) for policies, number in block], candidates
 
     def _policy_of(self, policies: Policies) -> Policy:
         """One policy for all users; that of unknown segments is the last."""

@@ -309,6 +309,8 @@ class Instance:
         Instance(prior=[0.5, 0.5], click=[[0.5, 0.28], [0.4, 0.39]], depart=0.5)
         """
         own = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        if "reward" not in self.extensions:  # by default as many as there are categories
+            del own["reward"]
         return Instance(**(own | fields))
 
     @cached_property

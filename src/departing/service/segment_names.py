@@ -24,8 +24,8 @@ def segment_name(given: str | Mapping[str, str], columns: Sequence[str]) -> str:
     'de/mobile'
     """
     if isinstance(given, str):
-        parts = given.count(SEPARATOR) + 1
-        if len(columns) > 1 and parts != len(columns):
+        parts = given.split(SEPARATOR)
+        if len(columns) > 1 and (len(parts) != len(columns) or not all(parts)):
             expected = f"expected {len(columns)} features joined by '/', {SEPARATOR.join(columns)}"
             raise InputError(f"segment is {given!r:.60}; {expected}.")
         return given

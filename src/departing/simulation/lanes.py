@@ -90,8 +90,9 @@ class Lanes:
         """Play all blocks; histories are counted when they are first read, or now if rewards need them."""
         if not self.instance.equal_rewards:
             histories = self.histories(threads, progress)
+            total = exact_total(histories.clicks, histories.multiplicity)
             reward = total_reward(self.instance, histories)
-            curve = RegretCurve.of_policy(self.instance, self.policy, self.users, reward)
+            curve = RegretCurve.of_policy(self.instance, self.policy, self.users, total, reward)
             return run_from_histories(histories, "lanes", self.seed, curve, self.max_steps)
         histogram, n_steps, finished = np.zeros(HISTOGRAM_SIZE, np.int64), 0, FinishedUsers()
         many, many_users = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -110,8 +111,7 @@ class Lanes:
         n_steps += exact_total(late.steps, late.multiplicity)
         truncated = int(late.multiplicity[late.censored].sum()) if truncates(self.instance, self.max_steps) else 0
         total = exact_total(returns, users)
-        reward = self.instance.reward[0] * total if "reward" in self.instance.extensions else total
-        curve = RegretCurve.of_policy(self.instance, self.policy, self.users, reward)
+        curve = RegretCurve.of_policy(self.instance, self.policy, self.users, total, self.instance.reward[0] * total)
         count = partial(self.histories, threads)
         return Run(n_steps, truncated, "lanes", self.seed, returns, users, curve, count)
 

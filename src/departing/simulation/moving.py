@@ -17,7 +17,7 @@ from departing.model.instance import Floats, Instance
 from departing.model.non_stationary import NonStationaryInstance, Piece
 from departing.planning.plan import REFERENCE_NODES, plan_within
 from departing.planning.problem import PlanningProblem
-from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints, regret_gap
+from departing.simulation.regret_curve import PolicySegment, RegretCurve, log_checkpoints, regret_gap, regret_scale
 from departing.simulation.run import Run, merge_values
 from departing.simulation.run_record import RegretProgress
 
@@ -28,7 +28,7 @@ Simulate = Callable[..., Run]
 @lru_cache(maxsize=1024)
 def piece_optimum(instance: Instance, allowed: tuple[int, ...] | None, users: int) -> Bounds:
     """Bounds on the value of the optimal policy of a piece, precise enough for the regret of `users` users."""
-    gap, mix = regret_gap(users), instance.segments
+    gap, mix = regret_scale(instance) * regret_gap(users), instance.segments
     if mix is None:
         best = plan_within(PlanningProblem(instance, allowed), gap, REFERENCE_NODES)
         return Bounds(best.lower, best.upper)
@@ -80,7 +80,9 @@ class MovingRegretCurve(RegretCurve):
             ]
         checkpoints = _cumulative([part.checkpoints for part in parts])
         clicks = _cumulative([part.clicks for part in parts])
-        return cls(parts[-1].instance, checkpoints, clicks, segments, parts=tuple(parts))
+        known = [part.rewards for part in parts if part.rewards is not None]
+        rewards = _cumulative(known) if known else None
+        return cls(parts[-1].instance, checkpoints, clicks, segments, rewards=rewards, parts=tuple(parts))
 
     @property
     def changes(self) -> list[int]:

@@ -112,9 +112,13 @@ class RegretCurve:
     rewards: Floats | None = None
 
     @classmethod
-    def of_policy(cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: float) -> "RegretCurve":
-        """Curve of a run under one policy with these `clicks` or reward, with the one checkpoint `users`."""
-        return cls(instance, np.array([users]), np.array([clicks]), [PolicySegment(0, policy, users)])
+    def of_policy(
+        cls, instance: Instance, policy: AssignedPolicy, users: int, clicks: int, reward: float | None = None
+    ) -> "RegretCurve":
+        """Curve of a run under one policy with these `clicks` and `reward`, with the one checkpoint `users`."""
+        rewards = np.array([reward], np.float64) if "reward" in instance.extensions else None
+        used = [PolicySegment(0, policy, users)]
+        return cls(instance, np.array([users]), np.array([clicks]), used, rewards=rewards)
 
     @cached_property
     def optimum(self) -> Bounds:

@@ -23,7 +23,7 @@ from departing.policy.protocol import Policy, policy_in_segment
 from departing.policy.schedule import Schedule
 from departing.simulation.reference import FinishedUsers, Recommend, UsersProgress, new_users, no_progress, play
 from departing.simulation.regret_curve import RegretCurve, optimum_bounds
-from departing.simulation.run import Run, run_from_histories, total_reward
+from departing.simulation.run import Run, exact_total, run_from_histories, total_reward
 from departing.simulation.run_record import RegretProgress, RunRecord
 
 # Bytes of distinct counts that the aggregate engine may hold: if `auto` tries it, and if it is requested.
@@ -280,7 +280,7 @@ class _Simulation:
 
         by_segment, histories = simulate_segments(self.instance, self.users, self.seed, simulated)
         runs = list(by_segment.values())
-        reward = sum(run.reward for run in runs)
+        clicks, reward = (sum(getattr(run, name) for run in runs) for name in ("clicks", "reward"))
         return Run(
             steps=sum(run.steps for run in runs),
             truncated=sum(run.truncated for run in runs),
@@ -288,7 +288,7 @@ class _Simulation:
             seed=self.seed,
             returns=(returns := join_returns(runs))[0],
             returns_users=returns[1],
-            regret_curve=RegretCurve.of_policy(self.instance, policy, self.users, reward),
+            regret_curve=RegretCurve.of_policy(self.instance, policy, self.users, clicks, reward),
             _count_histories=histories,
         )
 
@@ -313,8 +313,8 @@ class _Simulation:
         return self._run(policy, finished.histories(instance.n_categories), "step", max_steps)
 
     def _run(self, policy: Policy, histories: Histories, engine: str, max_steps: int | None) -> Run:
-        reward = total_reward(self.instance, histories)
-        curve = RegretCurve.of_policy(self.instance, policy, histories.users, reward)
+        clicks, reward = exact_total(histories.clicks, histories.multiplicity), total_reward(self.instance, histories)
+        curve = RegretCurve.of_policy(self.instance, policy, histories.users, clicks, reward)
         return run_from_histories(histories, engine, self.seed, curve, max_steps)
 
 

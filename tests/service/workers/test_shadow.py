@@ -18,6 +18,7 @@ from departing.service.workers.shadow import (
     AGAIN,
     ESTIMATING,
     FAILED,
+    REWARDED,
     GainEstimate,
     GainRequest,
     ShadowReporter,
@@ -54,6 +55,20 @@ def test_a_gain_that_cannot_be_estimated_is_explained(tmp_path, monkeypatch, res
         reporter = ShadowReporter(served)
         run(reporter._update())
         assert reporter._estimate == GainEstimate(note=note)
+
+
+def test_there_is_no_gain_in_clicks_where_clicks_have_rewards(tmp_path):
+    paid = magazine().replace(reward=[1.0, 2.0, 3.0])
+    with service(tmp_path / "s.sqlite", instance=paid, shadow=True) as served:
+        reporter = ShadowReporter(served)
+        run(reporter._update())
+        assert reporter._estimate == GainEstimate(note=REWARDED)
+    with service(tmp_path / "t.sqlite", instance=magazine(), shadow=True) as served:
+        shown = recommend(served, "ann", shown="news")
+        run(served.feedback([m.Feedback(shown.event, True, True, 2.0)]))
+        reporter = ShadowReporter(served)
+        run(reporter._update())
+        assert reporter._estimate == GainEstimate(note=REWARDED)
 
 
 def test_an_invalid_response_is_logged_and_explained(tmp_path, monkeypatch, caplog):

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+import departing as dp
 from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
@@ -16,6 +17,7 @@ from departing.service.store import queries
 from departing.service.store.connection import connect
 from departing.service.uptime import latest_time
 from departing.service.workers.evidence import histogram, pending_since, pending_users, training_users
+from departing.service.workers.served_learner import ServedBayes
 from departing.service.workers.trainer import Trainer
 from helpers.services import NAMES, FixedClock, recommend, run, service
 
@@ -198,15 +200,44 @@ def test_with_a_half_life_old_users_count_less(address):
         assert counts[order].tolist() == equal.parts[0][0][other].tolist()
         np.testing.assert_allclose(equal.parts[0][1][other], users[order], rtol=1e-8)
         assert equal.effective == pytest.approx(600)
+        assert (found.mean_weight, equal.mean_weight) == (pytest.approx(weight.mean(), rel=0.05), 1.0)
         trainer = Trainer(training, types=1)
         assert trainer.step()
         run(served.refresh())
         policy, instance = run(served.policy()), served.rollout.state.current.instance
         assert (policy.half_life, policy.effective_users) == (100.0, pytest.approx(found.effective))
         assert instance.click[:, 0].argmax() == 1
+        assert trainer.learner.effective_users == pytest.approx(weight.sum(), rel=0.05)
+        visits(served, 10, {"news": 0.1, "sports": 0.9, "music": 0.1}, 600)
+        assert not trainer.step()
+        visits(served, 10, {"news": 0.1, "sports": 0.9, "music": 0.1}, 610)
+        assert trainer.step()  # more than a tenth of the users that count
+        assert not Trainer(training, types=1).step()
     for given, expected in ((None, 100.0), (inf, None)):
         with service(address, half_life=given), closing(connect(address)) as training:
             assert Trainer(training, types=1).half_life() == expected
+
+
+def test_with_a_half_life_a_given_instance_is_forgotten(address, monkeypatch):
+    monkeypatch.setattr("departing.service.workers.trainer.PRIOR_USERS", 100)
+    given = dp.Instance([1.0], [[0.9], [0.1], [0.1]], 0.5, categories=NAMES)
+    options = Settings(learn=True, departures_reported=True, half_life=50.0, explore=1.0)
+    served = open_service(address, [], given, options, seed=1, clock=FixedClock())
+    with closing(served.store), closing(connect(address)) as training:
+        visits(served, 600, {"news": 0.1, "sports": 0.5, "music": 0.1})
+        assert Trainer(training, types=1).step()
+        run(served.refresh())
+        assert served.rollout.state.current.instance.click[:, 0].argmax() == 1
+
+
+def test_exploration_is_paid_in_the_unit_of_rewards():
+    learner = ServedBayes(2, ["news", "sports"], segments=["mobile", "desktop"])
+    before = learner._budget.available
+    learner.set_reward([100.0, 300.0], "cent", None)
+    budgets = learner._budget, learner._segment_budget, *learner._segment_budget.parts
+    assert [each.available for each in budgets] == [200 * before] * 5
+    learner.set_reward(None, "clicks", None)
+    assert learner._budget.available == before
 
 
 def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):

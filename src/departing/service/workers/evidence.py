@@ -62,10 +62,11 @@ def histogram(snapshot: Database, n_categories: int, since: float = inf) -> tupl
 
 
 class TrainingUsers(NamedTuple):
-    """Distinct counts and the weights of their users, for each segment and unknown ones, and their ESS."""
+    """Distinct counts and the weights of their users, for each segment and unknown ones; ESS and mean weight."""
 
     parts: list[Part]
     effective: float
+    mean_weight: float = 1.0
 
     @property
     def users(self) -> int:
@@ -94,24 +95,25 @@ def training_users(
     sums = [dict[tuple[int, ...], list[float]]() for _ in range(len(segments) + 1)]
 
     def add(row: Sequence[int], segment: str | None, weight: float, n: int) -> None:
-        each = sums[place.get(segment or "", -1)].setdefault(tuple(row), [0.0, 0.0])
-        each[0] += weight * n
-        each[1] += weight**2 * n
+        each = sums[place.get(segment or "", -1)].setdefault(tuple(row), [0.0, 0.0, 0.0])
+        for power in range(3):
+            each[power] += weight**power * n
 
     for blob, segment, age, n in snapshot.execute(queries.AGED_COUNTS, now, step, every, every, since):
         add(msgspec.msgpack.decode(blob, type=list[int]), segment, 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE), n)
     for row, segment, n in _pending_counts(snapshot, since):
         add(row, segment, 1.0, n)
-    totals, parts = np.zeros(2), list[Part]()
+    totals, parts = np.zeros(3), list[Part]()  # of the users, of their weights, and of the squares
     for each in sums:
-        known = {row: values for row, values in each.items() if any(row) and values[0] > 0}
+        known = {row: values for row, values in each.items() if any(row) and values[1] > 0}
         counts = np.zeros((len(known), 4 * n_categories), np.int64)
         for i, outcomes in enumerate(known):
             counts[i, : len(outcomes)] = outcomes
-        weights = np.array([*known.values()], np.float64).reshape(-1, 2)
-        parts.append((counts.reshape(-1, n_categories, 4), weights[:, 0]))
+        weights = np.array([*known.values()], np.float64).reshape(-1, 3)
+        parts.append((counts.reshape(-1, n_categories, 4), weights[:, 1]))
         totals += weights.sum(axis=0)
-    return TrainingUsers(parts, float(totals[0] ** 2 / totals[1]) if totals[1] else 0.0)
+    number, weight, squares = totals.tolist()
+    return TrainingUsers(parts, weight**2 / squares, weight / number) if squares else TrainingUsers(parts, 0.0)
 
 
 def mean_rewards(

@@ -43,7 +43,9 @@ class StoredSegments:
 class ServedBayes(Bayes):
     """The Bayes learner with evidence from a store instead of single steps."""
 
+    saved = (*Bayes.saved, "weight")
     stored: MixtureLikelihood | None = None
+    weight: float | None = None  # of all users of the last block, None if they count alike
     _by_segment: StoredSegments  # type: ignore[assignment]  # the part of the interface that the learner uses
 
     def _set_segments(self, segments: int | Sequence[str] | None) -> None:
@@ -57,15 +59,25 @@ class ServedBayes(Bayes):
             return self.stored
         return SegmentedLikelihood.of_segments(parts, n_types, self.concentration)  # type: ignore[arg-type]
 
+    @property
+    def effective_users(self) -> float:
+        """The number of users that count, older ones less."""
+        return self.arrived if self.weight is None else min(self.arrived, max(self.weight, 1.0))
+
     def block(
-        self, arrived: int, parts: Sequence[Part], allowed: tuple[int, ...] | None = None
+        self,
+        arrived: int,
+        parts: Sequence[Part],
+        allowed: tuple[int, ...] | None = None,
+        weight: float | None = None,
     ) -> list[tuple[Policy, int]]:
         """Return the policies of the next users and how many get each.
 
         `arrived` users have come so far; `parts` are those of each segment and those of unknown segment, or all of
-        them without segments; `allowed` are the categories that may be shown.
+        them without segments; `allowed` are the categories that may be shown. `weight` is that of all users, if older
+        ones count less.
         """
-        self.arrived = arrived
+        self.arrived, self.weight = arrived, weight
         counts, users = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
         n_types = self.posterior.n_types
         self.stored = MixtureLikelihood.from_counts(counts, users, n_types) if len(users) else None
@@ -77,3 +89,9 @@ class ServedBayes(Bayes):
         """Set what is maximised from the next block on; the rewards of categories are estimated again every time."""
         self._set_objective(reward, unit, horizon)
         self.horizon = self.objective.horizon
+        self._budget.rescale(self.objective.scale)
+        self._segment_budget.rescale(self.objective.scale)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state` of a learner with the same arguments."""
+        super().restore({"weight": None} | state)  # states of earlier releases have none

@@ -48,6 +48,10 @@ BY_SEGMENT = (
     "No gain: the policy depends on the segment. Download the log and run `departing ope LOG POLICY --segment "
     "segment`, or give the policy to 10 % of the users in an experiment."
 )
+REWARDED = (
+    "No gain: clicks have rewards. Download the log and run `departing ope LOG POLICY --reward reward`, or give the "
+    "policy to 10 % of the users in an experiment."
+)
 OFF = "Shadow mode is off; the figures are those of the time in which the caller decided."
 FAILED = "The gain could not be estimated; see the log of the service."
 
@@ -102,6 +106,10 @@ class ShadowReporter:
 
     async def _update(self) -> None:
         service, state = self._service, self._service.rollout.state
+        instance = state.current.instance
+        if await service.has_rewards() or (instance is not None and "reward" in instance.extensions):
+            self._estimate = GainEstimate(note=REWARDED)
+            return
         helper = Helper(("-m", __name__), GainEstimate)
         with tempfile.TemporaryDirectory(prefix="departing-") as folder:
             request = GainRequest(

@@ -49,8 +49,13 @@ MAX_NODES = 1_000_000  # of the count graph, to evaluate a policy for the dashbo
 PRIOR_USERS = 1000  # users whose evidence the given instance is worth; a trade-off between trust in it and learning
 
 
-def _with_prior_histories(parts: list[Part], segments: Sequence[str], instance: Instance, n_categories: int) -> None:
-    """Add sampled histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit."""
+def _with_prior_histories(
+    parts: list[Part], segments: Sequence[str], instance: Instance, n_categories: int, weight: float
+) -> None:
+    """Add sampled histories of `PRIOR_USERS` users of an instance, which stand for the instance in a fit.
+
+    Each has the `weight` of the average user, so that they are forgotten with the users.
+    """
     sample = sample_log(instance.replace(horizon=None), PRIOR_USERS, seed=0, days=10_000).histories
     counts = np.zeros((len(sample.counts), n_categories, 4), np.int64)
     counts[:, : instance.n_categories] = sample.counts
@@ -61,7 +66,7 @@ def _with_prior_histories(parts: list[Part], segments: Sequence[str], instance: 
         place = own[sample.segment]
     for i, (before, users) in enumerate(parts):
         added = place == i
-        joined = np.concatenate([users, sample.multiplicity[added]])
+        joined = np.concatenate([users, weight * sample.multiplicity[added]])
         parts[i] = np.concatenate([before, counts[added]]), joined
 
 
@@ -139,12 +144,13 @@ class Trainer:
             reward = self._rewards(given, len(names), half_life, now)
         if not data.users and (self._trained_at >= 0 or given is not None):
             return False
+        weight = None if half_life is None else float(sum(users.sum() for _, users in data.parts))
         if given is not None:
-            _with_prior_histories(data.parts, segments, given, len(names))
+            _with_prior_histories(data.parts, segments, given, len(names), data.mean_weight)
         learner = self._learner_for(names, segments)
         learner.set_reward(*reward)
         with tracing.span("trainer.step", users=arrived):
-            trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None)
+            trials = learner.block(arrived, data.parts, allowed if len(allowed) < len(names) else None, weight)
             self._trained_at, self._pending, self._allowed = arrived, pending, allowed
             weights = {} if half_life is None else {"half_life": half_life, "effective_users": data.effective}
             self._publish(names, trials, learner, weights)
@@ -194,7 +200,8 @@ class Trainer:
     def _has_news(self, arrived: int, pending: int) -> bool:
         """Return True if enough users have come, or departures have become known, since the last training."""
         before, growth = self._trained_at, 1 + self.growth
-        if before < 0 or arrived >= max(before * growth, 1):
+        counted = before if self.learner is None else self.learner.effective_users
+        if before < 0 or arrived >= max(before + self.growth * counted, 1):
             return True
         resolved = before - self._pending
         return self._pending > self.growth * before and arrived - pending >= max(resolved * growth, resolved + 1)
