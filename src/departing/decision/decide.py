@@ -16,6 +16,7 @@ from departing.decision.stack import Stack
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
+from departing.model.blas import one_blas_thread
 from departing.model.instance import Floats
 from departing.model.progress import Progress
 from departing.model.validation import check_int, check_seed
@@ -30,6 +31,7 @@ PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0
 MIN_DRAWS, MAX_DRAWS = 20, 10_000  # 20 are the fewest for a 95% interval
 
 
+@one_blas_thread
 def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Progress | None) -> Decision:
     """Decide from a fit; see `departing.plan`."""
     draws, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, MAX_DRAWS), check_seed(seed)

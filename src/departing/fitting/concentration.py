@@ -21,6 +21,8 @@ GOLDEN_STEPS = 12  # within two factors of three: an error of the logarithm of 2
 # The concentration and the common prior depend on the responses and the other way round. Changes below these have no
 # effect on an estimate: a concentration is known to a third at best, and a prior to about the root of one over users.
 SAME_CONCENTRATION, SAME_PRIOR, MAX_ROUNDS = 0.02, 1e-4, 10
+# For a bootstrap sample, which starts near its maximum: three rounds leave at most 0.06 standard deviations.
+SAMPLE_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,25 +164,48 @@ def _fit(
     logits, target = start[:d], pooled.from_logits(start).prior
     likelihood = rows.with_prior(target, np.inf)
     weight, top = likelihood.row_likelihoods(logits)
-    given = np.inf if rows.n_types == 1 else concentration
-    own = estimate_concentration(likelihood, weight) if given is None else given
+    concentration = np.inf if rows.n_types == 1 else concentration
+    own = estimate_concentration(likelihood, weight) if concentration is None else concentration
     if np.isinf(own):
         prior = np.tile(target, (rows.n_segments, 1))
         return SegmentOptimum(
             likelihood, logits, prior, log_evidence(likelihood, weight)[0] + float(rows.users @ top)
         )
-    for _ in range(MAX_ROUNDS):
+    return _alternate(rows, logits, target, own, pseudocount, concentration) or _fit(
+        start, pooled, rows, pseudocount, np.inf
+    )
+
+
+def _alternate(
+    rows: SegmentedLikelihood,
+    logits: Floats,
+    target: Floats,
+    own: float,
+    pseudocount: float,
+    concentration: float | None,
+    rounds: int = MAX_ROUNDS,
+) -> SegmentOptimum | None:
+    """Maximise over responses, then estimate common prior and concentration, by turns; None if that is infinite."""
+    for _ in range(rounds):
         likelihood = rows.with_prior(target, own)
         logits = maximise_segmented(likelihood, logits, pseudocount)
         weight, top = likelihood.row_likelihoods(logits)
         prior = likelihood.modes(weight)[0]
         moved, last = rows.share @ prior[:-1], own
         change, target = float(np.abs(moved - target).max()), moved
-        if given is None:
+        if concentration is None:
             own = estimate_concentration(rows.with_prior(target, own), weight)
         if np.isinf(own):
-            return _fit(start, pooled, rows, pseudocount, np.inf)
+            return None
         if change < SAME_PRIOR and abs(np.log(own / last)) < SAME_CONCENTRATION:
             break
     value, prior = log_evidence(likelihood, weight, prior)
     return SegmentOptimum(likelihood, logits, prior[:-1], value + float(rows.users @ top))
+
+
+def refit_segments(given: SegmentOptimum, rows: SegmentedLikelihood, pseudocount: float) -> SegmentOptimum | None:
+    """Fit a sample of the users of a fit, starting there; None if the concentration is, or becomes, infinite."""
+    start = given.likelihood.target, given.likelihood.concentration
+    if np.isinf(start[1]):
+        return None
+    return _alternate(rows, given.logits, *start, pseudocount, None, SAMPLE_ROUNDS)

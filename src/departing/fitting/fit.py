@@ -29,6 +29,7 @@ from departing.fitting.standard_errors import prior_logit_stderr, robust_covaria
 from departing.fitting.type_matching import permute_types, type_order
 from departing.formatting import format_count
 from departing.model import random_streams
+from departing.model.blas import one_blas_thread
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Instance
@@ -43,6 +44,7 @@ SMALLEST_CONCENTRATION = 1e-3  # in the place of 0: far below a user, but priors
 FEW_EFFECTIVE_USERS = 200
 
 
+@one_blas_thread
 def fit(
     source: Any,
     types: int | Iterable[int] = range(1, 6),

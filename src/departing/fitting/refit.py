@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from departing.fitting.concentration import SegmentOptimum, fit_segments, maximise_segmented
+from departing.fitting.concentration import SegmentOptimum, fit_segments, maximise_segmented, refit_segments
 from departing.fitting.fit_rows import FitRows
 from departing.fitting.likelihood import Parameters
 from departing.fitting.optimisation import maximise
@@ -23,11 +23,15 @@ def refit(fit: "Fit", sample: Histories) -> Instance:
     """Fit a sample, starting at a fit; the concentration of segments is estimated again."""
     own = fit.likelihood
     rows = FitRows.of(sample, (own.depart_categories, own.depart_on_click_categories))
-    likelihood = replace(rows.merged.likelihood, n_types=own.n_types)
-    optimum = maximise(likelihood, fit.logits[None], fit.pseudocount)
-    if fit.segments is None or not rows.several_segments:
-        return with_parameters(fit.instance, match_types(optimum.parameters, fit.instance))
-    within = fit_segments(optimum, rows.segmented(own.n_types), fit.pseudocount, None)
+    several, within = fit.segments is not None and rows.several_segments, None
+    if several and fit.segments is not None and fit.segments.optimum is not None:
+        within = refit_segments(fit.segments.optimum, rows.segmented(own.n_types), fit.pseudocount)
+    if within is None:
+        likelihood = replace(rows.merged.likelihood, n_types=own.n_types)
+        optimum = maximise(likelihood, fit.logits[None], fit.pseudocount)
+        if not several:
+            return with_parameters(fit.instance, match_types(optimum.parameters, fit.instance))
+        within = fit_segments(optimum, rows.segmented(own.n_types), fit.pseudocount, None)
     within = within.with_types(type_assignment(own.from_logits(within.all_logits), fit.instance))
     return with_segments(fit.instance, own.from_logits(within.all_logits), within.prior, rows.share)
 

@@ -30,6 +30,7 @@ from departing.fitting.type_evidence import describe_gain, describe_hidden, hidd
 from departing.formatting import format_count, format_percent
 from departing.html_tables import html_repr
 from departing.model import random_streams
+from departing.model.blas import one_blas_thread
 from departing.model.errors import InputError
 from departing.model.files import write_document
 from departing.model.frames import to_frame
@@ -171,6 +172,7 @@ class Fit:
         covariance = self.robust_covariance
         return transform_estimates(self.likelihood, self.logits, covariance, function, depart, depart_on_click)
 
+    @one_blas_thread
     def bootstrap(
         self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
     ) -> list[Instance]:
@@ -226,6 +228,7 @@ class Fit:
         """
         return refit_rows(self, users)
 
+    @one_blas_thread
     def check(self, users: int = 200_000, held_out: bool | None = None) -> FitCheck:
         """Test the goodness of fit on the steps of a random sample of users, which `read_log` keeps.
 

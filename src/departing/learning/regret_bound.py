@@ -11,6 +11,7 @@ from departing.learning.lower_bound.result import BoundCertificate, ConfusingIns
 from departing.learning.lower_bound.separation import Claim
 from departing.learning.lower_bound.solver import Certified, LowerBoundSolver
 from departing.model import random_streams
+from departing.model.blas import one_blas_thread
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.model.validation import (
@@ -35,6 +36,7 @@ MIN_GAP = 1e-10  # near the rounding error of a plan
 MAX_PLAN_NODES = 200_000
 
 
+@one_blas_thread
 def regret_bound(
     instance: Instance,
     users: int,

@@ -12,6 +12,7 @@ from departing.data.read_source import read_source
 from departing.evaluation.continuation import ContinuationValues, continuation_values
 from departing.fitting.fit import Fit
 from departing.fitting.fit import fit as fit_histories
+from departing.model.blas import one_blas_thread
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
@@ -47,6 +48,7 @@ HORIZON_REACHED = (
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
 
 
+@one_blas_thread
 def off_policy_value(
     log: Any,
     policy: PolicyLike,

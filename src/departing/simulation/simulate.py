@@ -11,6 +11,7 @@ from departing.evaluation.traversal import first_level
 from departing.kernels.cores import available_cores
 from departing.learning.protocol import AssignsPolicies, Learner, SupportsArms, SupportsBlocks
 from departing.model import random_streams
+from departing.model.blas import one_blas_thread
 from departing.model.counts import Integers
 from departing.model.errors import InputError
 from departing.model.histories import Histories
@@ -199,6 +200,7 @@ class _Simulation:
     open_users: int | None
     progress: UsersProgress
 
+    @one_blas_thread
     def with_learner(self, learner: Learner, delay: int, record: RunRecord) -> Run:
         """Simulate with a learner: by arms or blocks if the learner supports one of them, otherwise step by step."""
         from departing.simulation.learning import run_blocks, run_steps
