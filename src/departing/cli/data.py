@@ -141,7 +141,7 @@ def ope(
     parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
     options["horizon"] = log.horizon
-    with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
+    with progress("estimating", as_json, bootstrap) as bar:  # all policies share the resamples
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
         check = model.check()

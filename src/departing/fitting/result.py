@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from statistics import NormalDist
@@ -98,6 +98,7 @@ class Fit:
     log: Histories | None = None
     half_life: str | float | timedelta | None = None
     rewards: RewardStats | None = None
+    _bootstraps: dict[tuple[int, str, int], tuple[Instance, list[Instance]]] = field(default_factory=dict, repr=False)
 
     @property
     def _in_segments(self) -> SegmentOptimum | None:
@@ -176,7 +177,7 @@ class Fit:
     def bootstrap(
         self, resamples: int = 200, method: str = "parametric", seed: int = 0, progress: Progress | None = None
     ) -> list[Instance]:
-        """Refit bootstrap samples of the histories.
+        """Refit bootstrap samples of the histories. Results are kept: a second call with equal arguments is fast.
 
         Parameters
         ----------
@@ -196,8 +197,17 @@ class Fit:
             One estimate per sample, its types matched to those of this fit.
         """
         check_choice("method", method, BOOTSTRAP_METHODS)
-        rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
-        resamples, known = check_int("resamples", resamples), self.histories.confirmed
+        check_seed(seed)
+        key = check_int("resamples", resamples), method, seed
+        instance, instances = self._bootstraps.get(key, (None, []))
+        if instance != self.instance:
+            instances = self._bootstrap(*key, progress)
+            self._bootstraps[key] = self.instance, instances
+        return list(instances)
+
+    def _bootstrap(self, resamples: int, method: str, seed: int, progress: Progress | None) -> list[Instance]:
+        rng = np.random.default_rng([seed, random_streams.FIT_BOOTSTRAP])
+        known = self.histories.confirmed
         design, by_segment = SamplingDesign.from_histories(known), np.zeros(0, np.int64)
         worth = known.effective_users / known.users  # of a user, if they have weights
         if known.segment is not None:
