@@ -62,7 +62,12 @@ def test_off_policy_evaluation_of_the_shop_is_in_its_unit_and_by_segment(tmp_pat
     text = output("ope", tmp_path / "shop.csv", "fixed:fashion", *options)
     assert "Euro per user of always fashion" in text
     assert "by segment" in text
-    values = json_output("ope", tmp_path / "shop.csv", "fixed:fashion", *options)["policies"][0]
+    assert "policy of the log" not in text  # it is not cut after two recommendations
+    document = json_output("ope", tmp_path / "shop.csv", "fixed:fashion", *options[:-2])
+    assert document["log_value"] > 1.5 * document["log_clicks"]  # a click is worth more than a euro
+    document = json_output("ope", tmp_path / "shop.csv", "fixed:fashion", *options)
+    assert document["log_value"] is None
+    values = document["policies"][0]
     assert values["unit"] == "euro"
     assert set(values["by_segment"]) == {"de/mobile", "de/desktop", "fr/mobile", "fr/desktop"}
     assert values["by_segment"]["de/mobile"]["users"] > 900

@@ -1,11 +1,17 @@
 """Fits with segments: recovery, shrinkage, laws, errors, and the likelihood behind them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import departing as dp
-from departing.fitting.concentration import estimate_concentration, log_evidence
+from departing.fitting.concentration import estimate_concentration, fit_segments, log_evidence
 from departing.fitting.fit_rows import FitRows
+from departing.fitting.optimisation import maximise
+from departing.fitting.refit import refit
+from departing.fitting.resampling import resample_users
+from departing.fitting.type_matching import type_assignment
 from departing.model.segments import Segments
 
 CLICK, DEPART = np.array([[0.8, 0.2], [0.3, 0.7], [0.5, 0.4]]), np.array([[0.3, 0.4], [0.5, 0.3], [0.2, 0.5]])
@@ -188,6 +194,28 @@ def test_bootstrap_keeps_segments_and_matches_the_errors(different):
         priors = np.array([each.segments.prior[:, 0] for each in draws])
         ratio = priors.std(axis=0)[:3] / fit.segments.stderr[:3, 0]
         assert (np.abs(np.log(ratio)) < np.log(1.7)).all()
+
+
+def test_bootstrap_fits_start_at_the_fit_and_agree_with_fits_from_the_start(different):
+    fit, _ = different
+    sample = resample_users(fit.histories.confirmed, np.random.default_rng(0))
+    rows = FitRows.of(sample, (fit.likelihood.depart_categories, fit.likelihood.depart_on_click_categories))
+    own = refit(fit, sample)
+    full = fit_segments(
+        maximise(replace(rows.merged.likelihood, n_types=2), fit.logits[None], 1.0), rows.segmented(2), 1.0, None
+    )
+    order = type_assignment(fit.likelihood.from_logits(full.all_logits), fit.instance)
+    np.testing.assert_allclose(own.segments.prior, full.with_types(order).prior, atol=2e-3)
+
+
+def test_bootstrap_fits_are_kept_for_equal_arguments(different):
+    fit, _ = different
+    first, reports = fit.bootstrap(2, seed=4), []
+    again = replace(fit, criteria=()).bootstrap(2, seed=4, progress=lambda *done: reports.append(done))
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert not reports
+    euro = replace(fit, instance=fit.instance.replace(reward=[2.0] * 3)).bootstrap(2, seed=4)
+    assert euro[0].reward.tolist() == [2.0] * 3
 
 
 def test_resampled_users_keep_segments(different):

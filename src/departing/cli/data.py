@@ -127,6 +127,7 @@ def ope(
     """Estimate the value of policies from an event log (off-policy evaluation)."""
     from departing.cli.tables import ope as tables
     from departing.cli.tables.fit import log_values
+    from departing.decision.log_value import LogValue
     from departing.fitting.fit import fit as fit_log
     from departing.model.validation import check_confidence
     from departing.offpolicy.estimators import off_policy_value
@@ -145,14 +146,18 @@ def ope(
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
         check = model.check()
+    log_value = check.log_value
+    if log_value is not None and "reward" in model.instance.extensions:
+        log_value = LogValue.of(model.histories, model.instance).value(model.likelihood.users)
+    if log.horizon not in (None, data.horizon):  # the policies are cut, and the log is not
+        log_value = None
     rows = [tables.ope_values(*pair) for pair in zip(labels, values, strict=True)]
-    document = {"policies": rows, "log_clicks": check.log_value, "log": log_values(data.report)}
+    clicks = {"log_clicks": check.log_value, "log_value": log_value}
+    document = {"policies": rows, **clicks, "log": log_values(data.report)}
     if not as_json:
         with output_errors():
             print(data.report)
-    in_clicks = "reward" not in model.instance.extensions
-    comparable = in_clicks and log.horizon in (None, data.horizon)  # with the clicks of the log
-    contents = tables.ope_contents(labels, values, check.log_value if comparable else None)
+    contents = tables.ope_contents(labels, values, log_value)
     present(as_json, document, contents, rejects=log.rejects)
 
 

@@ -165,7 +165,7 @@ def overlap_warnings(
     if value.tail_share > MAX_TAIL_SHARE:
         yield (
             f"Poor overlap: after {value.horizon} steps too few users agree with the policy, but "
-            f"{value.tail_share:.0%} of its clicks come later; these are taken from the model. Collect more users "
+            f"{value.tail_share:.0%} of its {value.unit} come later and are taken from the model. Collect more users "
             "with random recommendations, or test the policy on some users."
         )
     if abs(value.dr.value - value.dm.value) > MISFIT_STDERRS * max(value.dr.stderr, 1e-12):

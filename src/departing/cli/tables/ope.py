@@ -21,7 +21,7 @@ def ope_contents(
     for policy, value in zip(policies, values, strict=True):
         yield value_table(policy, value)
         if value.by_segment:
-            yield segment_table(policy, value)
+            yield segment_table(_short(policy), value)
         if value.overlap:
             yield overlap_table(value)
         yield from value.warnings
@@ -63,18 +63,25 @@ def overlap_table(value: OffPolicyValue) -> RichTable:
 
 
 def ranking_table(policies: Sequence[str], values: Sequence[OffPolicyValue], log_value: float | None) -> RichTable:
-    """Best estimate of every policy in decreasing order, with the clicks per user of the log."""
-    table = new_table("Comparison", "policy", values[0].unit, f"{values[0].confidence:.0%} interval", "ratio to log")
+    """Best estimate of every policy in decreasing order, with the value of the policy of the log."""
+    columns = ["policy", values[0].unit, f"{values[0].confidence:.0%} interval"]
+    table = new_table("Comparison", *columns, *(["ratio to log"] if log_value else []))
     rows: list[tuple[str, float, Estimate | None]] = [
-        (name, value.best.value, value.best) for name, value in zip(policies, values, strict=True)
+        (_short(name), value.best.value, value.best) for name, value in zip(policies, values, strict=True)
     ]
     if log_value is not None:
         rows.append(("policy of the log", log_value, None))
-    for name, clicks, best in sorted(rows, key=lambda row: -row[1]):
+    for name, each, best in sorted(rows, key=lambda row: -row[1]):
         interval = "" if best is None else _interval(best)
-        ratio = "" if log_value is None or best is None or log_value == 0 else f"{clicks / log_value:.2f}"
-        table.add_row(escape(name), format_number(clicks, 4), interval, ratio)
+        ratio = ["" if best is None else f"{each / log_value:.2f}"] if log_value else []
+        table.add_row(escape(name), format_number(each, 4), interval, *ratio)
     return table
+
+
+def _short(policy: str) -> str:
+    """The file of a policy, without its description, or the description."""
+    file, _, _ = policy.partition(": ")
+    return file if file.endswith((".json", ".toml")) else policy
 
 
 def ope_values(policy: str, value: OffPolicyValue) -> dict[str, Any]:
