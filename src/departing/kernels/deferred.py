@@ -20,10 +20,6 @@ SUPPORTED = all(hasattr(JITCodeLibrary, name) for name in (*_USED, "finalize", "
 class _KernelCode(JITCodeLibrary):
     """Code of a kernel, optimised as a whole with that of the functions it calls."""
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        """Leave single functions as they are: optimising the whole includes all that this would do."""
-        ll_module.data_layout = self._codegen._data_layout
-
     def _optimize_final_module(self) -> None:
         """Optimise, with the called functions private: those called once are inlined, unused arguments dropped."""
         for function in self._final_module.functions:
@@ -40,6 +36,10 @@ class _KernelCode(JITCodeLibrary):
 
 class _InnerCode(_KernelCode):
     """Code of an inner kernel, neither optimised nor translated."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Leave single functions as they are: optimising the whole includes all that this would do."""
+        ll_module.data_layout = self._codegen._data_layout
 
     @property
     def called(self) -> list[Any]:

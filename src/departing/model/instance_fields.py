@@ -55,8 +55,10 @@ def check_common_prior(prior: npt.ArrayLike | None, segments: Segments | None) -
 
 def check_rewards(reward: npt.ArrayLike | None, n: int) -> Floats:
     """Rewards of n categories, 1 each by default."""
+    if reward is None:
+        return np.ones(n)
     try:
-        array = np.ones(n) if reward is None else np.array(reward, np.float64) + 0.0
+        array = np.array(reward, np.float64) + 0.0
     except (TypeError, ValueError):
         array = np.empty(0)
     valid = array.shape == (n,) and bool((np.isfinite(array) & (array >= 0)).all())

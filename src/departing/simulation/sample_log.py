@@ -72,14 +72,15 @@ class SampleLog:
     @cached_property
     def histories(self) -> Histories:
         """Counts of all users, with their true departures."""
-        users, first, row = np.unique(self.user, return_index=True, return_inverse=True)
+        users, row = np.unique(self.user, return_inverse=True)
         counts = np.zeros((len(users), self.instance.n_categories, 4), np.int64)
         np.add.at(counts, (row, self.category, self.outcome), 1)
         known: dict[str, Any] = {}
         if self.instance.segments is not None and self.segment is not None:
-            segments = self.instance.segments
+            segments, own = self.instance.segments, np.zeros(len(users), np.int64)
+            own[row] = self.segment  # the same for all events of a user
             known = {
-                "segment": self.segment[first],
+                "segment": own,
                 "segments": segments.names,
                 "segment_columns": segments.columns,
             }
