@@ -84,3 +84,9 @@ def test_segments_with_a_common_value_share_a_label():
     text = "news in fr/*, de/tv (40% of users), art in de/mobile (30%), film in it/tv (30%), "
     assert describe_starts(starts) == text + "other categories in 1 other segment"
     assert describe_starts(group_starts({"de": "art", "fr": "art"}, [0.5, 0.5])) == "art"
+
+
+def test_segments_with_equal_policies_are_described_as_one(site):
+    equal = site.replace(prior=None, segments=dp.Segments(["a", "b"], [0.6, 0.4], [[0.6, 0.4]] * 2))
+    decision = dp.plan(dp.fit(dp.sample_log(equal, users=2000, seed=1).histories, types=1), bootstrap=20)
+    assert decision.describe_policy() == "always news"

@@ -149,6 +149,9 @@ class Decision:
     def describe_policy(self) -> str:
         """Describe the recommended policy in one phrase, with the names of the categories."""
         if self.by_segment:
+            phrases = {each.describe_policy() for each in self.by_segment.values()}
+            if len(phrases) == 1:
+                return phrases.pop()
             return f"start with {describe_starts(self.starts)}, then adapt to the user's clicks"
         return describe(self.policy, self.fit.instance)
 

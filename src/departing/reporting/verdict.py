@@ -284,7 +284,7 @@ def _sure_by_segment(decision: "Decision") -> str:
     """Probability that the first category of each segment is optimal there, without the end of the sentence."""
     if rows := _unsettled(decision):
         names = [f"{shorten_name(name)}: {_alternatives(each)}" for name, _, each in rows]
-        more = f" and {len(names) - MAX_UNSETTLED} more" if len(names) > MAX_UNSETTLED else ""
+        more = f"; and {len(names) - MAX_UNSETTLED} more" if len(names) > MAX_UNSETTLED else ""
         count = f"{len(rows)} of {format_count(len(decision.by_segment), 'segment')}"
         users = format_share(sum(share for _, share, _ in rows))
         listed = "; ".join(names[:MAX_UNSETTLED]) + more
