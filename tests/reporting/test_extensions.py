@@ -214,6 +214,11 @@ def test_after_a_jump_the_page_filters_the_log(jump, tmp_path, monkeypatch):
     assert 3000 < recent.report.users < 5000
 
 
+def test_tiny_shares_are_not_printed_as_zero(report, jump):
+    assert re.search(r"fewer than 0\.1% of\s+them return later", jump.to_html())
+    assert re.search(r"After a recommendation that they click, about \d+\.\d% of users leave", report.to_html())
+
+
 def test_types_of_a_name_in_two_spellings_are_named_once():
     site = dp.Instance([0.5, 0.5], [[0.8, 0.1], [0.79, 0.1], [0.1, 0.8], [0.1, 0.1]], categories=["a", "A", "b", "c"])
     assert name_types(site)[0] == "a lovers"

@@ -138,8 +138,9 @@ def _return_chart(report: "Report") -> str:
     line = Line("users who return later", times.times[shown] / seconds, times.later[shown], "observed")
     later = float(np.interp(period, times.times, times.later))
     chart = line_chart([line], f"{unit} without events", "return later", [(period / seconds, "counts as departed")])
+    share = f"an estimated {later:.1%}" if later >= 0.0005 else "fewer than 0.1%"
     text = (
-        f"Users without events for {period / seconds:,.3g} {unit} count as departed; an estimated {later:.1%} of "
+        f"Users without events for {period / seconds:,.3g} {unit} count as departed; {share} of "
         f"them return later. The log itself suggests {times.period}."
     )
     return f"<h3>Inactivity</h3>{paragraphs(text)}{chart}"
