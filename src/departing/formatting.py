@@ -116,6 +116,15 @@ def format_percent(share: float | None, smallest: float = 1e-9) -> str:
     return text.rstrip("%").rstrip("0").rstrip(".") + "%" if "." in text else text
 
 
+def format_share(share: float) -> str:
+    """Format a share of users as a whole percentage; small ones are only said to be below 1%.
+
+    >>> format_share(0.402), format_share(0.003), format_share(0.0)
+    ('40%', '<1%', '0%')
+    """
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Table of aligned columns, the first to the left and the others to the right.
 

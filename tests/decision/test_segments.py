@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import departing as dp
+from departing.cli.tables.fit import decision_values
+from departing.decision.decision import IGNORING
+from departing.decision.starts import describe_starts, group_starts
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +45,48 @@ def test_the_plan_has_bounds_by_segment_and_texts_name_the_segments(decision, tm
     assert "By segment:" in decision.summary()
     decision.save(tmp_path / "policy.json")
     assert dp.load_policy(tmp_path / "policy.json").in_segment("b") == decision.policy.in_segment("b")
+
+
+def test_the_mix_over_segments_is_not_shown_as_uncertainty(decision):
+    """Each segment is certain of its first category, so no text says that it is certain for 60% only."""
+    assert [(each.category, each.segments) for each in decision.starts] == [("news", ("a",)), ("film", ("b",))]
+    assert decision.first_probability > 0.95
+    assert "start with news in a (59% of users), film in b (41%)" in decision.describe()
+    assert "optimal: news in a 100%, film in b 100%." in decision.summary()
+    assert "first film (100%)" in decision.summary()
+    assert "unknown segment" in decision.summary()
+    values = decision_values(decision)["by_segment"]
+    assert values["b"]["first"][0]["category"] == "film"
+    labels = [text.get_text() for text in decision.plot().axes[0].get_yticklabels()]
+    assert labels == ["a: news", "b: film"]
+
+
+def test_the_policy_that_ignores_segments_is_compared(site, decision):
+    ignoring = next(each for each in decision.values if each.name == IGNORING)
+    common = dp.plan(site.replace(segments=None), gap=1e-3).policy
+    assert ignoring.value == pytest.approx(dp.evaluate(site, common).value, rel=0.05)
+    gain = next(each for each in decision.gains if each.name == IGNORING)
+    assert gain.lower > 0
+    assert gain.value == pytest.approx(decision.value.value - ignoring.value)
+
+
+def test_segments_with_a_common_value_share_a_label():
+    first = {
+        "de/mobile": "art",
+        "de/tv": "news",
+        "fr/mobile": "news",
+        "fr/tv": "news",
+        "it/tv": "film",
+        "it/pc": "toys",
+    }
+    starts = group_starts(first, [0.3, 0.2, 0.1, 0.1, 0.297, 0.003])
+    assert [each.labels for each in starts] == [("fr/*", "de/tv"), ("de/mobile",), ("it/tv",), ("it/pc",)]
+    text = "news in fr/*, de/tv (40% of users), art in de/mobile (30%), film in it/tv (30%), "
+    assert describe_starts(starts) == text + "other categories in 1 other segment"
+    assert describe_starts(group_starts({"de": "art", "fr": "art"}, [0.5, 0.5])) == "art"
+
+
+def test_segments_with_equal_policies_are_described_as_one(site):
+    equal = site.replace(prior=None, segments=dp.Segments(["a", "b"], [0.6, 0.4], [[0.6, 0.4]] * 2))
+    decision = dp.plan(dp.fit(dp.sample_log(equal, users=2000, seed=1).histories, types=1), bootstrap=20)
+    assert decision.describe_policy() == "always news"

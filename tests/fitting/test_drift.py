@@ -49,6 +49,8 @@ def test_a_jump_of_one_category_is_dated_and_named(jump):
     assert check.drift.since.startswith("2026-0")
     assert "users change over time since about 2026-0" in check.describe()
     assert any("click rate of category 'news'" in reason for reason in check.reasons)
+    assert "share of type" not in check.drift.describe()
+    assert "which may follow from this" in check.drift.describe()
 
 
 def test_the_plot_marks_the_change(jump, tmp_path):

@@ -1,4 +1,4 @@
-"""Test whether segments tell anything: level, power, columns and words."""
+"""Test whether segments are informative: level, power, columns and words."""
 
 import numpy as np
 import pytest
@@ -64,9 +64,9 @@ def test_gain_is_that_of_new_users():
 
 def test_summary_states_the_effect():
     text = dp.fit(shop(True, 1), types=2).summary()
-    assert "Segments tell something about types (p" in text
+    assert "Segments are informative about types (p" in text
     assert "nats per user" in text
-    assert "4 segments of country and device: priors are shrunk as by" in text
+    assert "4 segments of country and device: priors are shrunk towards the common prior with the weight of" in text
 
 
 def test_one_type_or_segment_is_not_tested():

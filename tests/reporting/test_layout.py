@@ -32,8 +32,12 @@ def pages(tmp_path_factory):
         "misfit": make_log(3000, [[0.9, 0.3], [0.3, 0.9]], 0.3, 3, fall=0.8),
     }
     logs["misfit"].loc[logs["misfit"].index[::50], "category"] = ""
+    logs["segments"] = make_log(1500, [[0.8, 0.2], [0.2, 0.7]], 0.5, 4)
+    logs["segments"]["segment"] = np.array(["de/mobile phone", "fr/desktop computer"])[logs["segments"]["user"] % 2]
     for name, log in logs.items():
-        make_report(log, types=2).save(folder / f"{name}.html")
+        make_report(log, types=2, **({"segment": "segment"} if name == "segments" else {})).save(
+            folder / f"{name}.html"
+        )
     return folder
 
 
@@ -55,4 +59,7 @@ def test_pages_fit_the_screen(browser, pages, width, scheme):
         # Tables about the data break their lines.
         tables = "[...document.querySelectorAll('table.facts, table.sentences')]"
         assert page.evaluate(f"{tables}.every(table => table.offsetWidth <= document.body.clientWidth)"), path.name
+        # The cells of labelled tables are all visible without scrolling.
+        cells = "[...document.querySelectorAll('table.labelled td')].filter(cell => cell.offsetParent !== null)"
+        assert page.evaluate(f"{cells}.every(cell => cell.getBoundingClientRect().right <= innerWidth)"), path.name
         page.close()

@@ -189,7 +189,9 @@ def test_recommendation_against_the_likeliest_first_category_is_explained(magazi
 def test_clicks_after_the_longest_history_are_stated():
     report = make_report(make_log(1000, [[0.9], [0.5]], 0.3, 1, max_steps=8))
     assert report.extrapolation.steps == 8
-    assert "come after more than 8 recommendations, where no user of this log was observed" in str(report.verdict)
+    assert "of this policy comes after more than 8 recommendations, where no user of this log was observed" in str(
+        report.verdict
+    )
     short = make_report(make_log(1000, [[0.4], [0.2]], 0.8, 1))
     assert "extrapolated" not in str(short.verdict)
 

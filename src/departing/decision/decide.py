@@ -7,12 +7,13 @@ import numpy as np
 
 from departing.decision.candidates import Candidates, choices
 from departing.decision.claims import Claim, PolicyValue, gain, observed_value
-from departing.decision.decision import Candidate, Decision, FirstCategory
+from departing.decision.decision import IGNORING, Candidate, Decision, FirstCategory
 from departing.decision.ensemble import GRAPH_GAP, Ensemble, follow
 from departing.decision.information import expected_loss, users_to_halve
 from departing.decision.log_value import LogValue
 from departing.decision.segments import Part, mixed, parts, shares
 from departing.decision.stack import Stack
+from departing.decision.starts import group_starts
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
@@ -90,7 +91,9 @@ def _mix(
     """The decision for all users: the policy of each segment, and means by share."""
     recommended = mixed([each for each, _, _ in claims], weights)
     greedy = mixed([each for _, _, each in claims], weights)
-    values, gains = _values(fit, (recommended, _fixed(common.ensemble, list(best.allowed)), greedy), log)
+    own = recommended, _fixed(common.ensemble, list(best.allowed)), greedy
+    # The common prior is the mean of those of the segments, so its values are those of all users.
+    values, gains = _values(fit, own, log, ignoring=_recommended(common.candidates))
     names, decisions = fit.instance.categories, list(by_segment.values())
     first = np.zeros(len(names))
     for share, decision in zip(weights[0], decisions, strict=True):
@@ -101,19 +104,21 @@ def _mix(
     probability = float(sum(w * d.candidates[0].probability for w, d in zip(weights[0], decisions, strict=True)))
     value = float(sum(w * d.candidates[0].value for w, d in zip(weights[0], decisions, strict=True)))
     ranked = _first(fit, best, first)
+    starts = group_starts({name: each.candidates[0].first for name, each in by_segment.items()}, weights[0])
     in_draws = [(float(w), part.candidates.values[:, 1:]) for w, part in zip(weights[0], rest, strict=True)]
     return Decision(
         fit=fit,
         policy=cast(Policy, policy),
         plan=best,
         first=ranked,
-        candidates=(Candidate(cast(Policy, policy), ranked[0].category, value, probability),),
+        candidates=(Candidate(cast(Policy, policy), starts[0].category, value, probability),),
         expected_loss=sum(w * expected_loss(own) for w, own in in_draws),
         users_to_halve=users_to_halve(in_draws, fit.histories.users),
         values=values,
         gains=gains,
         warnings=(*fit.warnings, *_hidden_types(fit), *_extrapolation(fit)),
         by_segment=by_segment,
+        starts=starts,
     )
 
 
@@ -150,12 +155,13 @@ def _claims(part: Part) -> Claims:
 
 
 def _values(
-    fit: Fit, claims: Claims, log: tuple[PolicyValue, Floats] | None
+    fit: Fit, claims: Claims, log: tuple[PolicyValue, Floats] | None, ignoring: Claim | None = None
 ) -> tuple[tuple[PolicyValue, ...], tuple[PolicyValue, ...]]:
     """Values of the recommended policy and of the others, and the gains over these."""
     recommended, (category, fixed), greedy = claims
     value = recommended.value("recommended policy")
-    others = [(fixed.value(f"always {fit.instance.categories[category]}"), fixed.in_draws)]
+    others = [] if ignoring is None else [(ignoring.value(IGNORING), ignoring.in_draws)]
+    others += [(fixed.value(f"always {fit.instance.categories[category]}"), fixed.in_draws)]
     same = np.allclose(greedy.in_draws, recommended.in_draws, rtol=GRAPH_GAP)
     others.append(((recommended if same else greedy).value("greedy"), (recommended if same else greedy).in_draws))
     if log is not None:

@@ -5,23 +5,28 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from departing.decision.claims import PolicyValue
+from departing.decision.starts import Start, describe_starts
 from departing.fitting.fit import Fit
-from departing.formatting import first_few, format_count, format_percent, format_significant
+from departing.formatting import first_few, format_count, format_percent, format_share, format_significant
 from departing.html_tables import html_repr
 from departing.model.files import write_document
 from departing.model.frames import to_frame
 from departing.planning.plan import Plan
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
-from departing.policy.protocol import Policy
+from departing.policy.protocol import Policy, policy_in_segment, recommended
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ESTIMATED_BY = "model"
+IGNORING = "policy that ignores segments"
+USE_SEGMENTS = "The recommended policy and greedy use the segment; the other policies do not depend on it."
 ONE_TYPE = "One type of users suffices, so planning has nothing to gain over the best fixed category."
-MAX_CATEGORIES = 5  # first categories in a sentence
+MAX_CATEGORIES = 5  # first categories, or segments, in a sentence
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Candidate:
     policy : Policy
         The policy.
     first : str
-        Category that it shows first.
+        Category that it shows first; with segments, to the most users.
     value : float
         Mean over the draws, in expected reward per user.
     probability : float
@@ -75,7 +80,9 @@ class Decision:
     plan : Plan
         Optimal policy of the fitted instance, with certified bounds.
     first : tuple of FirstCategory
-        Probability that each first category is optimal, in decreasing order.
+        Probability that each first category is optimal, in decreasing order. With segments it is the mean over the
+        segments by share, so that several probabilities do not mean that the decision is uncertain; `by_segment` has
+        the probabilities within each segment.
     candidates : tuple of Candidate
         Policies that were compared, the recommended one first.
     expected_loss : float
@@ -84,14 +91,16 @@ class Decision:
     users_to_halve : int or None
         Further users in the log that would halve the expected loss; None if there is hardly any.
     values : tuple of PolicyValue
-        Reward per user of the recommended policy, the policy of the log, the best fixed policy and greedy, with 95%
-        intervals.
+        Reward per user of the recommended policy, the policy of the log, the policy that ignores segments (if there
+        are any), the best fixed policy and greedy, with 95% intervals. Greedy uses the segment too.
     gains : tuple of PolicyValue
         Gain of the recommended policy over each of the others, with 95% intervals.
     warnings : tuple of str
         Sentences about what the log does not determine.
     by_segment : dict of str to Decision
         Decision for each segment, if the fit has segments; the values above are then those of all users.
+    starts : tuple of Start
+        Segments by the category that their policies show first; empty without segments.
     """
 
     fit: Fit
@@ -105,6 +114,7 @@ class Decision:
     gains: tuple[PolicyValue, ...]
     warnings: tuple[str, ...]
     by_segment: "dict[str, Decision]" = field(default_factory=dict, repr=False)
+    starts: tuple[Start, ...] = field(default=(), repr=False)
 
     @property
     def value(self) -> PolicyValue:
@@ -138,6 +148,11 @@ class Decision:
 
     def describe_policy(self) -> str:
         """Describe the recommended policy in one phrase, with the names of the categories."""
+        if self.by_segment:
+            phrases = {each.describe_policy() for each in self.by_segment.values()}
+            if len(phrases) == 1:
+                return phrases.pop()
+            return f"start with {describe_starts(self.starts)}, then adapt to the user's clicks"
         return describe(self.policy, self.fit.instance)
 
     def describe(self) -> str:
@@ -148,10 +163,39 @@ class Decision:
         )
 
     @property
+    def first_probability(self) -> float:
+        """Probability that the first category of the recommended policy is optimal; of segments the mean by share."""
+        if self.by_segment:
+            return sum(share * each.first_probability for _, share, each in self.segments)
+        own = self.candidates[0].first
+        return next((each.probability for each in self.first if each.category == own), 0.0)
+
+    @property
+    def first_if_unknown(self) -> str:
+        """Category that users of unknown segment are shown first."""
+        instance = self.fit.instance
+        start = np.zeros((1, instance.n_categories, 4), np.int64)
+        return instance.categories[int(recommended(policy_in_segment(self.policy, None), start)[0])]
+
+    @property
+    def segments(self) -> "list[tuple[str, float, Decision]]":
+        """Name, share of users and decision of each segment, that with the most users first."""
+        own = self.fit.instance.segments
+        if not self.by_segment or own is None:
+            return []
+        share = dict(zip(own.names, (own.share / own.share.sum()).tolist(), strict=True))
+        return sorted(((name, share[name], each) for name, each in self.by_segment.items()), key=lambda row: -row[1])
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The policy and its value, the probabilities of first categories, and the expected loss, as sentences."""
         likely = [each for each in self.first if each.probability > 0]
         shown = [f"{each.category} {format_percent(each.probability)}" for each in likely]
+        if self.by_segment:
+            shown = [
+                f"{each.candidates[0].first} in {name} {format_percent(each.first_probability)}"
+                for name, _, each in self.segments
+            ]
         first = f"Probability that the first category is optimal: {first_few(shown, MAX_CATEGORIES)}."
         if self.candidates[0].first != likely[0].category and not self.by_segment:
             first += f" {self.candidates[0].first} is recommended because it loses less where it is not optimal."
@@ -172,16 +216,21 @@ class Decision:
 
     def summary(self) -> str:
         """Overview in several lines: policy, value, first categories, expected loss, gains, warnings."""
-        lines = [*self.sentences, f"{'policy':24}  {self.unit + ' per user':>28}  {'gain over it':>28}"]
+        width = max(24, *(len(each.name) for each in self.values))
+        lines = [*self.sentences, f"{'policy':{width}}  {self.unit + ' per user':>28}  {'gain over it':>28}"]
         for name, value, interval, gain, gain_interval in self.rows():
             cells = f"{value} ({interval})", f"{gain} ({gain_interval})" if gain else ""
-            lines.append(f"{name:24}  {cells[0]:>28}  {cells[1]:>28}".rstrip())
+            lines.append(f"{name:{width}}  {cells[0]:>28}  {cells[1]:>28}".rstrip())
         if self.by_segment:
+            lines.append(USE_SEGMENTS)
             lines.append("By segment:")
-        for segment, decision in self.by_segment.items():
+        for segment, share, decision in self.segments:
             value, interval = decision.value.cells
-            text = f"{value} {self.unit} per user ({interval}), first {decision.candidates[0].first}"
+            first = f"first {decision.candidates[0].first} ({format_percent(decision.first_probability)})"
+            text = f"{format_share(share):>4} of users  {value} {self.unit} per user ({interval}), {first}"
             lines.append(f"  {segment:22}  {text}")
+        if self.by_segment:
+            lines.append(f"  {'unknown segment':22}  first {self.first_if_unknown}")
         return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
 
     __str__ = summary

@@ -11,17 +11,26 @@ LABEL_WIDTH = 1.5  # inches
 
 
 def draw_decision(decision: Decision) -> Figure:
-    """Draw the probability that each first category is optimal as bars, and the values of the policies."""
-    first, values = decision.first[:MAX_BARS], decision.values
-    rows = max(len(first), len(values), 2)
+    """Draw the probability that each first category is optimal as bars, and the values of the policies.
+
+    With segments the bars are those of the recommended first category of each of the largest segments.
+    """
+    values = decision.values
+    bars = [(each.category, each.probability) for each in decision.first[:MAX_BARS]]
+    if decision.by_segment:
+        bars = [
+            (f"{name}: {each.candidates[0].first}", each.first_probability)
+            for name, _, each in decision.segments[:MAX_BARS]
+        ]
+    rows = max(len(bars), len(values), 2)
     figure = Figure(figsize=(9.0, 1.1 + 0.36 * rows), layout="constrained")
     left, right = panels(figure, 2)
-    colours = [BLUE, *[PALE_BLUE] * (len(first) - 1)]
-    shares = [each.probability for each in first]
-    left.barh(range(len(first)), shares, color=colours)
+    colours = [BLUE, *[BLUE if decision.by_segment else PALE_BLUE] * (len(bars) - 1)]
+    shares = [probability for _, probability in bars]
+    left.barh(range(len(bars)), shares, color=colours)
     for row, share in enumerate(shares):
         left.text(share + 0.02, row, format_percent(share, 0.01), va="center", fontsize=9)
-    left.set_yticks(range(len(first)), [shorten(each.category, LABEL_WIDTH, 10) for each in first])
+    left.set_yticks(range(len(bars)), [shorten(name, LABEL_WIDTH, 10) for name, _ in bars])
     left.set_xlim(0, 1.15)
     left.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
     left.set_title("probability that the first category is optimal", fontsize=10, loc="left")

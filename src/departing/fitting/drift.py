@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from departing.formatting import first_few, format_p_value, format_percent
+from departing.formatting import first_few, format_count, format_p_value, format_percent
 from departing.model.instance import Floats
 
 SIGNIFICANCE = 0.01  # of all series together
 MIN_SHARE = 0.05  # of the variance on each side of a change: changes at the ends are too uncertain
 MIN_ERROR = 0.1  # relative change that matters, as in `goodness_of_fit`
 MIN_RESPONSES = 20.0  # expected responses and failures of a series: the normal approximation of its sums
+MAX_CHANGES = 4  # in a sentence
+MIN_LISTED = 0.1  # of the largest evidence, below which a change of a category is only counted
 CONFIDENCE = 0.95  # of the interval of the time of a change
 NOUNS = {
     "click": "click rate",
@@ -81,6 +83,11 @@ class Change:
     p_value: float
     scores: Floats = field(repr=False)
 
+    @property
+    def evidence(self) -> float:
+        """Largest squared standardised difference: twice the nats of evidence."""
+        return float((self.scores**2).max())
+
     def describe(self) -> str:
         """Describe the change in one phrase."""
         rates = f"from {format_percent(self.before)} to {format_percent(self.after)}"
@@ -141,14 +148,27 @@ class Drift:
         return f"since about {self.since}" if self.start else "since the start of the log"
 
     def describe(self) -> str:
-        """Describe the drift in two sentences."""
+        """Describe the drift in two or three sentences.
+
+        If the rates of a category change, forecasts of other rates and the shares of types are off as well. So if a
+        category has at least half of the largest evidence, the strongest changes of categories are listed, and the
+        others are only counted.
+        """
         shape = "a jump" if self.shape == "jump" else "a steady change"
         interval = f" (95% interval {self.earliest} to {self.latest})" if self.earliest != self.latest else ""
-        moved = first_few([change.describe() for change in self.changes], 4)
-        return (
+        largest = max(change.evidence for change in self.changes)
+        listed = [each for each in self.changes if each.kind == "category" and each.evidence >= MIN_LISTED * largest]
+        explained = any(each.evidence >= largest / 2 for each in listed)
+        listed = listed[:MAX_CHANGES] if explained else list(self.changes)
+        moved = first_few([change.describe() for change in listed], MAX_CHANGES)
+        text = (
             f"Users change over the time of the log ({format_p_value(self.p_value)}): {shape} {self.when}{interval}. "
             f"Changed: {moved}."
         )
+        if explained and (rest := len(self.changes) - len(listed)):
+            text += f" {format_count(rest, 'other rate or share differs', 'other rates and shares differ')} as well, "
+            text += "which may follow from this."
+        return text
 
     __str__ = describe
 
@@ -159,7 +179,9 @@ def find_drift(series: Iterable[Series], date: Callable[[float], str], known: fl
     `date` returns the text of a time from 0 to 1. With the p-value `known` of a test that has found drift, the change
     with the most evidence is returned in any case.
     """
-    scans = sorted((scan for scan in map(_scan, series) if scan is not None), key=lambda change: change.p_value)
+    scans = sorted(
+        (scan for scan in map(_scan, series) if scan is not None), key=lambda each: (each.p_value, -each.evidence)
+    )
     n = len(scans)
     found = [each for each in scans if each.p_value * n <= SIGNIFICANCE and each.relative_error >= MIN_ERROR]
     if not found and (known is None or not scans):

@@ -326,7 +326,7 @@ class Fit:
 
     @cached_property
     def segment_test(self) -> SegmentTest | None:
-        """Test whether segments tell anything about types, and which columns do; None without several segments."""
+        """Test whether segments are informative about types, and which columns are; None without several segments."""
         return segment_test(self)
 
     @cached_property

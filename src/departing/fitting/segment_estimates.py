@@ -72,7 +72,7 @@ class SegmentEstimates:
         if np.isinf(self.concentration):
             return f"{names}{columns}: no evidence of different priors, so all have the common one."
         added = format_count(max(round(self.concentration), 1), "user")
-        return f"{names}{columns}: priors are shrunk as by {added} of the common prior in each segment."
+        return f"{names}{columns}: priors are shrunk towards the common prior with the weight of {added}."
 
     def to_frame(self, confidence: float = 0.95) -> Any:
         """Return the priors as a data frame of pandas, or of polars if pandas is not installed.

@@ -1,4 +1,4 @@
-"""Test whether segments tell anything about the types of users, and which columns do.
+"""Test whether segments are informative about the types of users, and which columns are.
 
 The test is the score test of equal priors, which is the likelihood-ratio test to first order. Its scores, the
 posterior minus the prior probability of each type, have mean zero under equal priors however small a segment is and
@@ -52,14 +52,12 @@ class ColumnTest:
 
     @property
     def informative(self) -> bool:
-        """True if there is evidence that the column tells something about types beyond the others."""
+        """True if there is evidence that the column is informative about types beyond the others."""
         return (self.p_value if self.added_p_value is None else self.added_p_value) <= SIGNIFICANCE
 
     def describe(self) -> str:
         """Describe the test in one sentence."""
-        verdict = (
-            "tells something about types" if self.p_value <= SIGNIFICANCE else "shows no information about types"
-        )
+        verdict = "is informative about types" if self.p_value <= SIGNIFICANCE else "shows no information about types"
         text = f"{self.column} {verdict} ({format_p_value(self.p_value)}, {self.gain:.3g} nats per user"
         if self.added_p_value is None:
             return f"{text})."
@@ -68,7 +66,7 @@ class ColumnTest:
 
 @dataclass(frozen=True)
 class SegmentTest:
-    """Test whether segments tell anything about the types of their users.
+    """Test whether segments are informative about the types of their users.
 
     Attributes
     ----------
@@ -81,7 +79,7 @@ class SegmentTest:
     gain : float
         Expected log-likelihood that segments add for a user to come, in nats.
     explained : float
-        Share of the entropy of the type that the segment removes: 0 if it tells nothing, 1 if it tells the type.
+        Share of the entropy of the type that the segment explains: from 0 (independent) to 1 (determined).
     columns : tuple of ColumnTest
         Tests of the columns, if there are several.
     """
@@ -95,17 +93,17 @@ class SegmentTest:
 
     @property
     def informative(self) -> bool:
-        """True if there is evidence that segments tell something about types."""
+        """True if there is evidence that types are distributed differently in different segments."""
         return self.p_value <= SIGNIFICANCE
 
     def describe(self) -> str:
         """Describe the test in one sentence."""
         p = format_p_value(self.p_value)
         if not self.informative:
-            return f"No evidence that segments tell anything about types ({p})."
+            return f"No evidence that segments are informative about types ({p})."
         return (
-            f"Segments tell something about types ({p}): {self.gain:.3g} nats per user, "
-            f"{format_percent(self.explained)} of what is unknown about a type."
+            f"Segments are informative about types ({p}): {self.gain:.3g} nats per user, "
+            f"{format_percent(self.explained)} of the entropy of the type."
         )
 
     def summary(self) -> str:

@@ -55,7 +55,10 @@ def _name(instance: Instance, x: int, known: Booleans) -> str:
     favourites = [instance.categories[a] for a in order if click[a] >= NEAR_FAVOURITE * best]
     if best < CASUAL or (len(favourites) > 1 and len(favourites) > known.sum() / 2):
         return "frequent clickers" if best >= LOVED else "casual users"
-    subject = " and ".join(dict.fromkeys(shorten_name(name) for name in favourites[:2]))
+    subjects = dict[str, str]()  # "books" and "Books" are one
+    for name in map(shorten_name, favourites):
+        subjects.setdefault(name.casefold(), name)
+    subject = " and ".join([*subjects.values()][:2])
     return f"{subject} lovers" if best >= LOVED else f"occasional {subject} users"
 
 

@@ -174,7 +174,8 @@ class NonStationaryInstance:
     def describe(self) -> str:
         """Size of the site in one phrase."""
         size = f"{format_count(self.n_categories, 'category', 'categories')} and {format_count(self.n_types, 'type')}"
-        return f"Site with {size} of users, who change {len(self.starts) - 1:,} times"
+        n = len(self.starts) - 1
+        return f"Site with {size} of users; its probabilities change {'once' if n == 1 else f'{n:,} times'}"
 
     def __repr__(self) -> str:
         return f"<{self.describe()}>"

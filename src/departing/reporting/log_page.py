@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SECTIONS = (  # a section without content is left out
     ("users", "Who the users are", users_section),
-    ("segments", "What segments tell", segments_section),
+    ("segments", "Segments", segments_section),
     ("retention", "How long they stay", retention_section),
     ("policy", "What to show", policy_section),
     ("gain", "What it is expected to gain", gain_section),

@@ -50,11 +50,15 @@ def name_html(name: str) -> str:
 def scroll_table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Table of HTML cells with row labels that stay in place while it scrolls.
 
-    The kinds "sentences" and "facts" break lines instead; on phones, the cells of a row with sentences are stacked.
+    The kinds "sentences" and "facts" break lines instead. On phones, the cells of a row are stacked in the kinds
+    "sentences" and "labelled", in the latter each with the name of its column.
     """
+    labels = [f" data-label='{html.escape(name, quote=True)}'" if kind == "labelled" else "" for name in head]
     heads = "".join(f"<th scope='col'>{name_html(name)}</th>" for name in head)
     lines = "".join(
-        f"<tr><th scope='row'>{row[0]}</th>{''.join(f'<td>{cell}</td>' for cell in row[1:])}</tr>" for row in rows
+        f"<tr><th scope='row'>{row[0]}</th>"
+        f"{''.join(f'<td{label}>{cell}</td>' for label, cell in zip(labels[1:], row[1:], strict=True))}</tr>"
+        for row in rows
     )
     style = f" class='{kind}'" if kind else ""
     return (

@@ -30,6 +30,8 @@ def policy_sentences(policy: Policy, instance: Instance) -> list[str]:
     root = policy_tree(policy, instance, DEPTH)
     if root.committed:
         return [f"Always show {names[root.category]}."]
+    if root.children and _constant(root, root.category):
+        return [f"Start with {names[root.category]}, and keep showing it after the first clicks and no-clicks."]
     return [f"Start with {names[root.category]}.", *_rules(root, names)]
 
 

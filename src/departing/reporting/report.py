@@ -1,6 +1,7 @@
 """`report`: from an event log to one self-contained page with a decision, and its result `Report`."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,10 +21,11 @@ from departing.data.spec import AUTO
 from departing.decision.claims import CENTRE, PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
+from departing.decision.starts import describe_starts
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
-from departing.fitting.type_names import name_types
+from departing.fitting.type_names import name_types, shorten_name
 from departing.formatting import format_count
 from departing.model.counts import Booleans
 from departing.model.errors import InputError
@@ -36,10 +38,8 @@ from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
-from departing.policy.protocol import policy_in_segment
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
-from departing.reporting.segment_plans import SegmentPlans, plan_segments
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal
 
 PAGE_SUFFIXES = (".html", ".htm")
@@ -89,8 +89,6 @@ class Report:
         Name of the log at the top of the page.
     options : tuple of str
         Options of the command `report` for the same analysis, such as "--types 2".
-    segments : SegmentPlans or None
-        Optimal policies of the largest segments; None for a log without segments.
     over_time : OverTime or None
         Rates of the log by calendar time; None if nothing changes and there is no half-life.
     """
@@ -108,7 +106,6 @@ class Report:
     before_commands: tuple[str, ...] = ()
     source_name: str = ""
     options: tuple[str, ...] = ()
-    segments: SegmentPlans | None = None
     over_time: OverTime | None = None
 
     @property
@@ -146,9 +143,29 @@ class Report:
 
     @cached_property
     def first_category(self) -> int:
-        """Index of the category that the recommended policy shows first."""
+        """Index of the category that the recommended policy shows first; with segments, to the most users."""
         assert self.decision is not None
+        if self.decision.starts:
+            return (self.log.categories or ()).index(self.decision.starts[0].category)
         return int(self.decision.policy.recommend(np.zeros((1, len(self.log.categories or ()), 4), np.int64))[0])
+
+    @property
+    def start(self) -> str:
+        """Phrase for the category that the recommended policy shows first, by segment where they differ."""
+        assert self.decision is not None
+        if self.decision.starts:
+            return describe_starts(self.decision.starts)
+        return shorten_name((self.log.categories or ())[self.first_category])
+
+    def with_type_names(self, text: str) -> str:
+        """Replace the names of types in a sentence of the fit or its check by those of the page."""
+        if self.fit is None:
+            return text
+        names = dict(zip(self.fit.instance.types, self.type_names, strict=True))
+        own = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+        quoted = rf"(?<=for )'({own})'|(?<=ypes )'({own})'|(?<=and )'({own})'(?= are)"
+        share = rf"(?<=share of )({own})(?= from | in segment )"
+        return re.sub(f"{quoted}|{share}", lambda match: names[next(filter(None, match.groups()))], text)
 
     @property
     def uses_ope(self) -> bool:
@@ -225,7 +242,7 @@ class Report:
             types = (f"{share:.0%} {name}" for name, share in zip(self.type_names, prior, strict=True))
             lines.append(f"Users: {', '.join(types)}.")
         if self.check is not None:
-            lines.append(self.check.describe())
+            lines.append(self.with_type_names(self.check.describe()))
         facts = self.log.report
         users = format_count(facts.users, "user")
         lines.append(f"{facts.used:,} of {facts.events:,} rows of {self.source_name} used, {users}.")
@@ -401,8 +418,7 @@ def analyse(
         progress = at("evaluating")
         with suppress(InputError):  # too few users departed
             ope = off_policy_value(log, decision.policy, fit=model, bootstrap=bootstrap, seed=seed, progress=progress)
-    segments = plan_segments(model, policy_in_segment(decision.plan.policy, None), allowed)
-    return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision), segments=segments)
+    return replace(described, decision=decision, ope=ope, sample_size=_sample_size(decision))
 
 
 def _sample_size(decision: Decision) -> SampleSize | None:

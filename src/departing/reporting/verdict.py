@@ -1,16 +1,16 @@
 """Verdict of a report: what to do and how sure that is, or why the log gives no answer."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from departing.fitting.type_names import shorten_name
-from departing.formatting import first_few, format_count
+from departing.formatting import first_few, format_count, format_share
 from departing.reporting.rare_categories import impressions
 
 if TYPE_CHECKING:
+    from departing.decision.decision import Decision
     from departing.reporting.report import Report
 
 # Below 100 users a rate of 0.5 has a standard error above 0.05, and few types would get more than a handful of users.
@@ -20,6 +20,8 @@ MIN_IDENTIFIED = 0.5  # share of the click probabilities, by impressions, below 
 # Gains over the best single category below this share of its value are not worth the effort of adapting.
 MIN_GAIN = 0.01
 SURE, FAIRLY_SURE = 0.95, 0.8  # wording of the probability that the first category is optimal
+MAX_UNSETTLED = 2  # segments in a sentence
+MIN_UNSETTLED = 0.05  # share of users whose first category is uncertain from which the top of the page says so
 MANY_EXTRAPOLATED = 0.25  # share of the clicks beyond the log that the top of the page states
 UNANSWERED = "This log cannot tell what to show."
 NO_GAIN = "This log does not show that a change would help."
@@ -137,10 +139,16 @@ def _guesses(report: "Report") -> list[str]:
 
 def _misfit(report: "Report") -> Verdict:
     assert report.check is not None
-    reasons = report.check.reasons[:2]  # all are in the section about the fit
+    drift = report.check.drift
+    found = report.check.reasons if drift is None else (drift.describe(), *report.check.reasons)
+    reasons = map(report.with_type_names, [*dict.fromkeys(found)][:2])  # all are in the section about the fit
     advice = (
         "Use the numbers below as a description of the log, not as a forecast, and test any change on real users."
     )
+    if drift is not None and drift.shape == "jump":
+        advice = (
+            "Run the report on the users who arrived after the change; the section on changes says how. " + advice
+        )
     return Verdict(
         "misfit", "These users do not behave as the model assumes, so no policy is recommended.", (*reasons, advice)
     )
@@ -150,7 +158,7 @@ def _recommendation(report: "Report") -> Verdict:
     decision, fit = report.decision, report.fit
     assert decision is not None
     assert fit is not None
-    first = shorten_name(fit.instance.categories[report.first_category])
+    first = report.start
     gain, sure = _gain_sentence(report), _sure_sentence(report, first)
     against = report.gain_over_log
     if fit.one_type or report.is_fixed:
@@ -176,7 +184,9 @@ def _recommendation(report: "Report") -> Verdict:
         )
         advice = "Collect more users, or try the candidate in an A/B test."
         return Verdict("unclear", NO_GAIN, (best, sure, advice))
-    headline = f"Show {first} first, then follow each user's clicks."
+    by_segment = len(decision.starts) > 1
+    shown = f"Start with {first}" if by_segment else f"Show {first} first"
+    headline = f"{shown}, then follow each user's clicks."
     return Verdict("recommend", headline, (gain, _single_sentence(report), sure))
 
 
@@ -204,9 +214,9 @@ def beyond_log(report: "Report") -> str:
     """Sentence about clicks after the longest history."""
     beyond = report.extrapolation
     return (
-        f"{beyond.share:.0%} of the {report.unit} of this policy come after more than "
-        f"{format_count(beyond.steps, 'recommendation')}, where no user of this log was "
-        "observed, so they are extrapolated."
+        f"{beyond.share:.0%} of the value of this policy comes after more than "
+        f"{format_count(beyond.steps, 'recommendation')}, where no user of this log was observed, so it is "
+        "extrapolated."
     )
 
 
@@ -226,36 +236,65 @@ def _expected_gain(report: "Report", subject: str) -> str:
 
 
 def _relative(gains: list[float]) -> str:
-    """A relative gain with its interval, as a multiple if it is large.
+    """A relative gain with its interval, as a factor if it is large.
 
     >>> _relative([2.1, 1.9, 2.4]), _relative([0.08, -0.01, 0.17]), _relative([-0.1, -0.2, 0.0])
-    ('3.1 times as many (95% interval 2.9 to 3.4 times)', '8% more (95% interval −1% to +17%)', '10% fewer ...')
+    ('a factor of 3.1 (95% interval 2.9 to 3.4)', '8% higher (95% interval −1% to +17%)', '10% lower ...')
     """
     value, lower, upper = gains
     if value >= 1:
-        return f"{1 + value:.1f} times as many (95% interval {1 + lower:.1f} to {1 + upper:.1f} times)"
+        return f"a factor of {1 + value:.1f} (95% interval {1 + lower:.1f} to {1 + upper:.1f})"
     digits = 1 if max(map(abs, gains)) < 0.1 else 0
     ends = " to ".join(f"{'−' if end < 0 else '+'}{abs(end):.{digits}%}" for end in (lower, upper))
-    return f"{abs(value):.{digits}%} {'more' if value >= 0 else 'fewer'} (95% interval {ends})"
+    return f"{abs(value):.{digits}%} {'higher' if value >= 0 else 'lower'} (95% interval {ends})"
 
 
 def _sure_sentence(report: "Report", first: str) -> str:
     """Probability that the first category is optimal, and the expected loss if it is not."""
     decision = report.decision
     assert decision is not None
-    ranked = sorted(decision.first, key=lambda each: -each.probability)
-    names = report.log.categories or ()
-    own = next((each.probability for each in ranked if each.category == names[report.first_category]), math.nan)
+    own, ranked, cost = decision.first_probability, decision.first, _cost(report)
+    little = (
+        ", but it matters little: " if decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9) else "; "
+    )
+    if decision.by_segment:
+        return _sure_by_segment(decision) + (little if _unsettled(decision) else "; ") + cost
     share = ">99%" if own > 0.99 else f"{own:.0%}"
-    others = [f"{shorten_name(each.category)} {each.probability:.0%}" for each in ranked if each.probability >= 0.05]
-    cost = _cost(report)
     if own >= FAIRLY_SURE:
         return f"It is {'very ' * (own >= SURE)}likely ({share}) that {first} is the best start; {cost}"
-    unsettled = f"Which category to show first is not settled ({first_few(others, 3)})"
+    unsettled = f"Which category to show first is not settled ({_alternatives(decision)})"
     if own < ranked[0].probability:
         unsettled += f"; {first} is recommended because it costs less where it is not the best"
-    little = decision.expected_loss < MIN_GAIN * max(report.value.value, 1e-9)
-    return f"{unsettled}, but it matters little: {cost}" if little else f"{unsettled}; {cost}"
+    return f"{unsettled}{little}{cost}"
+
+
+def _alternatives(decision: "Decision") -> str:
+    """First categories that may be optimal, with their probabilities."""
+    likely = [each for each in decision.first if each.probability >= 0.05]
+    return first_few([f"{shorten_name(each.category)} {each.probability:.0%}" for each in likely], 3)
+
+
+def _unsettled(decision: "Decision") -> list[tuple[str, float, "Decision"]]:
+    """Segments whose first category may well not be optimal; none if they have few users."""
+    rows = [row for row in decision.segments if row[2].first_probability < FAIRLY_SURE]
+    return rows if sum(share for _, share, _ in rows) >= MIN_UNSETTLED else []
+
+
+def _sure_by_segment(decision: "Decision") -> str:
+    """Probability that the first category of each segment is optimal there, without the end of the sentence."""
+    if rows := _unsettled(decision):
+        names = [f"{shorten_name(name)}: {_alternatives(each)}" for name, _, each in rows]
+        more = f"; and {len(names) - MAX_UNSETTLED} more" if len(names) > MAX_UNSETTLED else ""
+        count = f"{len(rows)} of {format_count(len(decision.by_segment), 'segment')}"
+        users = format_share(sum(share for _, share, _ in rows))
+        listed = "; ".join(names[:MAX_UNSETTLED]) + more
+        return f"Which category to show first is not settled in {count}, {users} of users ({listed})"
+    sure = [row for row in decision.segments if row[2].first_probability >= FAIRLY_SURE]
+    least, where = min(each.first_probability for _, _, each in sure), "In each segment"
+    if len(sure) < len(decision.by_segment):
+        where = f"In segments with at least {min(sum(share for _, share, _ in sure), 0.99):.0%} of users"
+    share = ">99%" if least > 0.99 else f"at least {least:.0%}"
+    return f"{where} it is {'very ' * (least >= SURE)}likely ({share}) that the first category is the best start"
 
 
 def _cost(report: "Report") -> str:

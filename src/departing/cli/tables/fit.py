@@ -178,8 +178,13 @@ def test_values(test: SegmentTest) -> dict[str, Any]:
 def decision_values(decision: Decision) -> dict[str, Any]:
     """A decision as JSON values."""
     lists = {name: [*map(json_fields, getattr(decision, name))] for name in ("first", "values", "gains")}
-    return {
+    values = {
         "recommended_policy": decision.describe_policy(),
         **json_fields(decision, "expected_loss", "users_to_halve", "estimated_by"),
         **lists,
     }
+    if decision.by_segment:
+        values["by_segment"] = {
+            name: {"share": share} | decision_values(each) for name, share, each in decision.segments
+        }
+    return values

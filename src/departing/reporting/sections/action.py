@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 PYTHON = """import departing as dp
 policy = dp.load_policy("policy.json")
-policy.recommend(events=[])   # a new user
-policy.recommend(events=[({category!r}, "no-click")])"""
+policy.recommend(events=[]{segment})   # a new user
+policy.recommend(events=[({category!r}, "no-click")]{segment})"""
 DEFAULT_COLUMNS = ("user", "time", "category", "clicked", "departed", "propensity")
 
 
@@ -134,6 +134,12 @@ def _careful_size(report: "Report", size: SampleSize) -> list[str]:
     ]
 
 
+def _segment(report: "Report") -> str:
+    """Argument for users of the largest segment that starts with the category of the example, or ""."""
+    starts = () if report.decision is None else report.decision.starts
+    return f", segment={starts[0].segments[0]!r}" if starts else ""
+
+
 def _save_command(report: "Report") -> str:
     return f"{_report_command(report)} --policy policy.json --instance fitted.toml"
 
@@ -161,7 +167,7 @@ def next_section(report: "Report") -> str:
         ("Serve recommendations over HTTP; the service logs what it needs for the next report.", serve),
         (
             "Use the policy in Python.",
-            PYTHON.format(category=(report.log.categories or ("",))[report.first_category]),
+            PYTHON.format(category=(report.log.categories or ("",))[report.first_category], segment=_segment(report)),
         ),
     )
     items = "".join(f"<li><p>{html.escape(text)}</p>{commands(line)}</li>" for text, line in steps)

@@ -5,47 +5,97 @@ import math
 from typing import TYPE_CHECKING
 
 from departing.decision.claims import PolicyValue
+from departing.decision.decision import IGNORING
 from departing.fitting.type_names import shorten_name
+from departing.formatting import first_few, format_share
+from departing.model.instance import Instance
 from departing.offpolicy.limits import MAX_TAIL_SHARE
 from departing.reporting.charts import Interval, interval_chart
-from departing.reporting.page import name_html, paragraphs, scroll_table
+from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table
 from departing.reporting.policy_text import policy_sentences, policy_tree_html
 from departing.reporting.sections.users import category_ranks
 from departing.reporting.verdict import beyond_log, clicks
 
 if TYPE_CHECKING:
+    from departing.decision.decision import Decision
     from departing.reporting.report import Report
 
 NO_POLICY = "No policy is recommended; the top of this page says why."
-LABELS = {"recommended policy": "recommended", "policy of the log": "today (the log)", "greedy": "greedy"}
+LABELS = {
+    "recommended policy": "recommended",
+    "policy of the log": "today (the log)",
+    "greedy": "greedy",
+    IGNORING: "ignoring segments",
+}
+BY_SEGMENT_NOTE = (
+    "Policies by segment know the segment of a user on arrival. “Ignoring segments” is the best policy that does not."
+)
+BY_SEGMENT = {"recommended policy": "recommended (by segment)", "greedy": "greedy (by segment)"}
 MAX_FIRST = 5  # categories in the list of first categories
+MAX_OPEN, MAX_TREES = 3, 12  # segments whose policies are open, and that have a tree: the others have sentences
+MAX_NAMES = 3  # segments in a title
 
 
 def policy_section(report: "Report") -> str:
-    """The recommended policy in words and as a tree."""
+    """The recommended policy in words and as a tree; with segments for the largest ones."""
     decision, fit = report.decision, report.fit
     if decision is None or fit is None or not report.verdict.shows_policy:
         return paragraphs(NO_POLICY)
-    policy, instance = decision.policy, fit.instance
-    words = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in policy_sentences(policy, instance))
-    tree = policy_tree_html(policy, instance, category_ranks(report))
     gap = f"{100 * decision.plan.gap / max(decision.plan.value, 1e-12):.2g}%"
     fixed = f"Always showing {shorten_name(report.best_fixed)} is nearly as good as this policy:"
+    of_users = "users of the segment" if decision.by_segment else "all users"
     return (
         paragraphs(fixed if report.is_fixed and not fit.one_type else "")
-        + f"<ul class='words'>{words}</ul><div class='scroll tree-box'>{tree}</div>"
-        "<p class='legend'>Each line is one recommendation: what the user did before, what to show next, and the "
-        "share of all users who get there. The rest have left, or are in branches of less than 1% of users. "
+        + (_by_segment(report) if decision.by_segment else _policy(report, decision, fit.instance))
+        + "<p class='legend'>Each line is one recommendation: what the user did before, what to show next, and the "
+        f"share of {of_users} who get there. The rest have left, or are in branches of less than 1% of users. "
         "After these steps the policy continues in the same way; the saved policy contains all of it.</p>"
-        + _first_categories(report)
         + paragraphs(f"Under the fitted model, the best possible policy is at most {gap} better than the plan.")
     )
 
 
-def _first_categories(report: "Report") -> str:
-    """Probability that each first category is optimal."""
-    decision = report.decision
+def _by_segment(report: "Report") -> str:
+    """The policies of the segments, those of the largest ones in full; segments with the same one are together."""
+    decision, fit = report.decision, report.fit
     assert decision is not None
+    assert fit is not None
+    groups: dict[str, list[tuple[str, float, Decision]]] = {}
+    for row in decision.segments:
+        groups.setdefault(_policy(report, row[2], fit.instance.in_segment(row[0])), []).append(row)
+    if len(groups) == 1:
+        return next(iter(groups))
+    parts = []
+    for i, (content, rows) in enumerate(groups.items()):
+        names = first_few([shorten_name(name) for name, *_ in rows], MAX_NAMES)
+        title = f"{names} ({format_share(sum(share for _, share, _ in rows))} of users)"
+        if i < MAX_OPEN:
+            parts.append(f"<h3>{html.escape(title)}</h3>{content}")
+        elif i < MAX_TREES:
+            parts.append(collapsed(title, content))
+        else:
+            parts.append(collapsed(title, _sentences(rows[0][2], fit.instance.in_segment(rows[0][0]))))
+    unknown = report.log.report.unknown_segment
+    of_log = f"{unknown:,}" if unknown else "none"
+    first = shorten_name(decision.first_if_unknown)
+    return "".join(parts) + paragraphs(
+        f"Users whose segment is unknown ({of_log} in this log) start with {first}; they have a policy of their own."
+    )
+
+
+def _policy(report: "Report", decision: "Decision", instance: Instance) -> str:
+    """A policy in words and as a tree, and the probabilities of its first category."""
+    tree = policy_tree_html(decision.policy, instance, category_ranks(report))
+    return f"{_sentences(decision, instance)}<div class='scroll tree-box'>{tree}</div>{_first_categories(decision)}"
+
+
+def _sentences(decision: "Decision", instance: Instance) -> str:
+    """A policy in words."""
+    words = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in policy_sentences(decision.policy, instance))
+    return f"<ul class='words'>{words}</ul>"
+
+
+def _first_categories(decision: "Decision") -> str:
+    """Probability that each first category is optimal."""
     ranked = [each for each in decision.first if each.probability >= 0.005][:MAX_FIRST]
     if len(ranked) < 2:
         return ""
@@ -55,7 +105,7 @@ def _first_categories(report: "Report") -> str:
         for is_chosen in [each.category == decision.candidates[0].first]
     ]
     chart = interval_chart(rows, "probability that each first category is the best", top=1.0)
-    return f"<h3>Probability that this category is the best start</h3>{chart}"
+    return f"<h4>Probability that this category is the best start</h4>{chart}"
 
 
 def gain_section(report: "Report") -> str:
@@ -65,7 +115,7 @@ def gain_section(report: "Report") -> str:
         return paragraphs(NO_POLICY)
     values = [report.value, *decision.values[1:]]
     rows = [
-        Interval(_label(each.name), each.value, each.lower, each.upper, clicks(each.value), i == 0)
+        Interval(_label(report, each.name), each.value, each.lower, each.upper, clicks(each.value), i == 0)
         for i, each in enumerate(values)
     ]
     unit = html.escape(report.unit)
@@ -75,6 +125,7 @@ def gain_section(report: "Report") -> str:
         + _rewards_table(report)
         + paragraphs(*_estimation(report))
         + paragraphs(beyond_log(report) if report.extrapolation.share > MAX_TAIL_SHARE else "")
+        + paragraphs(BY_SEGMENT_NOTE if decision.by_segment else "")
         + paragraphs(
             "Today is what the log did. “Always” shows the best single category to everyone. Greedy shows the "
             "category with the highest expected reward of the next step and does not plan ahead."
@@ -85,8 +136,10 @@ def gain_section(report: "Report") -> str:
     )
 
 
-def _label(name: str) -> str:
-    return f"<bdi>{html.escape(LABELS.get(name, name))}</bdi>"
+def _label(report: "Report", name: str) -> str:
+    assert report.decision is not None
+    labels = LABELS | BY_SEGMENT if report.decision.by_segment else LABELS
+    return f"<bdi>{html.escape(labels.get(name, name))}</bdi>"
 
 
 def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
@@ -98,12 +151,12 @@ def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
     rows = []
     for i, each in enumerate(values):
         gain = gains.get(each.name)
-        method = "the log itself" if each.name == "policy of the log" else "model"
+        method = "the log itself" if each.name == "policy of the log" else "model, corrected for optimism"
         if i == 0 and report.uses_ope:
-            method = "the log (OPE)"
+            method = "the log (OPE), corrected for optimism"
         rows.append(
             [
-                _label(each.name),
+                _label(report, each.name),
                 *_cells(each),
                 *(["", ""] if gain is None else _cells(gain, signed=True)),
                 method,
@@ -111,7 +164,7 @@ def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
         )
     gain_head = "gain of the recommended policy"
     head = ["", f"{report.unit} per user", "95% interval", gain_head, "95% interval", "estimated from"]
-    return scroll_table(head, rows)
+    return scroll_table(head, rows, kind="labelled")
 
 
 def _rewards_table(report: "Report") -> str:
@@ -165,11 +218,12 @@ def _estimation(report: "Report") -> list[str]:
             f"comes from the first {ope.horizon} recommendations in the log, the rest from the model, which alone "
             f"gives {clicks(decision.value.value)}.",
             "All values of policies that were chosen on this log are corrected for optimism: the policy that looks "
-            "best on a log looks better than it is.",
+            "best on a log looks better than it is. Gains over other policies than today's are differences of values "
+            "under the model.",
         ]
     return [
         f"The log is randomised, but users who happened to get what the policy would show cover only its first "
-        f"{ope.horizon} recommendations, {1 - ope.tail_share:.0%} of its {report.unit}. So the value above is the "
+        f"{ope.horizon} recommendations, {1 - ope.tail_share:.0%} of its value. So the value above is the "
         f"model's. Off-policy evaluation (doubly robust), which uses the log for these recommendations, gives {dr}.",
         model,
     ]

@@ -1,17 +1,18 @@
-"""Section about segments: whether they tell anything, their priors, and their decisions."""
+"""Section about segments: whether they are informative, their priors, and their decisions."""
 
 import html
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from departing.decision.decision import IGNORING
 from departing.fitting.segment_test import SIGNIFICANCE
-from departing.fitting.type_names import shorten_name
-from departing.formatting import format_count, format_p_value, format_percent
+from departing.formatting import format_count, format_p_value, format_percent, format_share
 from departing.reporting.page import collapsed, name_html, paragraphs, scroll_table, text_html
-from departing.reporting.verdict import MIN_GAIN, clicks
+from departing.reporting.verdict import clicks, is_negligible
 
 if TYPE_CHECKING:
+    from departing.decision.decision import Decision
     from departing.fitting.segment_estimates import SegmentEstimates
     from departing.fitting.segment_test import SegmentTest
     from departing.reporting.report import Report
@@ -29,13 +30,13 @@ def segments_section(report: "Report") -> str:
     test = fit.segment_test
     if test is not None and test.informative:
         text.append(
-            "The segment tells something about a user before the first click: it removes "
-            f"{format_percent(test.explained)} of what is unknown about the type ({format_p_value(test.p_value)})."
+            "The segment is informative about the type of a user before the first click: it explains "
+            f"{format_percent(test.explained)} of the entropy of the type ({format_p_value(test.p_value)})."
         )
     elif test is not None:
         text.append(
-            f"No evidence that segments tell anything about users ({format_p_value(test.p_value)}): their types have "
-            "the same distribution in all segments."
+            f"No evidence that segments are informative ({format_p_value(test.p_value)}): the types have the same "
+            "distribution in all of them."
         )
     changed = next((each.count for each in facts.irregularities if each.kind.startswith("user with events in")), 0)
     if changed:
@@ -49,7 +50,7 @@ def segments_section(report: "Report") -> str:
 
 
 def _features(test: "SegmentTest") -> str:
-    """Which of several features tell something about types."""
+    """Tests of several features."""
     if not test.columns:
         return ""
     rows = [
@@ -61,8 +62,8 @@ def _features(test: "SegmentTest") -> str:
         ]
         for each in test.columns
     ]
-    head = ["feature", "tells about types", "test", "test beyond the other features"]
-    return scroll_table(head, rows)
+    head = ["feature", "informative about types", "test", "test beyond the other features"]
+    return scroll_table(head, rows, kind="labelled")
 
 
 def _unknown(report: "Report") -> str:
@@ -73,49 +74,59 @@ def _unknown(report: "Report") -> str:
 
 
 def _table(report: "Report", estimates: "SegmentEstimates") -> str:
-    """Users, distribution of types with intervals, and decision of every segment, the largest first."""
+    """Users, decision, and distribution of types with intervals, of every segment, the largest first."""
     prior, (low, high) = estimates.segments.prior, estimates.intervals()
-    plans = report.segments
-    planned = {} if plans is None else {i: row for row, i in enumerate(plans.index)}
-    order = np.argsort(-estimates.users, kind="stable").tolist()
+    decisions = {} if report.decision is None else report.decision.by_segment
+    share = estimates.segments.share / estimates.segments.share.sum()
     rows = []
-    for i in order:
-        shares = [
-            f"{prior[i, x]:.0%} <small>{100 * low[i, x]:.0f}–{100 * high[i, x]:.0f}</small>"
+    for i in np.argsort(-share, kind="stable").tolist():
+        name = estimates.segments.names[i]
+        types = [
+            f"<span>{prior[i, x]:.0%} <small>{100 * low[i, x]:.0f}–{100 * high[i, x]:.0f}</small></span>"
             for x in range(prior.shape[1])
         ]
-        decision = []
-        if plans is not None:
-            row = planned.get(i)
-            decision = ["–", "–"] if row is None else [name_html(plans.first[row]), clicks(plans.values[row])]
-        share = f"{estimates.segments.share[i]:.0%}"
-        rows.append([name_html(estimates.segments.names[i]), f"{estimates.users[i]:,}", share, *shares, *decision])
-    head = ["segment", "users", "share", *report.type_names]
-    head += [] if plans is None else ["show first", f"{report.unit} per user"]
-    table = scroll_table(head, rows[:MAX_ROWS])
+        shown = [*_decision_cells(decisions[name])] if decisions else []
+        rows.append([name_html(name), f"{estimates.users[i]:,}", html.escape(format_share(share[i])), *shown, *types])
+    head = ["segment", "users", "share of users"]
+    head += ["show first", "best start with probability", f"{report.unit} per user"] if decisions else []
+    head += report.type_names
+    table = scroll_table(head, rows[:MAX_ROWS], kind="labelled")
     if len(rows) > MAX_ROWS:
         rest = rows[MAX_ROWS:]
-        table += collapsed(f"{format_count(len(rest), 'smaller segment')}", scroll_table(head, rest))
-    return f"<h3>Types of users by segment, with 95% intervals</h3>{table}"
+        table += collapsed(f"{format_count(len(rest), 'smaller segment')}", scroll_table(head, rest, kind="labelled"))
+    what = "Recommended start and types of users" if decisions else "Types of users"
+    return f"<h3>{what} by segment, with 95% intervals</h3>{table}"
+
+
+def _decision_cells(decision: "Decision") -> list[str]:
+    """First category of a segment, the probability that it is optimal there, and the value of the policy."""
+    value, probability = decision.value, decision.first_probability
+    interval = f"<small>{clicks(value.lower)}–{clicks(value.upper)}</small>"
+    return [
+        name_html(decision.candidates[0].first),
+        "&gt;99%" if probability > 0.99 else f"{probability:.0%}",
+        f"<span>{clicks(value.value)} {interval}</span>",
+    ]
 
 
 def _decisions(report: "Report") -> list[str]:
-    """Whether to show different categories to different segments, and what that adds."""
-    plans = report.segments
-    if plans is None:
+    """Gain of knowing the segment, and what the values mean."""
+    decision = report.decision
+    gain = None if decision is None else next((each for each in decision.gains if each.name == IGNORING), None)
+    if decision is None or gain is None:
         return []
-    gain, value = plans.gain, plans.common_value
-    if gain < MIN_GAIN * value:
-        return ["A policy for each segment would add less than 1%: the same policy serves all of them."]
-    names = sorted(set(plans.first), key=plans.first.index)
-    starts = (
-        f"they differ in the first category ({', '.join(map(shorten_name, names))})"
-        if len(names) > 1
-        else "they start alike and differ later"
+    values = (
+        "The values are those of the recommended policy in each segment, estimated from the model and corrected for "
+        "optimism."
     )
+    unknown = report.log.report.unknown_segment
+    known = "Shares are those of users whose segment is known." if unknown else ""
+    if is_negligible(gain.value, decision.value.value):
+        return [" ".join(filter(None, (values, known))), "Knowing the segment is expected to add less than 1%."]
+    ignoring = next(each.value for each in decision.values if each.name == IGNORING)
     return [
-        f"A policy for each segment is expected to bring {clicks(value + gain)} instead of {clicks(value)} "
-        f"{report.unit} per user ({format_percent(gain / value)} more) under the fitted model; {starts}. The "
-        "recommended policy has one for each segment; the section on what to show describes that for users whose "
-        "segment is unknown."
+        " ".join(filter(None, (values, known))),
+        f"Knowing the segment is expected to add {clicks(gain.value)} {report.unit} per user (95% interval "
+        f"{clicks(gain.lower)} to {clicks(gain.upper)}), {format_percent(gain.value / ignoring)} of the value of the "
+        "best policy that ignores it, under the fitted model and corrected for optimism.",
     ]

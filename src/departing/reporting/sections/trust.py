@@ -32,7 +32,7 @@ def fit_section(report: "Report") -> str:
     cells = tuple(cell for test in check.tests for cell in test.cells)
     charts = "".join(_calibration(name, cells) for name in TITLES)
     warnings = fit.warnings if report.decision is None else report.decision.warnings
-    unknown = "".join(f"<li>{text_html(_with_names(text, report))}</li>" for text in dict.fromkeys(warnings))
+    unknown = "".join(f"<li>{text_html(report.with_type_names(text))}</li>" for text in dict.fromkeys(warnings))
     limits = f"<h3>What this log does not determine</h3><ul>{unknown}</ul>" if unknown else ""
     criteria = scroll_table(
         ["types", "parameters", "adjusted BIC", "held-out log-likelihood per user"],
@@ -48,7 +48,7 @@ def fit_section(report: "Report") -> str:
         ],
     )
     return (
-        paragraphs(check.describe(), *check.reasons)
+        paragraphs(*map(report.with_type_names, (check.describe(), *check.reasons)))
         + f"<div class='charts'>{charts}</div>"
         + "<p class='legend'>Each point is a group of steps (by category, step, earlier clicks, and arrival); "
         "its size is the number of steps. On the diagonal the forecast is right. "
@@ -56,15 +56,6 @@ def fit_section(report: "Report") -> str:
         + limits
         + collapsed("How the number of types was chosen", criteria)
     )
-
-
-def _with_names(text: str, report: "Report") -> str:
-    """Sentence about types with the names of the page."""
-    assert report.fit is not None
-    for own, name in zip(report.fit.instance.types, report.type_names, strict=True):
-        text = text.replace(f"for {own!r}", f"for {name}").replace(f"ypes {own!r}", f"ypes {name}")
-        text = text.replace(f"and {own!r} are", f"and {name} are")
-    return text
 
 
 def _calibration(response: str, cells: tuple[Cell, ...]) -> str:
@@ -147,8 +138,9 @@ def _return_chart(report: "Report") -> str:
     line = Line("users who return later", times.times[shown] / seconds, times.later[shown], "observed")
     later = float(np.interp(period, times.times, times.later))
     chart = line_chart([line], f"{unit} without events", "return later", [(period / seconds, "counts as departed")])
+    share = f"an estimated {later:.1%}" if later >= 0.0005 else "fewer than 0.1%"
     text = (
-        f"Users without events for {period / seconds:,.3g} {unit} count as departed; an estimated {later:.1%} of "
+        f"Users without events for {period / seconds:,.3g} {unit} count as departed; {share} of "
         f"them return later. The log itself suggests {times.period}."
     )
     return f"<h3>Inactivity</h3>{paragraphs(text)}{chart}"

@@ -175,7 +175,9 @@ def _after_click(fit: Fit) -> str:
     rates = fit.instance.depart_on_click[fit.identified.depart_on_click]
     largest = float(rates.max()) if rates.size else 0.0
     differs = largest > max(NOTABLE_DEPARTURES * mean, 0.01)
-    return f"After a click, {mean:.1%} leave{f', up to {largest:.1%} by type and category' if differs else ''}."
+    observed = f"about {mean:.1%}" if mean >= 0.0005 else "fewer than 0.1%"
+    most = f", up to {largest:.1%} by type and category" if differs else ""
+    return f"After a recommendation that they click, {observed} of users leave{most}."
 
 
 def _departure_table(report: "Report", low: Parameters, high: Parameters, ranks: dict[int, int]) -> str:
