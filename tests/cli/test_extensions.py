@@ -67,3 +67,21 @@ def test_off_policy_evaluation_of_the_shop_is_in_its_unit_and_by_segment(tmp_pat
     assert set(values["by_segment"]) == {"de/mobile", "de/desktop", "fr/mobile", "fr/desktop"}
     assert values["by_segment"]["de/mobile"]["users"] > 900
     assert set(values["estimates"]) == {"dm", "pdis", "dr"}
+
+
+def test_the_horizon_of_a_log_is_that_of_its_fit_plan_and_value(tmp_path):
+    site = dp.Instance([0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], 0.4, categories=["film", "news"], horizon=4)
+    site.save(tmp_path / "site.toml")
+    log, fitted, policy = (tmp_path / name for name in ("log.csv", "fitted.toml", "policy.toml"))
+    output("sample-log", tmp_path / "site.toml", "-o", log, "--users", "3e3")
+    reading = ["--inactive-after", "14 days", "--horizon", 4]
+    options = ["--types", 2, "--bootstrap", 20]
+    text = output("fit", log, *reading, *options, "-o", fitted, "--policy", policy)
+    assert "still active" not in text
+    assert dp.Instance.load(fitted).horizon == 4
+    assert json_output("plan", fitted)["horizon"] == 4
+    estimates = json_output("ope", log, policy, *reading, *options)["policies"][0]["estimates"]
+    assert estimates["dm"]["value"] == pytest.approx(dp.evaluate(site, dp.load_policy(policy)).value, rel=0.1)
+    text = output("report", log, *reading, *options, "-o", tmp_path / "page.html")
+    assert "--horizon 4" in (tmp_path / "page.html").read_text()
+    output("assign", log, "--fit", fitted, *reading, "-o", tmp_path / "users.csv")

@@ -264,6 +264,7 @@ CASES = {
             ]
         )
     },
+    "random with a horizon": (random_log(4), DAYS | {"horizon": 9}),
     "random text": (random_log(3, text=True), {"inactive_after": "20 days"}),
 }
 

@@ -66,20 +66,26 @@ def write_csv(path, rows):
     propensity=st.booleans(),
     categories=st.sampled_from([None, ("sport", "news", "film")]),
     keep=st.booleans(),
+    horizon=st.booleans(),
 )
 @pytest.mark.slow
-def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity, propensity, categories, keep):
+def test_a_dirty_log_is_read_as_row_by_row(
+    seed, clock, departed, by_inactivity, propensity, categories, keep, horizon
+):
     rows = dirty_rows(seed, MOMENTS if clock else NUMBERS)
     dictionaries = [dict(zip(FIELDS, row, strict=True)) for row in rows]
     by_inactivity = by_inactivity or not departed
-    names, histories, kinds, episodes = read_row_by_row(
-        dictionaries,
-        has_departed=departed,
-        inactive=(30 * 86400 if clock else 3) * 10**6 if by_inactivity else None,
-        categories=categories,
-        keep_duplicates=keep,
-        has_propensity=propensity,
-    )
+    options = {
+        "has_departed": departed,
+        "inactive": (30 * 86400 if clock else 3) * 10**6 if by_inactivity else None,
+        "categories": categories,
+        "keep_duplicates": keep,
+        "has_propensity": propensity,
+    }
+    names, histories, kinds, episodes = read_row_by_row(dictionaries, **options)
+    longest = max(map(len, episodes), default=0) or None
+    if horizon:
+        names, histories, kinds, episodes = read_row_by_row(dictionaries, **options, horizon=longest)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.csv"
         write_csv(path, rows)
@@ -91,6 +97,7 @@ def test_a_dirty_log_is_read_as_row_by_row(seed, clock, departed, by_inactivity,
             "duplicates": "keep" if keep else "drop",
             "rejects": Path(folder) / "bad.csv",
             "max_rejected": 1,
+            "horizon": longest if horizon else None,
         }
         unread = kinds["departed is missing"] + kinds["departed cannot be parsed"]
         if not histories or (not by_inactivity and unread == sum(map(len, episodes)) + kinds["duplicate row"]):

@@ -81,6 +81,18 @@ def test_recent_users_determine_the_estimate(tmp_path):
     assert abs(total["15 days"] - truth) < 0.5 * abs(total[np.inf] - truth)
 
 
+@pytest.mark.parametrize("method", ["parametric", "nonparametric"])
+def test_the_bootstrap_of_weighted_users_has_their_errors(log, method):
+    fit = dp.fit(log, types=2, half_life="8 days")
+    clicks = np.array([each.click for each in fit.bootstrap(60, method)])
+    assert np.median(clicks.std(axis=0, ddof=1) / fit.stderr.click) == pytest.approx(1, abs=0.25)
+
+
+def test_a_half_life_that_leaves_no_user_is_refused(log):
+    with pytest.raises(dp.InputError, match="half_life is '1 second'; no user has any weight left; use a longer one"):
+        dp.fit(log, types=1, half_life="1 second")
+
+
 @pytest.fixture(scope="module")
 def rewarded(tmp_path_factory):
     path = tmp_path_factory.mktemp("rewards") / "log.csv"
@@ -110,3 +122,26 @@ def test_rewards_do_not_change_the_fit_of_behaviour(rewarded):
 
 def test_without_rewards_draws_are_constant(log):
     assert (dp.fit(log, types=1).draw_rewards(3) == 1).all()
+
+
+def test_rewards_of_recent_users_count_more(tmp_path):
+    """The weighted mean of every category, against the log row by row."""
+    import pandas as pd
+
+    site = SITE.replace(reward=[2.0, 5.0], unit="euro")
+    events = dp.sample_log(site, users=800, seed=4, days=60).to_frame()
+    age = (events.time.max() - events.groupby("user").time.transform("min")) / pd.Timedelta(days=10)
+    events = events.assign(reward=events.reward * (1 + age))  # rewards fell
+    log = dp.read_log(events, inactive_after="14 days", reward="reward", unit="euro")
+    fit = dp.fit(log, types=1, half_life="10 days")
+    clicks = events[events.clicked].assign(weight=0.5**age)
+    for name, own in clicks.groupby("category"):
+        i = log.categories.index(name)
+        mean = np.average(own.reward, weights=own.weight)
+        assert fit.instance.reward[i] == pytest.approx(mean, rel=1e-9)
+        variance = np.average((own.reward - mean) ** 2, weights=own.weight)
+        error = (variance / (own.weight.sum() ** 2 / (own.weight**2).sum() - 1)) ** 0.5
+        assert fit.rewards.stderr[i] == pytest.approx(error, rel=1e-6)
+    assert (fit.instance.reward < 0.8 * log.rewards.mean).all()
+    infinite = dp.fit(log, types=1, half_life=np.inf)
+    np.testing.assert_array_equal(infinite.instance.reward, log.rewards.mean)

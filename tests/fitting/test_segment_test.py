@@ -96,3 +96,11 @@ def test_sampled_logs_of_segmented_sites_are_recovered():
         scores.append((np.log(prior / (1 - prior)) - np.log(true / (1 - true))) / fit.segments.logit_stderr[:, type_])
     assert np.abs(scores).max() < 4
     assert 0.5 < np.std(scores) < 1.7
+
+
+def test_a_column_that_the_others_determine_adds_nothing():
+    names = ["de/mobile", "fr/desktop"]
+    segments = Segments(names, [0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], ["country", "device"])
+    histories = dp.sample_log(SITE.replace(prior=None, segments=segments), users=1000, seed=1).histories
+    columns = dp.fit(histories, types=2).segment_test.columns
+    assert [(each.p_value < 1e-6, each.added_p_value) for each in columns] == [(True, 1.0)] * 2

@@ -71,7 +71,14 @@ def shuffled(user, events, names, inactive, departs_by_inactivity):
 
 
 def read_row_by_row(
-    rows, *, has_departed, inactive=None, categories=None, keep_duplicates=False, has_propensity=False
+    rows,
+    *,
+    has_departed,
+    inactive=None,
+    categories=None,
+    keep_duplicates=False,
+    has_propensity=False,
+    horizon=None,
 ):
     """Read dictionaries with the keys user, time, category, clicked, departed, propensity and others.
 
@@ -144,7 +151,9 @@ def read_row_by_row(
         recent = inactive is not None and max(times) - mine[-1][0] < inactive
         later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later
-        gone = bool(leaving) or (inactive is not None and not later and max(times) - mine[-1][0] >= inactive)
+        finished = inactive is not None and len(mine) == horizon
+        recent, later = recent or finished, later and not finished
+        gone = bool(leaving) or (inactive is not None and not later and not recent)
         mine = shuffled(user, mine, names, inactive, gone and not leaving)
         gone = gone and not (leaving and recent)  # no evidence in the last period
         steps = []
@@ -152,6 +161,7 @@ def read_row_by_row(
             last = i == len(mine) - 1
             outcome = (3 if gone and last else 0) if clicked else (2 if gone and last else 1)
             known = not (last and place == 1) if inactive is None else max(times) - time >= inactive
+            known = known and not (last and finished)
             unknown = not gone and not known and not later
             steps.append((names.index(category), outcome, propensity, 1 if unknown and leaving else unknown))
         episodes.append(steps)

@@ -20,6 +20,15 @@ def test_extensions_are_saved_and_loaded(tmp_path, suffix):
     assert dp.Instance.load(tmp_path / f"shop.{suffix}") == shop()
 
 
+def test_the_prior_of_an_instance_with_segments_may_be_omitted_from_its_file():
+    document = shop().to_dict()
+    del document["prior"]
+    assert dp.Instance.from_dict(document) == shop()
+    del document["segments"]
+    with pytest.raises(dp.InputError, match="lacks the field 'prior'"):
+        dp.Instance.from_dict(document)
+
+
 def test_an_instance_without_extensions_has_none_in_its_file():
     plain = dp.Instance([0.4, 0.6], CLICK)
     assert plain.extensions == ()

@@ -1,5 +1,7 @@
 """Off-policy evaluation with rewards, a horizon and segments: known values, brute force and the laws."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 import departing as dp
 from departing.evaluation.continuation import continuation_values
 from departing.model.examples import shop
-from departing.offpolicy.direct_method import BootstrapEnsemble
+from departing.offpolicy.direct_method import BootstrapEnsemble, reward_errors
 from departing.offpolicy.importance_sampling import Moments
 from departing.offpolicy.log_segments import LogSegments
 
@@ -205,3 +207,34 @@ def test_texts_and_plots_name_the_unit(log, fit):
     assert "expected euro per user" in value.describe()
     assert "euro per user" in value._repr_html_()
     assert value.plot().axes[0].get_title(loc="left").startswith("euro per user")
+
+
+def test_errors_of_mean_rewards_are_those_of_each_segment(fit, log):
+    """The derivatives of a value by the rewards are differences, because it is linear in them."""
+    segments = LogSegments.of(log, BY_SEGMENT.resolve(CATEGORIES))
+    stderr = np.arange(1.0, len(CATEGORIES) + 1)
+    errors = reward_errors(fit.instance, segments, stderr)
+    variance = np.zeros(len(errors))
+    own = dp.evaluate(fit.instance, BY_SEGMENT)
+    for a, error in enumerate(stderr):
+        more = fit.instance.replace(reward=fit.instance.reward + (np.arange(len(stderr)) == a))
+        moved = dp.evaluate(more, BY_SEGMENT)
+        changes = [moved.by_segment[name].value - own.by_segment[name].value for name in segments.names]
+        variance += (np.append(changes, moved.value - own.value) * error) ** 2
+    np.testing.assert_allclose(errors, np.sqrt(variance), rtol=1e-3)
+
+
+def test_a_fit_without_rewards_takes_those_of_the_log(fit, log):
+    plain = dp.fit(log.distinct, types=3)
+    value, own = (dp.off_policy_value(log, "fixed:offers", fit=each, bootstrap=20) for each in (plain, fit))
+    assert value.unit == "euro"
+    assert value.dr.value == pytest.approx(own.dr.value, rel=1e-3)
+
+
+def test_the_value_of_a_category_without_reward_is_zero(fit, log):
+    free = fit.instance.replace(reward=np.where(np.array(CATEGORIES) == "offers", 0.0, fit.instance.reward))
+    value = dp.off_policy_value(
+        log.distinct, "fixed:offers", fit=replace(fit, instance=free, rewards=None), bootstrap=20
+    )
+    assert value.dm.upper < 1e-300
+    assert value.extrapolation.share == 0

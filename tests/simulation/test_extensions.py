@@ -129,6 +129,8 @@ def test_columns_of_segments():
     named = dp.Segments(["a/b", "c"], [0.5, 0.5], [[1.0], [1.0]], ["Time"])
     with pytest.raises(dp.InputError, match="A feature is named 'Time'"):
         segment_columns(named, ["time"])
+    with pytest.raises(dp.InputError, match="A feature is named 'segment', like another column"):
+        segment_columns(plain, ["segment"])
 
 
 def test_the_joined_instance_has_the_value_of_the_segments():

@@ -95,6 +95,7 @@ def assign(
         raise InputError(f"log is {log!r:.80}; expected a log that read_log returned, with user IDs.", "log")
     order = _category_order(log, instance)
     _check_segments(log, instance)
+    _check_horizon(log, instance)
     if policy is None and hasattr(fit, "policy"):
         policy = fit.policy
     if policy is None:
@@ -126,6 +127,17 @@ def _check_segments(log: Log, instance: Instance) -> None:
             f"The segments of the log are made of {list_names(given)}, those of the fit of {list_names(known)}; read "
             f"the log with `segment`={','.join(known)!r}.",
             "segment",
+        )
+
+
+def _check_horizon(log: Log, instance: Instance) -> None:
+    """Raise if users of the log who reached the horizon of the instance count as departed by inactivity."""
+    inferred = log.horizon is None and log.profile.inactive is not None
+    if inferred and instance.horizon == log.steps.max():
+        raise InputError(
+            f"No user of the log has more than {instance.horizon} recommendations, the horizon of the fit; read the "
+            f"log with `horizon`={instance.horizon}, because inactive users who reached it may not have departed.",
+            "horizon",
         )
 
 

@@ -134,6 +134,8 @@ def _assigned(
 ) -> tuple[Any, ...]:
     """Columns of `HistoryAssignments` from `events` to `remaining_error`, of users with the prior of the instance."""
     gone = departed(counts)
+    if instance.horizon is not None:  # after the last recommendation nobody returns
+        not_returned = np.where(steps(counts) >= instance.horizon, 1.0, not_returned)
     finished = gone if instance.horizon is None else gone | (steps(counts) >= instance.horizon)
     beliefs, stay = _beliefs(instance, counts, unknown, not_returned)
     recommendation, remaining = np.full(len(counts), -1), np.where(np.isnan(stay), np.nan, 0.0)

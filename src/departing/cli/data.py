@@ -1,5 +1,6 @@
 """Commands about data: sample-log, return-times, fit, ope and movielens."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,6 @@ from departing.model.errors import InputError
 DEPART_HELP = "Departure probability after a no-click: one, or one per genre (0.5,0.3)."
 CLICK_HELP = "Click probability from the normalised rating r: stars (r) or paper (1 - r)."
 POLICY_FILE_HELP = "Recommended policy to write (.toml or .json)."
-HALF_LIFE_HELP = "Age at which a user counts half, such as '30 days'."
 RESAMPLES_HELP = "Bootstrap resamples, at least 20"
 
 
@@ -70,9 +70,7 @@ def fit(
     types: opt.Types = "1-5",
     criterion: Annotated[str, Option(help="Selection of the number of types: sabic, bic or held-out.")] = "sabic",
     depart: Annotated[bool, Option("--sure-departure", help="Assume every no-click ends the visit.")] = False,
-    half_life: Annotated[
-        str | None, Option(metavar="DURATION", help=HALF_LIFE_HELP, show_default="all users count alike")
-    ] = None,
+    half_life: opt.HalfLife = None,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}; 0 skips the decision.")] = 100,
     policy: Annotated[Path | None, Option(metavar="FILE", help=POLICY_FILE_HELP)] = None,
     plot: opt.Plot = None,
@@ -123,7 +121,6 @@ def ope(
     types: opt.Types = "1-5",
     confidence: opt.Confidence = 0.95,
     bootstrap: Annotated[int, Option(metavar="N", help=f"{RESAMPLES_HELP}.")] = 200,
-    horizon: Annotated[int | None, Option(metavar="H", help="Maximum number of recommendations to a user.")] = None,
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -136,12 +133,14 @@ def ope(
 
     numbers, bootstrap = parse_types(types), check_resamples(bootstrap)
     confidence = check_confidence(confidence)
-    data = log.read(as_json, propensity=propensity)
+    data = replace(log, horizon=None).read(as_json, propensity=propensity)
+    if log.horizon is not None and data.steps.max() <= log.horizon:  # visits may have ended there
+        data = log.read(as_json, propensity=propensity)
     with progress("fitting", as_json) as bar:
         model = fit_log(data, numbers, seed=seed, progress=bar.update)
     parsed, labels = zip(*(load_policy(text, model.instance) for text in policies), strict=True)
     options: dict[str, Any] = {"fit": model, "confidence": confidence, "bootstrap": bootstrap, "seed": seed}
-    options["horizon"] = horizon
+    options["horizon"] = log.horizon
     with progress("estimating", as_json, bootstrap * len(parsed)) as bar:
         values = [off_policy_value(data, policy, **options, progress=lambda *_: bar.advance(1)) for policy in parsed]
     with progress("checking", as_json):
@@ -151,7 +150,8 @@ def ope(
     if not as_json:
         with output_errors():
             print(data.report)
-    comparable = horizon is None and "reward" not in model.instance.extensions  # with the clicks of the log
+    in_clicks = "reward" not in model.instance.extensions
+    comparable = in_clicks and log.horizon in (None, data.horizon)  # with the clicks of the log
     contents = tables.ope_contents(labels, values, check.log_value if comparable else None)
     present(as_json, document, contents, rejects=log.rejects)
 

@@ -35,6 +35,7 @@ READING_ONLY = (
     "segment",
     "reward",
     "unit",
+    "horizon",
     "missing_segment",
     "max_segments",
 )
@@ -76,6 +77,7 @@ class LogOptions:
     unit: Annotated[
         str | None, Option(metavar="NAME", help="Unit of rewards, such as euro.", show_default="column name")
     ] = None
+    horizon: Annotated[int | None, Option(metavar="H", help="Maximum number of recommendations to a user.")] = None
     inactive_after: Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)] = None
     categories: Annotated[
         str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")

@@ -10,6 +10,7 @@ from departing.data.quality import Irregularity
 from departing.data.spec import MAX_REJECTED, LogSpec, sort_categories
 from departing.formatting import first_few
 from departing.model.errors import InputError
+from departing.model.histories import Histories
 from departing.model.names import list_names, suggest
 
 MAX_LABELS = 12  # labels of a flag in a message
@@ -27,6 +28,16 @@ NEXT_STEPS = {
 }
 
 Label = tuple[str, int, bool | None]
+
+
+def check_horizon(horizon: int | None, histories: Histories) -> None:
+    """Raise if a user has more recommendations than the horizon allows."""
+    if horizon is not None and (longest := int(histories.steps.max(initial=0))) > horizon:
+        raise InputError(
+            f"horizon is {horizon}, but users of the log have up to {longest:,} recommendations; expected at least "
+            f"{longest:,}, or None.",
+            "horizon",
+        )
 
 
 def check_rejected(

@@ -28,7 +28,7 @@ class Profile:
 
     `inactive` is the inactivity period in units of the time column. `has_rejected` is true if there are rejected rows
     with a known user and time. `segments`, `reward_scale` and `half_life`, in units of the time column, are None if
-    segments, rewards and weights of users are not read.
+    segments, rewards and weights of users are not read. `horizon` is the largest number of recommendations to a user.
     """
 
     time: TimeColumn
@@ -40,6 +40,7 @@ class Profile:
     segments: SegmentCodes | None = None
     reward_scale: float | None = None
     half_life: float | None = None
+    horizon: int | None = None
 
     @property
     def event_columns(self) -> str:
@@ -92,16 +93,31 @@ def step(profile: Profile) -> str:
     return f"{step} + {2 * len(profile.categories)} * ({is_recent(profile)})::INTEGER"
 
 
+def counted(profile: Profile, relation: str) -> str:
+    """The events of `relation` with the number `n_events` of those of their user, if there is a horizon."""
+    return (
+        f"(SELECT *, count(*) OVER (PARTITION BY u) AS n_events FROM ({relation}))" if profile.horizon else relation
+    )
+
+
 def history_end(profile: Profile, d: str) -> str:
-    """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`."""
+    """SQL of the `HistoryEnd` of a user whose last step has the departure flag `d` and the time `t`.
+
+    With a horizon, `n_events` is the number of events of the user: after the last one nobody returns.
+    """
     end = HistoryEnd
-    # Whether a recent step is evidence must not depend on its outcome. Others who departed in the last period cannot
-    # be recognised yet, and those who stayed are pending: logged departures alone would bias departures upwards.
-    logged_end = f"CASE WHEN {is_recent(profile)} THEN {end.DEPARTED_RECENT} ELSE {end.DEPARTED_LOGGED} END"
+    # Whether a recent step, or that at the horizon, is evidence must not depend on its outcome. Others who departed
+    # there cannot be recognised, and those who stayed are pending: logged departures alone would bias departures
+    # upwards.
+    is_open = is_recent(profile)
+    if profile.horizon is not None:
+        is_open = f"({is_open} OR n_events >= {profile.horizon})"
+    logged_end = f"CASE WHEN {is_open} THEN {end.DEPARTED_RECENT} ELSE {end.DEPARTED_LOGGED} END"
     logged, seen_later = f"WHEN {d} = 2 THEN {logged_end}", f"WHEN t < until THEN {end.CENSORED}"
     if profile.inactive is None:
+        logged = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}"
         return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
-    recent = f"WHEN {is_recent(profile)} THEN {end.CENSORED_PENDING}"
+    recent = f"WHEN {is_open} THEN {end.CENSORED_PENDING}"
     return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
 
 
@@ -124,7 +140,8 @@ def placed(profile: Profile, relation: str) -> str:
             SELECT *,
                 row_number() OVER (PARTITION BY u ORDER BY t DESC, {known} DESC, y, h DESC, k DESC) AS nth_from_end
             FROM (
-                SELECT *, md5_number_lower(concat_ws(' ', {number}, k, y, u)) AS h FROM ({relation})
+                SELECT *, md5_number_lower(concat_ws(' ', {number}, k, y, u)) AS h
+                FROM ({counted(profile, relation)})
             )
         ) LEFT JOIN rejected_users USING (u)"""
 

@@ -12,6 +12,7 @@ from departing.data.history_rules import Profile
 from departing.data.inactivity import return_ages
 from departing.data.over_time import OverTime, Periods, ends_table, over_time, queries
 from departing.data.reader import LogReader
+from departing.data.rewards import RewardStats, weighted_reward_stats, weighted_sums_by_category
 from departing.data.sources import Arrays, ChunkFunction
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -39,6 +40,14 @@ class KnownLogReader(LogReader):
         tables = self.engine.histories([rules.digest(profile)], rows, cells, no_steps, 2**62)
         self._check_digest(sum(row[0] for row in tables.results[0]), digest)
         return log_histories(profile, tables)[0]
+
+    def weighted_rewards(self, profile: Profile, digest: int, half_life: float, unit: str) -> RewardStats:
+        """Rewards of clicks with weights of users; raise if the log has changed."""
+        self._open(profile)
+        query = weighted_sums_by_category(profile.last, half_life)
+        rows, digests = self.engine.rows(query, rules.digest(profile))
+        self._check_digest(sum(row[0] for row in digests), digest)
+        return weighted_reward_stats(rows, profile.categories, unit)
 
     def over_time(self, profile: Profile, digest: int, periods: Periods, unit: str) -> OverTime:
         """Rates of the log by calendar time; raise if the log has changed."""

@@ -38,6 +38,7 @@ from departing.data.times import check_format
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
 from departing.model.histories import Histories
+from departing.model.instance_fields import check_horizon
 from departing.model.names import suggest
 from departing.model.tables import TABLE_SUFFIXES, write_table
 from departing.model.validation import check_choice, check_float, check_int
@@ -107,6 +108,11 @@ class Log(Histories):
     def unit(self) -> str:
         """Unit of rewards; "clicks" for a log without rewards."""
         return "clicks" if self.rewards is None else self.rewards.unit
+
+    @property
+    def horizon(self) -> int | None:
+        """Largest number of recommendations to a user; None without a horizon."""
+        return self.spec.horizon
 
     def sample_episodes(self, users: int, chunk: int) -> Iterator[Episodes]:
         """Yield the steps of a random sample of at most `users` users, `chunk` users at a time.
@@ -194,11 +200,35 @@ class Log(Histories):
         InputError
             If the half-life is not a duration, or the source changed since the log was read.
         """
-        units = math.inf
-        if half_life != math.inf:
-            units = self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
         with self.source.open() as engine:
-            return KnownLogReader(engine, self.spec).weighted(self.profile, self.digest, units)
+            reader = KnownLogReader(engine, self.spec)
+            return reader.weighted(self.profile, self.digest, self._half_life(half_life))
+
+    def weighted_rewards(self, half_life: str | float | timedelta) -> RewardStats | None:
+        """Read the source again for the mean rewards if users who arrived earlier count less, as in `weighted`.
+
+        Parameters
+        ----------
+        half_life : str, float or timedelta
+            As in `weighted`.
+
+        Returns
+        -------
+        RewardStats or None
+            None for a log without rewards.
+        """
+        if self.rewards is None:
+            return None
+        units = self._half_life(half_life)
+        with self.source.open() as engine:
+            reader = KnownLogReader(engine, self.spec)
+            return reader.weighted_rewards(self.profile, self.digest, units, self.unit)
+
+    def _half_life(self, half_life: str | float | timedelta) -> float:
+        """A half-life in units of the time column."""
+        if half_life == math.inf:
+            return math.inf
+        return self.profile.time.duration(half_life, self.report.columns["time"], "half_life")
 
     def over_time(self, buckets: int | float | str | timedelta = BUCKETS) -> OverTime:
         """Read the source again for the rates of the log by calendar time.
@@ -306,6 +336,7 @@ def read_log(
     segment: str | Iterable[str] | None = None,
     reward: str | None = None,
     unit: str | None = None,
+    horizon: int | None = None,
     inactive_after: str | float | timedelta | None = None,
     categories: Iterable[object] | None = None,
     duplicates: str = "drop",
@@ -349,6 +380,9 @@ def read_log(
         Column of the reward of a click, numbers ≥ 0; no-clicks have none. `Log.rewards` has the mean by category.
     unit : str, optional
         Unit of rewards, such as "euro" [default: the name of the column].
+    horizon : int, optional
+        Largest number of recommendations to a user. Nobody returns after so many, so inactivity does not tell who
+        departed after the last one: that step is pending. `fit` has the horizon in its instance [default: none].
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
         unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests where
@@ -410,6 +444,7 @@ def read_log(
         segment=segment,
         reward=reward,
         unit=unit,
+        horizon=horizon,
         inactive_after=inactive_after,
         categories=categories,
         duplicates=duplicates,
@@ -444,6 +479,7 @@ def _spec(
     segment: str | Iterable[str] | None = None,
     reward: str | None = None,
     unit: str | None = None,
+    horizon: int | None = None,
     missing_segment: str | None = None,
     max_segments: int = MAX_SEGMENTS,
     **columns: str | None,
@@ -469,6 +505,7 @@ def _spec(
         check_missing_segment(missing_segment),
         check_int("max_segments", max_segments, most=MOST_SEGMENTS),
         *check_reward(reward, unit),
+        check_horizon(horizon),
     )
 
 

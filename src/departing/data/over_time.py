@@ -247,7 +247,7 @@ def over_time(
             of_segment[period, segment] += users
     departures = np.zeros((n, k), np.int64)
     for period, category, end, users in ends:
-        if end == HistoryEnd.CENSORED_PENDING:
+        if end in (HistoryEnd.CENSORED_PENDING, HistoryEnd.DEPARTED_RECENT):  # not recent, but at the horizon
             counts[2, period, category] -= users
         else:
             departures[period, category] += users

@@ -75,7 +75,7 @@ class LogReader:
     def read(self, max_bytes: int) -> tuple[Profile, LogSummary]:
         """Read all rows into a table of counts of at most `max_bytes`."""
         profile, events = self._profile()
-        profile = replace(profile, inactive=self._inactivity(profile, events))
+        profile = replace(profile, inactive=self._inactivity(profile, events), horizon=self.spec.horizon)
         self.engine.define(*self.rules.users(profile))
         tables, notes, totals = self._tables(profile, events, max_bytes)
         histories, users = log_histories(profile, tables)
@@ -84,6 +84,7 @@ class LogReader:
             tables.results[1 : len(notes) + 1],
             profile.time,
         )
+        checks.check_horizon(self.spec.horizon, histories)
         ends = dict(zip(HistoryEnd, users.tolist(), strict=True))
         checks.check_rejected(self.engine.name, events, self.irregularities, self.spec.max_rejected)
         if self.is_date_only and totals["duplicates"]:

@@ -125,6 +125,39 @@ def sums_by_category(scale: float) -> str:
     )
 
 
+def weighted_sums_by_category(last: int, half_life: float) -> str:
+    """Query for the number of rewards of used clicks by category, and for sums over them: w, w², w r and w r².
+
+    The weight w of a user is that of `history_rules.Profile.history_sums`.
+    """
+    age = f"({last} - arrival)::DOUBLE"
+    return (
+        "WITH used AS (SELECT u, t, k, y, r FROM events ANTI JOIN corrected_users USING (u) "
+        "UNION ALL SELECT u, t, k, y, r FROM corrected WHERE rejection_reason IS NULL), "
+        f"users AS (SELECT u, pow(2.0::DOUBLE, -({age} / '{half_life!r}'::DOUBLE)) AS w "
+        "FROM (SELECT u, min(t) AS arrival FROM used GROUP BY u)) "
+        "SELECT k, count(r), sum(w), sum(w * w), sum(w * r), sum(w * r * r) FROM used JOIN users USING (u) "
+        "WHERE y AND r IS NOT NULL GROUP BY k"
+    )
+
+
+def weighted_reward_stats(
+    parts: Iterable[tuple[int, int, float, float, float, float]], categories: Sequence[str], unit: str
+) -> RewardStats:
+    """Statistics from the rows of `weighted_sums_by_category` of all partitions."""
+    sums = np.zeros((len(categories), 5))
+    for category, *row in parts:
+        sums[category] += row
+    clicks, weight, squares, first, second = sums.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(weight > 0, first / weight, first.sum() / weight.sum())
+        several = np.where((clicks > 1) & (weight**2 > squares), 1.0, np.nan)
+        sd = several * np.sqrt(np.maximum(second / weight - mean**2, 0.0) / (1 - squares / weight**2))
+        stderr = sd * np.sqrt(squares) / weight
+    rounded = np.array([float(f"{value:.{DIGITS}g}") for value in mean])  # whatever the order of the rows
+    return RewardStats(tuple(categories), unit, rounded, stderr, sd, clicks.astype(np.int64))
+
+
 def reward_stats(
     parts: Iterable[tuple[int, int, str, str]], categories: Sequence[str], unit: str, scale: float, column: str
 ) -> RewardStats:

@@ -28,6 +28,7 @@ from departing.data.history_rules import (
     WEIGHT,
     HistoryEnd,
     Profile,
+    counted,
     first_segment,
     grouped,
     history_end,
@@ -403,6 +404,10 @@ class Rules:
         if profile.reward_scale is not None:
             inner += ", r"
             outer += ", CASE WHEN y THEN coalesce(r, 'nan') ELSE 0 END AS reward"
+        events = (
+            f"SELECT {profile.event_columns}, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
+            f"WHERE {users} UNION ALL BY NAME FROM irregular_used WHERE {users}"
+        )
         outcome = f"CASE WHEN y THEN CASE WHEN departs THEN {CLICK_DEPART} ELSE {CLICK} END "
         outcome += f"WHEN departs THEN {DEPART} ELSE {STAY} END"
         return (
@@ -414,9 +419,7 @@ class Rules:
             f"{HistoryEnd.DEPARTED_INACTIVE}) AND is_last AS departs FROM ("
             f"SELECT u, k, y, p, t{inner}, row_number() OVER steps - 1 AS step, "
             f"lead(k) OVER steps IS NULL AS is_last, last_value({history_end(profile, 'd')}) OVER whole AS user_end "
-            "FROM ("
-            f"SELECT {profile.event_columns}, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
-            f"WHERE {users} UNION ALL BY NAME FROM irregular_used WHERE {users}) LEFT JOIN rejected_users USING (u) "
+            f"FROM ({counted(profile, events)}) LEFT JOIN rejected_users USING (u) "
             "WINDOW steps AS (PARTITION BY u ORDER BY t, place), whole AS (PARTITION BY u ORDER BY t, place "
             "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)))"
         )

@@ -50,6 +50,7 @@ class LogSpec:
     max_segments: int = MAX_SEGMENTS
     reward: str | None = None
     unit: str | None = None
+    horizon: int | None = None
 
     @property
     def all_columns(self) -> dict[str, str | None]:

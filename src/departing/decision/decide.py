@@ -18,7 +18,7 @@ from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
 from departing.model.instance import Floats
 from departing.model.progress import Progress
-from departing.model.validation import check_instance, check_int, check_seed
+from departing.model.validation import check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.planning.problem import restrict
 from departing.policy.by_segment import BySegment
@@ -28,12 +28,10 @@ from departing.policy.protocol import Allowed, Policy
 # The plan of the fitted instance is certified to this fraction of its value, within these seconds.
 PLAN_GAP, PLAN_SECONDS = 1e-4, 20.0
 MIN_DRAWS, MAX_DRAWS = 20, 10_000  # 20 are the fewest for a 95% interval
-SUPPORTED = ("reward", "segments")  # extensions of the model
 
 
 def decide(fit: Fit, allowed: Allowed, bootstrap: int, seed: int, progress: Progress | None) -> Decision:
     """Decide from a fit; see `departing.plan`."""
-    check_instance(fit.instance, SUPPORTED)
     draws, seed = check_int("bootstrap", bootstrap, MIN_DRAWS, MAX_DRAWS), check_seed(seed)
     best = plan(fit.instance, PLAN_GAP * fit.instance.best_fixed[1], PLAN_SECONDS, allowed=allowed)
     ensemble = Ensemble.bootstrap(fit, draws, seed, progress)
@@ -132,6 +130,9 @@ def _hidden_types(fit: Fit) -> Iterator[str]:
 
 def _extrapolation(fit: Fit) -> Iterator[str]:
     """Sentence about steps that the log does not show, if they matter."""
+    horizon = fit.instance.horizon
+    if horizon is not None and fit.histories.steps.max() >= horizon:
+        return
     survival = LogValue.of(fit.histories, fit.instance).final_survival(fit.likelihood.users)
     if survival > MAX_FINAL_SURVIVAL:
         yield (

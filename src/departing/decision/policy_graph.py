@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 
 from departing.evaluation.forward import Truncation
+from departing.evaluation.horizon import RemainingValues
 from departing.evaluation.traversal import Booleans, first_level, traverse
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, STAY, Floats, Instance
@@ -27,11 +28,14 @@ class PolicyGraph:
     def follow(cls, policy: Policy, instance: Instance, gap: float, max_nodes: int) -> Self:
         """Follow a policy until users of `instance` lose a reward of at most `gap`, or `max_nodes` are expanded."""
         prior, truncation, lost = instance.normalised_prior, Truncation(gap, max_nodes), 0.0
-        spread = prior * (instance.fixed_values.max(axis=0) - instance.fixed_values.min(axis=0))
+        remaining = RemainingValues(instance)
         levels = []
         for level in traverse(first_level(instance, policy, np.ones(instance.n_types))):
-            errors = (level.weights * level.switch_bounds) @ spread
+            worst, best = remaining.limits(level.step)
+            errors = (level.weights * level.switch_bounds) @ (prior * (best - worst))
             stop = truncation.rows(errors, lost)
+            if level.step == instance.horizon:
+                stop[:] = True
             lost += float(errors[stop].sum())
             categories = level.categories
             level.keep(~stop)
@@ -41,9 +45,9 @@ class PolicyGraph:
     def values(self, instance: Instance) -> Floats:
         """Expected reward of a user of each type of `instance`, `[M]`; any number of types."""
         probabilities = instance.outcome_probabilities[:, [CLICK, STAY]]
-        following = np.zeros((0, instance.n_types))
-        for categories, child, stop in reversed(self.levels):
-            values = instance.fixed_values[categories]
+        following, remaining = np.zeros((0, instance.n_types)), RemainingValues(instance)
+        for step, (categories, child, stop) in reversed([*enumerate(self.levels)]):
+            values = remaining.fixed(step)[categories]
             if not stop.all():
                 shown = categories[~stop]
                 ahead = np.concatenate([following, np.zeros((1, instance.n_types))])[child]  # -1: impossible outcome

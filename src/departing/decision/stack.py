@@ -31,7 +31,8 @@ class Stack:
         tables = ("click", "depart", "depart_on_click")
         click, depart, last = (np.concatenate([getattr(each, name) for each in members], axis=1) for name in tables)
         priors = np.array([each.prior / each.prior.sum() for each in members])
-        instance = Instance(priors.reshape(-1) / len(members), click, depart, last)
+        horizon = getattr(members[0], "horizon", None)
+        instance = Instance(priors.reshape(-1) / len(members), click, depart, last, horizon=horizon)
         if any("reward" in getattr(each, "extensions", ()) for each in members):
             # Rewards may differ between members; all values derive from the expected reward of a recommendation.
             vars(instance)["expected_reward"] = np.concatenate([_expected_reward(each) for each in members], axis=1)

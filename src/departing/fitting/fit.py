@@ -145,9 +145,11 @@ def fit(
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
     result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
-    if isinstance(log, Log) and log.rewards is not None:
-        rewarded = result.instance.replace(reward=log.rewards.mean, unit=log.unit)
-        result = replace(result, instance=rewarded)
+    if isinstance(log, Log) and (log.rewards is not None or log.horizon is not None):
+        rewards = log.rewards if half_life is None or histories is log else log.weighted_rewards(half_life)
+        fields = {} if rewards is None else {"reward": rewards.mean, "unit": log.unit}
+        instance = result.instance.replace(horizon=log.horizon, **fields)
+        result = replace(result, instance=instance, rewards=rewards)
     identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
     result = replace(result, log=log, half_life=None if histories is log else half_life)
     return replace(result, criteria=tuple(criteria), identified=identified, warnings=(*notes, *warnings))
@@ -162,6 +164,9 @@ def _weighted(histories: Histories, half_life: str | float | timedelta | None) -
             "half_life needs the times of a log; pass a log from read_log, or histories with `weight`.", "half_life"
         )
     weighted = histories.weighted(half_life)
+    if not weighted.confirmed.effective_users:
+        sentence = f"half_life is {half_life!r:.40}; no user has any weight left; use a longer one."
+        raise InputError(sentence, "half_life")
     return weighted if has_weights(weighted) else histories  # an infinite half-life weights all users alike
 
 

@@ -169,6 +169,8 @@ class FitCheck:
     drift : Drift or None
         Change of rates over the time of the log: since when, and in which categories and segments; None without
         evidence of one.
+    horizon : int or None
+        Largest number of recommendations to a user.
     """
 
     tests: tuple[FamilyTest, ...]
@@ -180,6 +182,7 @@ class FitCheck:
     tied: float = 0.0
     held_out: bool = False
     drift: Drift | None = None
+    horizon: int | None = None
 
     @property
     def causes(self) -> dict[str, FamilyTest]:
@@ -279,7 +282,7 @@ class FitCheck:
     @property
     def truncated(self) -> bool:
         """True if more than 5% of users remain active after the longest history: the log shows only first steps."""
-        return bool(self.survival[-1] > MAX_FINAL_SURVIVAL)
+        return bool(self.survival[-1] > MAX_FINAL_SURVIVAL) and len(self.survival) - 1 != self.horizon
 
     @property
     def log_value(self) -> float | None:

@@ -84,15 +84,19 @@ class SamplingDesign:
 
 
 def resample_users(histories: Histories, rng: np.random.Generator) -> Histories:
-    """Draw as many users with replacement."""
-    distinct = histories.distinct
-    users = rng.multinomial(distinct.users, distinct.multiplicity / distinct.users)
+    """Draw as many users with replacement; of users with weights, as many of equal weight as they are worth."""
+    distinct, weight = histories.distinct, np.zeros(0)
+    worth = distinct.multiplicity.astype(np.float64)
+    if distinct.weights is not None:
+        sums, squares = distinct.weights.T
+        weight = np.divide(squares, sums, out=np.zeros_like(sums), where=sums > 0)  # of one of these
+        worth = np.divide(sums, weight, out=np.zeros_like(sums), where=weight > 0)
+    users = rng.multinomial(round(float(worth.sum())), worth / worth.sum())
     kept = users > 0
     fields: dict[str, Any] = {"categories": histories.categories}
     if distinct.segment is not None:
         columns = {"segments": distinct.segments, "segment_columns": distinct.segment_columns}
         fields |= {"segment": distinct.segment[kept], **columns}
-    if distinct.weights is not None:  # users of a row are alike but for their weights
-        weights = distinct.weights[kept] * (users / distinct.multiplicity)[kept, None]
-        fields |= {"weight": weights[:, 0], "weight_squares": weights[:, 1]}
+    if distinct.weights is not None:
+        fields["weight"] = (users * weight)[kept]
     return Histories(distinct.counts[kept], users[kept], **fields)

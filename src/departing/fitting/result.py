@@ -80,6 +80,8 @@ class Fit:
         Source of the histories, which have weights if there is a half-life.
     half_life : str, float, timedelta or None
         Age at which a user counts half; None if all users count alike.
+    rewards : RewardStats or None
+        Mean reward of a click in each category with its spread; None without rewards.
     """
 
     instance: Instance
@@ -94,6 +96,7 @@ class Fit:
     segments: SegmentEstimates | None = None
     log: Histories | None = None
     half_life: str | float | timedelta | None = None
+    rewards: RewardStats | None = None
 
     @property
     def _in_segments(self) -> SegmentOptimum | None:
@@ -116,11 +119,6 @@ class Fit:
     def effective_users(self) -> float:
         """Number of users of equal weight that are worth as much: the number of users, without a half-life."""
         return self.histories.effective_users
-
-    @property
-    def rewards(self) -> RewardStats | None:
-        """Mean reward of a click in each category with its spread; None without rewards."""
-        return self.log.rewards if isinstance(self.log, Log) else None
 
     def draw_rewards(self, n: int, seed: int = 0) -> Floats:
         """Draw mean rewards `[n, K]` with the uncertainty of the log, for intervals of values.
@@ -199,9 +197,10 @@ class Fit:
         rng = np.random.default_rng([check_seed(seed), random_streams.FIT_BOOTSTRAP])
         resamples, known = check_int("resamples", resamples), self.histories.confirmed
         design, by_segment = SamplingDesign.from_histories(known), np.zeros(0, np.int64)
+        worth = known.effective_users / known.users  # of a user, if they have weights
         if known.segment is not None:
             unknown = known.users - known.segment_users.sum()
-            by_segment = np.append(known.segment_users, unknown)
+            by_segment = np.rint(np.append(known.segment_users, unknown) * worth).astype(np.int64)
         instances = []
         for done in range(resamples):
             if method == "nonparametric":
@@ -209,7 +208,7 @@ class Fit:
             elif self.instance.segments is not None:
                 sample = design.sample_segments(self.instance, by_segment, rng)
             else:
-                sample = design.sample(self.instance, rng)
+                sample = replace(design, users=round(known.users * worth)).sample(self.instance, rng)
             instances.append(refit(self, sample))
             if progress is not None:
                 progress(done + 1, resamples)
@@ -259,7 +258,7 @@ class Fit:
             relative = log.half_life_fraction(self.half_life)
             episodes = [thin(chunk, relative, rng) for chunk in episodes]
         tied = log.report.tied
-        check = replace(self._check(episodes, held_out), tied=tied)
+        check = replace(self._check(episodes, held_out), tied=tied, horizon=log.horizon)
         more = self.instance.n_types + 1
         if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
             from departing.fitting.fit import fit  # which needs this module

@@ -435,7 +435,9 @@ class Instance:
     def from_dict(cls, document: dict[str, Any], where: str = "The instance") -> Self:
         """Return an instance from the fields of `document`; error messages start with `where`."""
         optional = {"depart", "depart_on_click", "categories", "types", "unit", *EXTENSIONS}
-        check_fields(document, {"prior", "click"}, optional | {"log"}, where)  # a fit adds a table about its log
+        if "segments" in document:  # their common prior is that of all users
+            optional, document = optional | {"prior"}, {"prior": None} | document
+        check_fields(document, {"prior", "click"} - optional, optional | {"log"}, where)  # a fit adds a table `log`
         with errors_in(where):
             fields = {field: value for field, value in document.items() if field != "log"}
             if "segments" in fields:

@@ -139,21 +139,22 @@ def _mixed_bounds(segments: LogSegments, priors: Floats, evaluations: list[Evalu
     return Bounds(lower, upper)
 
 
-def reward_error(instance: Instance, segments: LogSegments, stderr: Floats) -> float:
-    """Standard error of the value that those of the mean rewards of the categories cause, `stderr[K]`.
+def reward_errors(instance: Instance, segments: LogSegments, stderr: Floats) -> Floats:
+    """Standard errors of values that those of mean rewards `stderr[K]` cause: of S segments, then of all users.
 
     The value is linear in the rewards; its derivatives are the expected clicks in each category.
     """
-    variance = 0.0
+    priors, variance = segments.priors(instance), np.zeros(len(segments.names) + 1)
     for a in np.flatnonzero(stderr > 0):
         unit = instance.replace(reward=(np.arange(len(stderr)) == a).astype(float))
-        clicks = 0.0
-        for g, share in enumerate(segments.group_share().tolist()):
+        by_type = []
+        for g, own in enumerate(segments.policies):
             group = segments.of_group(unit, g)
             gap = REWARD_TOLERANCE * float(group.fixed_values.max())
-            clicks += share * evaluate(group, segments.policies[g], gap, MAX_NODES).value
-        variance += float(clicks * stderr[a]) ** 2
-    return float(variance**0.5)
+            by_type.append([each.value for each in evaluate(group, own, gap, MAX_NODES).by_type])
+        clicks = (priors * np.array(by_type)[segments.group]).sum(axis=1)
+        variance += (np.append(clicks, segments.share @ clicks) * stderr[a]) ** 2
+    return np.asarray(np.sqrt(variance))
 
 
 def _values_by_type(evaluation: Evaluation, policy: Policy) -> Floats:

@@ -17,7 +17,7 @@ from departing.model.histories import Histories
 from departing.model.instance import Floats, Instance
 from departing.model.progress import Progress
 from departing.model.validation import check_confidence, check_resamples, check_seed
-from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance, reward_error
+from departing.offpolicy.direct_method import MAX_NODES, BootstrapEnsemble, evaluation_tolerance, reward_errors
 from departing.offpolicy.importance_sampling import (
     ClickRewards,
     ImportanceReturns,
@@ -40,6 +40,10 @@ from departing.policy.protocol import Policy, recommended
 # `scripts/bench offpolicy` measures the coverage of the intervals at this value.
 MAX_WEIGHT_SHARE = 0.01  # of all users, by the weighted mean weight of a step
 REWARD_DRAWS = 200  # of mean rewards: their standard errors are accurate to 5 %
+HORIZON_REACHED = (
+    "No user of the log has more than {0} recommendations. If the site ends visits there, read the log with "
+    "`horizon`={0}, so that users who reached it do not count as departed."
+)
 NEGLIGIBLE_TAIL = 1e-3  # share of the clicks after the horizon below which its variance is ignored
 
 
@@ -137,20 +141,25 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
+    if isinstance(log, Log) and log.rewards is not None and "reward" not in fit.instance.extensions:
+        rewarded = fit.instance.replace(reward=log.rewards.mean, unit=log.unit)
+        fit = replace(fit, instance=rewarded, rewards=log.rewards)
+    reached = isinstance(log, Log) and log.horizon is None and horizon == log.steps.max()
     if horizon is not None:
         fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)
-    rewards, error = None, 0.0
+    rewards, errors = None, np.zeros(len(segments.names) + 1)
     if "reward" in fit.instance.extensions:
         rewards = _click_rewards(log, fit)
         if fit.rewards is not None:
-            error = reward_error(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
-    estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, error)
+            errors = reward_errors(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
+    estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, errors)
     value = estimation.direct(ensemble)
-    value = replace(value, warnings=(*ensemble.warnings, *model_warnings(log, value, segments)))
+    notes = [HORIZON_REACHED.format(horizon)] if reached else []
+    value = replace(value, warnings=(*ensemble.warnings, *notes, *model_warnings(log, value, segments)))
     parts = {i: estimation.of(i).direct(ensemble.only(i)) for i in _named(segments)}
     if not isinstance(log, Log):
         note = "Plain histories have no propensities; only the direct method applies."
@@ -189,7 +198,10 @@ def _click_rewards(log: Histories, fit: Fit) -> ClickRewards:
 
 @dataclass(frozen=True)
 class _Estimation:
-    """What the estimates of all users and of those of each segment share; `reward_error` is that of mean rewards."""
+    """What the estimates of all users and of those of each segment share.
+
+    `reward_errors` are those that mean rewards cause: of the segments, and of these users last.
+    """
 
     log: Histories
     fit: Fit
@@ -198,11 +210,12 @@ class _Estimation:
     z: float
     segments: LogSegments
     users: int
-    reward_error: float
+    reward_errors: Floats
 
     def of(self, segment: int) -> "_Estimation":
         """The same for one segment."""
-        return replace(self, segments=self.segments.only(segment), users=int(self.segments.users[segment]))
+        users, errors = int(self.segments.users[segment]), self.reward_errors[[segment]]
+        return replace(self, segments=self.segments.only(segment), users=users, reward_errors=errors)
 
     @property
     def tolerance(self) -> float:
@@ -211,7 +224,7 @@ class _Estimation:
 
     def direct(self, ensemble: BootstrapEnsemble) -> OffPolicyValue:
         """Value by the direct method."""
-        dm = _direct_method(ensemble, self.users, self.z, self.reward_error)
+        dm = _direct_method(ensemble, self.users, self.z, float(self.reward_errors[-1]))
         beyond = extrapolation(self.fit, self.segments, dm.value, self.log)
         return OffPolicyValue(
             dm, None, None, self.confidence, self.users, 0, 1.0, beyond, (), (), self.fit, self.policy

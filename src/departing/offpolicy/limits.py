@@ -29,6 +29,7 @@ MIN_DEPARTURES = 10
 MAX_TAIL_SHARE = 0.1  # share of the clicks after the horizon, or after the longest history, before a warning
 WEIGHT_STDERRS = 4.0  # between 1 and the mean weight of the first step, before a warning: weights are skewed
 MISFIT_STDERRS = 3.0  # between DM and DR, before a warning: a 0.3 % two-sided test
+MIN_VALUE = 1e-300  # smaller ones are rounding errors of 0
 ROUNDING = 1e-9  # of a mean of weights
 FIRST_STEPS = 6  # whose categories are compared with those of the log, if the policy depends on the counts
 
@@ -76,7 +77,7 @@ def extrapolation(
         instance = segments.of_group(fit.instance, g)
         by_type = value_within(instance, segments.policies[g], steps, evaluation_tolerance(instance), max_nodes)
         clicks += share * float(instance.normalised_prior @ by_type)
-    return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > 0 else 0.0)
+    return Extrapolation(steps, clicks, min(max(1 - clicks / value, 0.0), 1.0) if value > MIN_VALUE else 0.0)
 
 
 def model_warnings(histories: Histories, value: "OffPolicyValue", segments: LogSegments) -> Iterator[str]:

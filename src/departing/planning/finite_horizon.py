@@ -1,7 +1,6 @@
 """Planning with a horizon: heuristic search of the count graph by steps left, and alpha vectors for each number."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -119,9 +118,10 @@ class HorizonSearch:
             self._model = self._model._replace(fixed=self._fixed_by_depth(min(2 * depths, self.horizon)))
         self.counters[kernels.FULL] = 0
 
-    def controller(self, loss: float) -> tuple[HorizonController, list[int]]:
-        """A controller that attains the lower bounds of all roots, but for at most `loss`, and its starts."""
-        return _Extraction(self).controller(loss)
+    def controllers(self, loss: float) -> list[HorizonController]:
+        """A controller for each root that attains its lower bound, but for at most `loss`."""
+        extraction = _Extraction(self)
+        return [extraction.controller(root, loss) for root in range(len(self.priors))]
 
     def claims(self) -> GraphClaims:
         """The claims that justify the upper bounds, without the arrays that only the search needs."""
@@ -131,7 +131,7 @@ class HorizonSearch:
 
 
 class _Extraction:
-    """Backup of alpha vectors from the deepest nodes that users reach under the lower bounds to the roots."""
+    """Backup of alpha vectors from the deepest nodes that users reach under the lower bounds to a root."""
 
     def __init__(self, search: HorizonSearch) -> None:
         self.search, nodes, problem = search, search.nodes, search.problem
@@ -156,9 +156,9 @@ class _Extraction:
             values[at] = weights[at] @ fixed.T
         return values
 
-    def _levels(self) -> list[Integers]:
-        """Expanded nodes that users reach, by depth; counts the paths to them."""
-        rows: Integers = np.arange(len(self.search.priors))
+    def _levels(self, root: int) -> list[Integers]:
+        """Expanded nodes that users reach from a root, by depth; counts the paths to them."""
+        rows: Integers = np.array([root])
         self.paths[rows] = 1.0
         levels = []
         while len(rows := rows[self.expanded[rows]]):
@@ -168,9 +168,9 @@ class _Extraction:
             rows = np.unique(after)
         return levels
 
-    def controller(self, loss: float) -> tuple[HorizonController, list[int]]:
-        """Vectors of all levels, without those that others can replace; state of each root, or -1 - category."""
-        problem, levels = self.search.problem, self._levels()
+    def controller(self, root: int, loss: float) -> HorizonController:
+        """Controller for the users of a root: vectors of all levels, without those that others can replace."""
+        problem, levels = self.search.problem, self._levels(root)
         parts: list[tuple[Floats, Integers, Integers, int]] = []  # vectors, categories, successors, steps
         chosen = np.full(len(self.weights), -1)  # vector of each node of the level below, or -1 - category
         values = np.zeros((0, self.weights.shape[1]))
@@ -192,11 +192,9 @@ class _Extraction:
             chosen[rows] = np.where(use >= 0, first + use, use)
             parts.append((own[kept], problem.categories[a[kept]], successor[kept], left))
             start, values = first, own[kept]
-        roots = np.arange(len(self.search.priors))
-        leaves = roots[~self.expanded[roots]]
-        chosen[leaves] = -1 - problem.categories[self.always[leaves]]
-        starts = [int(state) for state in chosen[roots]]
-        return _assembled(parts, self.weights.shape[1], starts[0]), starts
+        if not self.expanded[root]:
+            chosen[root] = -1 - problem.categories[self.always[root]]
+        return _assembled(parts, self.weights.shape[1], int(chosen[root]))
 
     def _select(self, rows: Integers, own: Floats, left: int, loss: float) -> tuple[Integers, Integers]:
         """Vectors to keep, and the one that each node uses: an index into them, or -1 - category.
@@ -237,19 +235,18 @@ def _assembled(
 
 
 def solve_finite_horizon(problems: Sequence[PlanningProblem], limits: Limits) -> list[Solution]:
-    """Plan for problems that differ in the prior only by one `HorizonSearch`, with alpha vectors that they share."""
+    """Plan for problems that differ in the prior only by one `HorizonSearch`."""
     problem, priors = problems[0], np.array([each.prior for each in problems])
     search = HorizonSearch(problem, priors, limits.progress)
     search_deadline = limits.deadline.until(SEARCH_TIME * limits.deadline.seconds)
     search.run(AIM * limits.gap, search_deadline, limits.max_nodes)
     reached = float((search.upper - search.lower).max())
     loss = LOSS * limits.gap if reached <= AIM * limits.gap else UNREACHED_LOSS * reached
-    controller, starts = search.controller(loss)
+    controllers = search.controllers(loss)
     steps, nodes = format_count(search.horizon, "step"), format_count(search.n_nodes, "node")
     reason, claims = f"Search within a horizon of {steps} created {nodes}", search.claims()
     solutions = []
-    for i, each in enumerate(problems):
-        own = replace(controller, start=starts[i])
+    for i, (each, own) in enumerate(zip(problems, controllers, strict=True)):
         lower = max(own.best_value(problem.instance, each.prior, search.horizon) - each.tolerance(search.depth), 0.0)
         upper = min(float(search.upper[i]) + each.tolerance(search.depth), each.known_type_bound)
         certificate = HorizonCertificate(each, priors, search.bounds, claims, own, i)

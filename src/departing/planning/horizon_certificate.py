@@ -61,13 +61,14 @@ class HorizonCertificate(Certificate):
                 self._check_known(unit),
                 self._check_pairs(unit),
                 *self._check_nodes(unit),
-                self._check_vectors(unit),
             )
 
     def own_checks(self, policy: Policy, lower: float, upper: float) -> tuple[CertificateCheck, ...]:
         """Checks of the policy and of the bounds from this root."""
         unit = self.problem.rounding(self.depth)
-        return self._check_policy(policy, lower, unit), self._check_root(policy, lower, upper)
+        with np.errstate(all="ignore"):  # as in `shared_checks`
+            vectors = self._check_vectors(unit)
+        return vectors, self._check_policy(policy, lower, unit), self._check_root(policy, lower, upper)
 
     def _check_known(self, unit: float) -> CertificateCheck:
         """Known types have at most the claimed values for every number of steps."""

@@ -30,7 +30,7 @@ def segment_columns(segments: Segments, reserved: Collection[str] = ()) -> dict[
     columns = segments.columns
     values = [name.split("/") if len(columns) > 1 else [name] for name in segments.names]
     if not columns or any(len(row) != len(columns) for row in values):
-        return {"segment": list(segments.names)}
+        columns, values = ("segment",), [[name] for name in segments.names]
     for column in columns:
         if column.casefold() in reserved:
             raise InputError(f"A feature is named {column!r}, like another column of the log; rename the feature.")

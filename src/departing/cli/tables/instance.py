@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from departing.formatting import format_count, format_percent
 from departing.model.instance import Instance
 
 
@@ -20,6 +22,8 @@ def instance_tables(instance: Instance, width: int | None = None) -> Iterator[Ri
 
 def _table(instance: Instance, types: range) -> RichTable:
     title = f"{instance.n_categories} categories, {instance.n_types} types"
+    if instance.horizon is not None:
+        title += f", at most {format_count(instance.horizon, 'recommendation')} to a user"
     table = RichTable(title=title, title_justify="left")
     table.add_column("", overflow="fold")
     for x in types:
@@ -27,10 +31,19 @@ def _table(instance: Instance, types: range) -> RichTable:
     rows = [("click", instance.click), ("depart after no click", instance.depart)]
     if instance.depart_on_click.any():
         rows.append(("depart after click", instance.depart_on_click))
-    rows.append(("value of the fixed policy", instance.fixed_values))
+    unit = ""
+    if "reward" in instance.extensions:
+        unit = f" in {escape(instance.unit)}"
+        rows.append((f"reward of a click{unit}", np.tile(instance.reward[:, None], instance.n_types)))
+    rows.append((f"value of the fixed policy{unit}", instance.fixed_values))
+    names = {label: instance.categories for label, _ in rows}
+    if (segments := instance.segments) is not None:
+        shares = zip(segments.names, segments.share, strict=True)
+        names["prior by segment"] = tuple(f"{name} ({format_percent(share)})" for name, share in shares)
+        rows.append(("prior by segment", segments.prior))
     for label, array in rows:
         table.add_section()
         table.add_row(f"[bold]{label}")
-        for name, row in zip(instance.categories, array, strict=True):
+        for name, row in zip(names[label], array, strict=True):
             table.add_row(f"  {escape(name)}", *(f"{row[x]:.4g}" for x in types))
     return table

@@ -41,9 +41,9 @@ def log_arguments(report: "Report", propensity: bool = True) -> str:
         lists["segment"] = spec.segments
     for option, values in lists.items():
         parts += [f"--{option}", ",".join(values)]
-    for option in ("reward", "unit", "missing_segment"):
+    for option in ("reward", "unit", "horizon", "missing_segment"):
         if (value := getattr(spec, option)) is not None:
-            parts += [f"--{option.replace('_', '-')}", value]
+            parts += [f"--{option.replace('_', '-')}", str(value)]
     if spec.max_segments != MAX_SEGMENTS:
         parts += ["--max-segments", str(spec.max_segments)]
     if spec.time_format is not None:

@@ -116,7 +116,7 @@ def _gain_table(report: "Report", values: list[PolicyValue]) -> str:
 
 def _rewards_table(report: "Report") -> str:
     """Mean reward of a click by category, if the log has rewards."""
-    stats = report.log.rewards
+    stats = report.log.rewards if report.fit is None else report.fit.rewards
     if stats is None:
         return ""
     rows = [

@@ -1,0 +1,104 @@
+"""Logs of sites that end visits after a number of recommendations."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import departing as dp
+
+HORIZON, READING = 4, {"inactive_after": "14 days"}
+SITE = dp.Instance(
+    [0.6, 0.4], [[0.8, 0.3], [0.3, 0.7]], [[0.3, 0.5], [0.6, 0.3]], 0.1, categories=["film", "news"], horizon=HORIZON
+)
+
+
+@pytest.fixture(scope="module")
+def events():
+    return pd.DataFrame(dp.sample_log(SITE, users=12_000, seed=2, days=200).columns())
+
+
+@pytest.fixture(scope="module")
+def log(events):
+    return dp.read_log(events, horizon=HORIZON, **READING)
+
+
+def test_the_last_step_of_users_at_the_horizon_is_pending(log, events):
+    assert log.horizon == HORIZON
+    finished = log.steps == HORIZON
+    assert log.multiplicity[finished].sum() == (events.groupby("user").size() == HORIZON).sum()
+    assert log.censored[finished].all()
+    assert (log.pending[finished].sum(axis=(1, 2)) >= 1).all()
+    assert log.confirmed.steps.max() == HORIZON - 1
+
+
+def test_steps_agree_with_the_histories(log):
+    pending = sum(int(part.pending.sum()) for part in log.episodes())
+    assert pending == (log.pending.sum(axis=(1, 2)) * log.multiplicity).sum()
+
+
+def test_the_site_is_recovered_and_planned(log):
+    fit = dp.fit(log, types=2)
+    assert fit.instance.horizon == HORIZON
+    for field in ("click", "depart", "depart_on_click"):
+        error = np.abs(getattr(fit.instance, field) - getattr(SITE, field))
+        assert (error < 4.5 * getattr(fit.stderr, field)).all(), field
+    check = fit.check()
+    assert check.fits
+    assert not check.truncated
+    assert "still active" not in check.summary()
+    decision = dp.plan(fit, bootstrap=20)
+    assert decision.value.value == pytest.approx(dp.evaluate(SITE, decision.policy).value, rel=0.03)
+    assert not any("extrapolated" in warning for warning in decision.warnings)
+    value = dp.off_policy_value(log, "fixed:film", fit=fit, bootstrap=20)
+    assert dp.evaluate(SITE, dp.Fixed("film")).value in value.dr
+
+
+def test_logged_departures_at_the_horizon_are_no_evidence_either(events):
+    """A half of the departures are logged; those at the horizon alone would bias departures upwards."""
+    marked = events.sort_values(["user", "time"])
+    last = marked.user != marked.user.shift(-1)
+    n_events = marked.groupby("user").user.transform("size")
+    stayed = np.random.default_rng(1).random(len(marked)) < 0.5  # of those at the horizon
+    log = dp.read_log(marked.assign(departed=last & ~((n_events == HORIZON) & stayed)), horizon=HORIZON, **READING)
+    finished = log.steps == HORIZON
+    assert (log.pending[finished].sum(axis=(1, 2)) >= 1).all()
+    assert log.confirmed.steps.max() == HORIZON - 1
+    over_time = log.over_time(1)
+    at_risk = (log.confirmed.totals.sum(axis=1)).tolist()
+    assert over_time.at_risk[0].tolist() == at_risk
+
+
+def test_without_an_inactivity_period_logged_departures_are_known(events):
+    marked = events.sort_values(["user", "time"])
+    last = marked.user != marked.user.shift(-1)
+    both = [dp.read_log(marked.assign(departed=last), horizon=horizon) for horizon in (None, HORIZON)]
+    assert np.array_equal(both[0].counts, both[1].counts)
+    assert not both[1].pending.any()
+
+
+def test_a_horizon_that_nobody_reaches_changes_nothing(events):
+    one, two = (dp.read_log(events, horizon=horizon, **READING) for horizon in (None, 10**6))
+    for field in ("counts", "multiplicity", "pending"):
+        assert np.array_equal(getattr(one, field), getattr(two, field))
+
+
+def test_assignments_need_the_horizon_of_the_fit(log, events):
+    users = dp.assign(log, SITE, "greedy").to_frame()
+    finished = users[users.events == HORIZON]
+    assert (finished.active_probability > 0.2).all()
+    assert finished.recommendation.isna().all()
+    with pytest.raises(dp.InputError, match="read the log with `horizon`=4"):
+        dp.assign(dp.read_log(events, **READING), SITE, "greedy")
+
+
+def test_a_horizon_below_the_longest_visit_is_refused(events):
+    with pytest.raises(dp.InputError, match="horizon is 3, but users of the log have up to 4 recommendations"):
+        dp.read_log(events, horizon=3, **READING)
+    with pytest.raises(dp.InputError, match="horizon is 0; expected an integer"):
+        dp.read_log(events, horizon=0, **READING)
+
+
+def test_off_policy_evaluation_warns_of_a_horizon_that_was_not_read(events):
+    log = dp.read_log(events, **READING)
+    value = dp.off_policy_value(log, "fixed:film", types=1, bootstrap=20, horizon=HORIZON)
+    assert any("read the log with `horizon`=4" in warning for warning in value.warnings)
