@@ -59,12 +59,12 @@ def ab(
     time: Annotated[str, Option(metavar="COLUMN", help="Timestamp column, if there is one.")] = "time",
     departed: Annotated[str, Option(metavar="COLUMN", help="Departure column, if there is one.")] = "departed",
     share: Annotated[
-        str | None, Option(metavar="SHARE", help=f"{SHARE_HELP} Or ARM=SHARE,….", show_default="equal")
+        list[str] | None, Option(metavar="SHARE", help=f"{SHARE_HELP} Or ARM=SHARE,….", show_default="equal")
     ] = None,
     confidence: opt.Confidence = 0.95,
     planned_users: Annotated[str, Option(metavar="N", help=PLANNED_HELP)] = "10000",
     clicked_values: Annotated[
-        str | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
+        list[str] | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
     ] = None,
     time_format: Annotated[str | None, Option(metavar="FORMAT", help=opt.FORMAT_HELP)] = None,
     max_rejected: Annotated[float, Option(metavar="SHARE", help=opt.REJECTED_HELP)] = 0.05,
@@ -88,7 +88,7 @@ def ab(
             clicked=clicked,
             time=time,
             departed=departed,
-            share=_parse_share(share),
+            share=_parse_share(None if share is None else ",".join(share)),
             confidence=confidence,
             planned_users=parse_int("planned_users", planned_users),
             clicked_values=split_names(clicked_values),

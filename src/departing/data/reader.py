@@ -250,6 +250,7 @@ class LogReader:
         example = next(iter(unknown[-1].examples), None) if unknown else None
         check_rewards(
             used["reward_unknown"],
+            used["reward_missing"],
             used["clicks"],
             self.spec.max_rejected,
             self.spec.reward,
