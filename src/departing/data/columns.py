@@ -119,7 +119,8 @@ def _missing(
     ]
     if "segment" in labels.values():  # all columns of segments are one argument
         columns = [proposed.get(field, name) for field, name in named.items() if field.startswith("segment_")]
-        steps.append(f"`segment`={','.join(name or 'COLUMN' for name in columns)}")
+        (one, *others) = [name or "COLUMN" for name in columns]
+        steps.append(f"`segment`={','.join([one, *others]) if others or one == 'COLUMN' else repr(one)}")
     pairs = " and ".join(f"{name!r} for {labels[field]}" for field, name in missing.items())
     many = len(missing) > 1
     return (
