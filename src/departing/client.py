@@ -117,7 +117,7 @@ class Client:
         *,
         propensity: float | None = None,
         event: str | None = None,
-        segment: str | Mapping[str, str] | None = None,
+        segment: str | Mapping[str, str | None] | None = None,
     ) -> dict[str, Any]:
         """Request a recommendation.
 
@@ -134,13 +134,14 @@ class Client:
         event
             ID of the event, unique over all users; a random one by default.
         segment
-            Segment of the user, such as "de/mobile", or its features by the columns of `serve --segment`. That of
-            the first request counts until the user departs.
+            Segment of the user, such as "de/mobile", or its features by the columns of `serve --segment`; None for
+            a missing feature makes the segment unknown. That of the first request counts until the user departs.
 
         Returns
         -------
         dict
-            `event`, `category`, `propensity` and `version`.
+            `event`, `category`, `propensity` and `version`; `segment_known` is False if the policy does not know
+            the segment.
 
         Raises
         ------

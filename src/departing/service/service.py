@@ -154,7 +154,10 @@ class Service:
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
-        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
+        is_unknown = request.segment is not None and version.knows_segment(user.segment) is False
+        if is_unknown:
+            tx.count("missing_segments" if user.segment is None else "unknown_segments")
+        return recommendation(state, decision, user, counts if request.explain else None, segment, is_unknown)
 
     def _active_user(self, tx: Transaction, name: str, now: float, segment: str | None) -> User:
         """Return the user of this name; a new one in a segment if there is none, or the last one has departed."""
@@ -212,7 +215,9 @@ class Service:
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
         counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         segment = None if request.segment is None else segment_name(request.segment, self.settings.segment_columns)
-        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
+        state = self.rollout.state
+        is_unknown = request.segment is not None and state.versions[user.version].knows_segment(user.segment) is False
+        return recommendation(state, decision, user, counts if request.explain else None, segment, is_unknown)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
         """Yield the user of a name, then the same person before each earlier departure."""
