@@ -420,6 +420,17 @@ class CategoryList(Struct):
 
 
 class CategoryRequest(Struct, forbid_unknown_fields=True):
-    """A category to add or to retire."""
+    """A category to retire."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
+
+
+class NewCategory(CategoryRequest, forbid_unknown_fields=True):
+    """A category to add, or a retired one to restore.
+
+    `reward` is the assumed mean reward of a click until clicks of the category have rewards, in the unit of the
+    service. Without it, the reward is that of the given instance, else the mean of the other categories. It has no
+    effect while no click of any category has a reward and there is no instance with rewards.
+    """
+
+    reward: Annotated[float, Meta(ge=0, le=MAX_REWARD)] | None = None

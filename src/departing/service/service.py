@@ -395,13 +395,19 @@ class Service:
         state = self.rollout.state
         return m.CategoryList([m.CategoryState(name, a in state.retired) for a, name in enumerate(state.names)])
 
-    async def add_category(self, name: str) -> m.CategoryList:
-        """Add a category, or restore a retired one.
+    async def add_category(self, name: str, reward: float | None = None) -> m.CategoryList:
+        """Add a category, or restore a retired one; `reward` is assumed until its clicks have rewards.
 
         A new category is shown by exploration only, until a policy that knows it is published.
         """
-        changed = await self.store.transaction(lambda tx: self.rollout.add_category(tx, name, self.now()))
-        return await self._changed_categories(name, changed)
+
+        def add(tx: Transaction) -> str | None:
+            change = self.rollout.add_category(tx, name, self.now())
+            if reward is not None:
+                tx.write(queries.SET, queries.REWARD_KEY.format(self.rollout.state.names.index(name)), repr(reward))
+            return change
+
+        return await self._changed_categories(name, await self.store.transaction(add))
 
     async def retire_category(self, name: str) -> m.CategoryList:
         """Retire a category: it is not shown any more."""
