@@ -9,7 +9,7 @@ from departing.cli.inputs import check_files, load_instance, parse_int, split_na
 from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
-FIT_HELP = "File that fit -o wrote, any instance file, or a built-in example: blog, hard or magazine."
+FIT_HELP = "File that fit -o wrote, any instance file, or a built-in example: blog, hard, magazine or shop."
 AGAINST_HELP = "Policy of the control arm, or log: the frequencies at which the log showed each category."
 SHARE_HELP = "Share of the users in the treatment arm."
 RESULTS_HELP = (
@@ -31,6 +31,9 @@ def power(
     max_nodes: Annotated[
         int | None, Option("--nodes", metavar="N", help="Maximum number of nodes (counts) to expand for each policy.")
     ] = None,
+    clicks_only: Annotated[
+        bool, Option("--clicks-only", help="Compare clicks although the instance has rewards, which are ignored.")
+    ] = False,
     plot: opt.Plot = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -41,6 +44,7 @@ def power(
 
     check_files(plot=plot)
     options: dict[str, Any] = {"power": power, "significance": significance, "share": share, "max_nodes": max_nodes}
+    options["clicks_only"] = clicks_only
     number = None if users is None else parse_int("users", users)
     model: Any = load_instance(source) if source in EXAMPLES or "." not in source else source
     with progress("computing distributions", as_json):
