@@ -117,7 +117,7 @@ class Client:
         *,
         propensity: float | None = None,
         event: str | None = None,
-        segment: str | Mapping[str, str] | None = None,
+        segment: str | Mapping[str, str | None] | None = None,
     ) -> dict[str, Any]:
         """Request a recommendation.
 
@@ -134,13 +134,14 @@ class Client:
         event
             ID of the event, unique over all users; a random one by default.
         segment
-            Segment of the user, such as "de/mobile", or its features by the columns of `serve --segment`. That of
-            the first request counts until the user departs.
+            Segment of the user, such as "de/mobile", or its features by the columns of `serve --segment`; None for
+            a missing feature makes the segment unknown. That of the first request counts until the user departs.
 
         Returns
         -------
         dict
-            `event`, `category`, `propensity` and `version`.
+            `event`, `category`, `propensity` and `version`; `segment_known` is False if the policy does not know
+            the segment.
 
         Raises
         ------
@@ -203,9 +204,14 @@ class Client:
         """List all categories: dicts with `name` and `retired`."""
         return list(self.call("GET", "/v1/categories")["categories"])
 
-    def add_category(self, name: str) -> list[dict[str, Any]]:
-        """Add a category, or restore a retired one; requires the admin key. Return all categories."""
-        return list(self.call("POST", "/v1/categories", {"name": name})["categories"])
+    def add_category(self, name: str, reward: float | None = None) -> list[dict[str, Any]]:
+        """Add a category, or restore a retired one; requires the admin key. Return all categories.
+
+        `reward` is the assumed reward of a click until clicks of the category have rewards; by default that of the
+        instance, else the mean of the other categories.
+        """
+        body = {"name": name} if reward is None else {"name": name, "reward": reward}
+        return list(self.call("POST", "/v1/categories", body)["categories"])
 
     def retire_category(self, name: str) -> list[dict[str, Any]]:
         """Stop showing a category, whose history stays; requires the admin key. Return all categories."""

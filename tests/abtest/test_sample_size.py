@@ -13,6 +13,7 @@ from departing.abtest.returns import mixture_returns
 from departing.abtest.sequence import confidence_sequence
 from departing.abtest.welch import ArmMoments, rejection_probability
 from departing.model.examples import blog, magazine
+from helpers.commands import call, output
 
 EXPERIMENTS = 10_000
 
@@ -225,3 +226,22 @@ def test_tiny_differences_need_many_users_of_a_sequence():
     size = dp.power(site, "fixed:1", against="fixed:0", users=1000)
     assert 1e11 < size.sequential_users < 1e13
     assert "plan " in size.summary()
+
+
+def test_rewards_are_refused_or_ignored(tmp_path):
+    rewarded, plain = magazine().replace(reward=[1.0, 5.0, 2.0], unit="euro"), magazine()
+    with pytest.raises(dp.InputError, match=r"have rewards in euro, .* set `clicks_only` to compare clicks"):
+        dp.power(rewarded, "fixed:sport", "fixed:news")
+    size = dp.power(rewarded, "fixed:sport", "fixed:news", clicks_only=True)
+    assert size.users == dp.power(plain, "fixed:sport", "fixed:news").users
+    assert "Clicks are compared; rewards are ignored." in size.notes
+    policy = dp.plan(rewarded).policy  # the one that maximises rewards
+    tested = dp.power(rewarded, policy, "fixed:news", clicks_only=True)
+    assert tested.treatment.mean == pytest.approx(dp.evaluate(plain, policy).value)
+    rewarded.save(tmp_path / "site.toml")
+    done = call("power", tmp_path / "site.toml", "fixed:sport", "--against", "fixed:news")
+    assert done.exit_code == 2
+    assert "set --clicks-only to compare clicks." in done.stderr
+    printed = output("power", "shop", "fixed:offers", "--against", "fixed:fashion", "--clicks-only")
+    assert "rewards are ignored" in printed
+    assert "magazine or shop" in " ".join(output("power", "--help").replace("│", " ").split())

@@ -1,5 +1,6 @@
 import pytest
 
+import departing as dp
 from helpers.commands import call, json_output, output
 
 STUDY = """
@@ -153,3 +154,20 @@ def test_internal_errors_are_not_hidden(tmp_path, monkeypatch):
     (tmp_path / "trial.toml").write_text(STUDY)
     monkeypatch.setattr("departing.studies.runner.run_study", broken)
     assert isinstance(call("study", tmp_path / "trial.toml", "--output", "somewhere").exception, SystemError)
+
+
+def test_the_changes_of_a_site_are_reported(tmp_path):
+    before = dp.Instance([0.5, 0.5], [[0.8, 0.7], [0.2, 0.1]], 0.5, categories=["news", "sport"])
+    after = before.replace(click=before.click[::-1])
+    dp.NonStationaryInstance.jump(before, after, at=2_000).save(tmp_path / "site.toml")
+    learn = ("learn", tmp_path / "site.toml", "bayes:types=2,growth=0.5,change_detection=true", "--users", "4000")
+    printed = " ".join(output(*learn, "--plot", tmp_path / "a.svg").split())
+    assert "The site changes after 2,000 users. Changes detected by the learner: after " in printed
+    assert "share of fixed loss" not in printed
+    assert "to the power" not in printed
+    values = json_output(*learn)
+    assert values["slope"] is None
+    assert [1_900 <= change < 2_800 for change in values["detected_changes"][0]] == [True]
+    plain = json_output("learn", "blog", "bayes:growth=0.5", "--users", "200")
+    assert "detected_changes" not in plain
+    assert "growth is 20; expected" in call("learn", "blog", "bayes:growth=20").stderr

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
-from helpers.commands import call
+from departing.client import Client
+from helpers.commands import call, output
 from helpers.load import wait_until
-from helpers.servers import children, free_port
+from helpers.servers import children, free_port, serving
 
 
 def test_a_blank_category_is_rejected(tmp_path):
@@ -50,3 +53,17 @@ def test_ctrl_c_stops_a_running_service_without_a_traceback(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in errors
+
+
+def test_a_category_is_added_with_a_reward(tmp_path):
+    with serving(tmp_path, "--instance", "magazine", "--departures", "reported") as server:
+        printed = output("categories", "add", "toys", "--reward", "5", "--url", server.url)
+        assert "toys" in printed
+        done = call("categories", "add", "toys", "--reward", "-1", "--url", server.url)
+        assert done.exit_code == 2
+        assert "reward is -1.0; expected a number ≥ 0" in done.stderr
+        with Client(server.url) as client:
+            names = [each["name"] for each in client.add_category("toys", reward=4)]
+        index = names.index("toys")
+    with closing(sqlite3.connect(server.store)) as store:
+        assert store.execute("SELECT value FROM meta WHERE key = ?", [f"reward {index}"]).fetchall() == [("4.0",)]

@@ -263,3 +263,30 @@ def test_half_lives_of_numeric_times_and_invalid_ones(tmp_path):
     for wrong in ("30 days", 0, -1, None, float("nan")):
         with pytest.raises(dp.InputError, match=r"half_life is .*expected a number > 0 in the unit of column 'time'"):
             log.weighted(wrong)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_spellings_that_differ_in_case_or_space_are_one_segment(tmp_path, ending):
+    values = ["de"] * 5 + ["DE", " De ", "FR", "FR", "fr", "unknown", "(not set)", "None", "n/a", ""]
+    rows = [(f"u{i:02}", "1", "news", "1", "1", value, "TV" if i % 3 else "tv") for i, value in enumerate(values)]
+    path = write_rows(rows, tmp_path / f"events.{ending}")
+    log = dp.read_log(path, segment=["country", "device"], max_rejected=1)
+    assert dict(zip(log.segments, log.segment_users.tolist(), strict=True)) == {"FR/TV": 3, "de/TV": 7}
+    kinds = {each.kind: each for each in log.report.irregularities}
+    merged, missing = kinds["segment value in another spelling"], kinds["segment is missing"]
+    assert merged.count == 2 + 1 + 5 - 2  # of known segments and of devices, where they overlap
+    assert "'DE' is 'de' (1 event)" in merged.examples
+    assert missing.count == 5
+    assert "'(not set)' (1 event)" in missing.examples
+    named = dp.read_log(path, segment="country", missing_segment="Unknown", max_rejected=1)
+    assert dict(zip(named.segments, named.segment_users.tolist(), strict=True)) == {"FR": 3, "Unknown": 5, "de": 7}
+    (steps,) = log.episodes()
+    assert (np.bincount(steps.segment[steps.segment >= 0]) == log.segment_users).all()
+    assert (log.weighted(math.inf).segment_users == log.segment_users).all()
+
+
+def test_categories_in_two_spellings_are_noted_with_a_remedy(tmp_path):
+    rows = [(f"u{i}", "1", name, "1", "1", "de", "tv") for i, name in enumerate(["news", "news", "News", "film"])]
+    log = dp.read_log(write_rows(rows, tmp_path / "events.csv"))
+    (note,) = [each for each in log.report.notes if "differ in case" in each]
+    assert note.endswith("are separate categories; to merge them, write them alike in the log.")

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 
+import msgspec
 import pytest
 
 import departing as dp
@@ -10,6 +11,7 @@ from departing.model.examples import magazine
 from departing.service import messages as m
 from departing.service.dashboard import DashboardReader
 from departing.service.export import log_parts
+from departing.service.policy_version import PolicyVersion
 from departing.service.segment_names import SegmentLimitError
 from departing.service.settings import Settings
 from departing.service.startup import open_service
@@ -85,7 +87,7 @@ def test_the_segment_of_the_first_request_counts(address):
     [
         ("de", "segment is 'de'; expected 2 features joined by '/', country/device"),
         ("de/", "segment is 'de/'; expected 2 features joined by '/', country/device"),
-        ({"country": "de"}, "segment has the features 'country'; expected 'country', 'device'"),
+        ({"country": "de", "os": "x"}, "segment has the features 'country', 'os'; expected 'country', 'device'"),
         ({"country": "de/at", "device": "tv"}, "segment.country is 'de/at'; expected a value without '/'"),
         ({"country": "d" * 150, "device": "t" * 150}, "segment has 301 characters; at most 200"),
     ],
@@ -153,3 +155,37 @@ def test_policies_without_segments_ignore_them(address):
     with service(address, instance=magazine(), explore=0.0) as served:
         shown = {recommend(served, f"u{name}", segment=name).category for name in ("a", "b")}
         assert shown == {recommend(served, "ann").category}
+
+
+@pytest.mark.parametrize(
+    "segment",
+    ["", " ", {"country": "de"}, {"country": None, "device": "mobile"}, {"country": "de", "device": " "}, {}],
+)
+def test_a_missing_feature_makes_the_segment_unknown(tmp_path, segment):
+    with service(str(tmp_path / "s.sqlite"), **COLUMNS) as served:
+        publish(served, BY_SEGMENT)
+        shown = recommend(served, "ann", segment=segment)
+        assert (shown.category, shown.segment_known, shown.code) == ("news", False, m.UNSET)
+        assert run(served.user_state("ann")).segment is None
+        totals = run(served.totals())
+        assert (totals["missing_segments"], totals.get("unknown_segments", 0)) == (1, 0)
+        assert [row["segment"] for row in exported(served)] == [None]
+
+
+def test_a_segment_that_the_policy_does_not_know_is_reported(address):
+    with service(address, **COLUMNS) as served:
+        before = recommend(served, "zoe", segment="DE/mobile")  # of the first policy, which has no segments
+        assert before.segment_known is m.UNSET
+        publish(served, BY_SEGMENT)
+        shown = recommend(served, "ann", segment={"country": "DE", "device": "mobile"}, event="1")
+        assert (shown.category, shown.segment_known) == ("news", False)
+        assert recommend(served, "ann", segment="DE/mobile", event="1").segment_known is False
+        assert recommend(served, "ann").segment_known is m.UNSET
+        assert recommend(served, "bob", segment="de/mobile").segment_known is m.UNSET
+        assert run(served.totals())["unknown_segments"] == 1
+        assert b'"segment_known":false' in msgspec.json.encode(shown)
+    instance = shop()
+    for policy in (dp.Greedy(instance), dp.plan(instance).policy):
+        known = PolicyVersion(1, 0.0, policy, 3, {})
+        assert [known.knows_segment(name) for name in ("mobile", "tablet", None)] == [True, False, False]
+    assert PolicyVersion(1, 0.0, dp.Fixed(1), 3, {"instance": instance.to_dict()}).knows_segment("tablet") is None

@@ -36,6 +36,13 @@ REPORTED, PERIOD, NONE = DepartureRule(inf, True), DepartureRule(1800.0), Depart
             {"new_users": 400, "recommendations": 1300, "feedback": 1250, "clicks": 800, "departures": 350},
             {"departures_not_reported": "only inactivity counts"},
         ),
+        (PERIOD, {"recommendations": 900, "feedback": 900, "unknown_segments": 99}, {}),
+        (PERIOD, {"recommendations": 9000, "feedback": 9000, "unknown_segments": 400}, {}),
+        (
+            PERIOD,
+            {"recommendations": 900, "feedback": 900, "unknown_segments": 100},
+            {"segments_unknown": "100 of 900 recommendations were for users in a segment that the policy does not"},
+        ),
         (REPORTED, {"new_users": 299, "recommendations": 9000, "feedback": 9000, "clicks": 1}, {}),
         (REPORTED, {"new_users": 400, "recommendations": 400, "feedback": 100, "clicks": 90}, {}),
         (

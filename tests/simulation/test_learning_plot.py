@@ -132,3 +132,12 @@ def test_labels_do_not_overlap_and_stay_inside(bound):
     for one, other in combinations(boxes, 2):
         apart = min(one.x1, other.x1) - max(one.x0, other.x0), min(one.y1, other.y1) - max(one.y0, other.y0)
         assert min(apart) <= 1
+
+
+def test_a_site_that_changes_has_linear_axes_and_no_line_of_a_category_without_loss():
+    before = dp.Instance([0.5, 0.5], [[0.8, 0.7], [0.2, 0.1]], 0.5)
+    site = dp.NonStationaryInstance.jump(before, before.replace(click=before.click[::-1]), at=200)
+    regret = dp.simulate(site, Uniform(2, seed=1), users=400, seed=1).plot().axes[0]
+    assert (regret.get_xscale(), regret.get_yscale()) == ("linear", "linear")
+    assert [label.split(":")[0] for label in line_labels(regret) if label[0] != "_"] == ["learner"]
+    assert regret.get_ylim()[0] == 0

@@ -13,7 +13,7 @@ from departing.decision.decision import Decision
 from departing.fitting.fit import Fit
 from departing.formatting import format_clicks_per_user
 from departing.model.errors import InputError
-from departing.model.instance import Instance
+from departing.model.instance import CLICKS, Instance
 from departing.model.logged_policy import LoggedPolicy
 from departing.model.validation import MAX_USERS, check_fraction, check_instance, check_int
 from departing.policy.library import PolicyLike, describe, to_policy
@@ -36,6 +36,7 @@ def power(
     share: float = 0.5,
     users: int | None = None,
     max_nodes: int | None = None,
+    clicks_only: bool = False,
 ) -> SampleSize:
     """Compute the users that an A/B test of two policies needs, from the exact distributions of their clicks.
 
@@ -59,6 +60,8 @@ def power(
         Users of both arms together, if their number is given: computes the power and the minimum detectable effect.
     max_nodes : int, optional
         Largest number of nodes (distinct counts) to expand for each policy, as in `evaluate`.
+    clicks_only : bool
+        Compare clicks although the instance has rewards. The distribution of rewards is not computed.
 
     Returns
     -------
@@ -68,7 +71,8 @@ def power(
     Raises
     ------
     InputError
-        If the policies have equal values, the source has no log for `against`, or an argument is invalid.
+        If the policies have equal values, the source has no log for `against`, the instance has rewards and
+        `clicks_only` is false, or an argument is invalid.
 
     Examples
     --------
@@ -85,16 +89,25 @@ def power(
         raise InputError(f"power is {requested:g}; expected more than the significance, {significance:g}.", "power")
     users = None if users is None else check_int("users", users, _smallest(share), MAX_USERS)
     instance, log = _model(source)
-    check_instance(instance, ("horizon", "segments"))  # returns are clicks
-    treatment = _arm(instance, _chosen(policy, source), max_nodes)
+    check_instance(instance, ("horizon", "segments", "reward"))
     notes: list[str] = []
+    users_of = instance  # in clicks
+    if "reward" in instance.extensions:
+        if not clicks_only:
+            raise InputError(
+                f"The clicks of the instance have rewards in {instance.unit}, but the sample size is that of a test "
+                "of clicks per user; set `clicks_only` to compare clicks."
+            )
+        users_of = instance.replace(reward=None, unit=CLICKS)
+        notes.append("Clicks are compared; rewards are ignored.")
+    treatment = _arm(instance, users_of, _chosen(policy, source), max_nodes)
     if isinstance(against, str) and against == LOG:
         if log is None:
             raise InputError(_missing_log(source), "against")
-        control = mixture_returns("policy of the log", instance, log.shown)
+        control = mixture_returns("policy of the log", users_of, log.shown)
         notes += _log_notes(log, control)
     else:
-        control = _arm(instance, against, max_nodes)
+        control = _arm(instance, users_of, against, max_nodes)
     if abs(treatment.mean - control.mean) <= NO_DIFFERENCE * max(treatment.mean, control.mean):
         raise InputError(
             f"{treatment.name} and {control.name} both have {format_clicks_per_user(control.mean)} expected clicks "
@@ -114,7 +127,7 @@ def power(
             f"use at least {ceil(MIN_USERS / min(share, 1 - share)):,} users in total."
         )
     size = SampleSize(treatment, control, users, share, reached, requested, significance, tuple(notes))
-    uncertain = _uncertainty(size, source, policy)
+    uncertain = None if users_of is not instance else _uncertainty(size, source, policy)
     return size if uncertain is None else replace(size, notes=(*notes, uncertain))
 
 
@@ -193,10 +206,11 @@ def _log_notes(log: LoggedPolicy, control: Returns) -> list[str]:
     return notes
 
 
-def _arm(instance: Instance, policy: PolicyLike, max_nodes: int | None) -> Returns:
+def _arm(instance: Instance, users_of: Instance, policy: PolicyLike, max_nodes: int | None) -> Returns:
+    """Clicks of a policy for an instance, of the users of another one."""
     resolved = to_policy(policy, instance.categories, instance)
     max_nodes = None if max_nodes is None else check_int("max_nodes", max_nodes)
-    return policy_returns(describe(resolved, instance), instance, resolved, max_nodes)
+    return policy_returns(describe(resolved, instance), users_of, resolved, max_nodes)
 
 
 def _smallest(share: float) -> int:

@@ -10,6 +10,7 @@ import typer
 from departing.cli.abtest import ab, power
 from departing.cli.assign import assign
 from departing.cli.categories import CATEGORY_COMMANDS
+from departing.cli.command import Command
 from departing.cli.data import fit, movielens, ope, return_times, sample_log
 from departing.cli.errors import raise_terminated, report_errors
 from departing.cli.experiment import EXPERIMENT_COMMANDS, publish
@@ -36,18 +37,18 @@ _COMMANDS = (
     *(paper, quickstart),
 )
 for _command in _COMMANDS:
-    app.command()(report_errors(_command))
+    app.command(cls=Command)(report_errors(_command))
 experiment = typer.Typer(
     name="experiment", help="Roll out a policy version of a running service by an experiment.", no_args_is_help=True
 )
 for _command in EXPERIMENT_COMMANDS:
-    experiment.command()(report_errors(_command))
+    experiment.command(cls=Command)(report_errors(_command))
 app.add_typer(experiment)
 categories = typer.Typer(
     name="categories", help="List, add and retire categories of a running service.", no_args_is_help=True
 )
 for _name, _change in CATEGORY_COMMANDS.items():
-    categories.command(_name)(report_errors(_change))
+    categories.command(_name, cls=Command)(report_errors(_change))
 app.add_typer(categories)
 
 

@@ -9,7 +9,7 @@ from departing.cli.inputs import check_files, load_instance, parse_int, split_na
 from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
 
-FIT_HELP = "File that fit -o wrote, any instance file, or a built-in example: blog, hard or magazine."
+FIT_HELP = "File that fit -o wrote, any instance file, or a built-in example: blog, hard, magazine or shop."
 AGAINST_HELP = "Policy of the control arm, or log: the frequencies at which the log showed each category."
 SHARE_HELP = "Share of the users in the treatment arm."
 RESULTS_HELP = (
@@ -31,6 +31,9 @@ def power(
     max_nodes: Annotated[
         int | None, Option("--nodes", metavar="N", help="Maximum number of nodes (counts) to expand for each policy.")
     ] = None,
+    clicks_only: Annotated[
+        bool, Option("--clicks-only", help="Compare clicks although the instance has rewards, which are ignored.")
+    ] = False,
     plot: opt.Plot = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -41,6 +44,7 @@ def power(
 
     check_files(plot=plot)
     options: dict[str, Any] = {"power": power, "significance": significance, "share": share, "max_nodes": max_nodes}
+    options["clicks_only"] = clicks_only
     number = None if users is None else parse_int("users", users)
     model: Any = load_instance(source) if source in EXAMPLES or "." not in source else source
     with progress("computing distributions", as_json):
@@ -59,12 +63,12 @@ def ab(
     time: Annotated[str, Option(metavar="COLUMN", help="Timestamp column, if there is one.")] = "time",
     departed: Annotated[str, Option(metavar="COLUMN", help="Departure column, if there is one.")] = "departed",
     share: Annotated[
-        str | None, Option(metavar="SHARE", help=f"{SHARE_HELP} Or ARM=SHARE,….", show_default="equal")
+        list[str] | None, Option(metavar="SHARE", help=f"{SHARE_HELP} Or ARM=SHARE,….", show_default="equal")
     ] = None,
     confidence: opt.Confidence = 0.95,
     planned_users: Annotated[str, Option(metavar="N", help=PLANNED_HELP)] = "10000",
     clicked_values: Annotated[
-        str | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
+        list[str] | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
     ] = None,
     time_format: Annotated[str | None, Option(metavar="FORMAT", help=opt.FORMAT_HELP)] = None,
     max_rejected: Annotated[float, Option(metavar="SHARE", help=opt.REJECTED_HELP)] = 0.05,
@@ -88,7 +92,7 @@ def ab(
             clicked=clicked,
             time=time,
             departed=departed,
-            share=_parse_share(share),
+            share=_parse_share(None if share is None else ",".join(share)),
             confidence=confidence,
             planned_users=parse_int("planned_users", planned_users),
             clicked_values=split_names(clicked_values),

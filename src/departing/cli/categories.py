@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from rich.markup import escape
 from rich.table import Table
-from typer import Argument
+from typer import Argument, Option
 
 from departing.cli import options as opt
 from departing.cli.experiment import LOCAL, Key, Url, connected
@@ -21,10 +21,23 @@ def list_categories(url: Url = LOCAL, key: Key = None, as_json: opt.Json = False
         _present(as_json, client.categories())
 
 
-def add(name: Name, url: Url = LOCAL, key: Key = None, as_json: opt.Json = False) -> None:
+def add(
+    name: Name,
+    reward: Annotated[
+        float | None,
+        Option(
+            metavar="VALUE",
+            help="Reward of a click that is assumed until clicks of the category have rewards.",
+            show_default="that of the instance, else the mean of the other categories",
+        ),
+    ] = None,
+    url: Url = LOCAL,
+    key: Key = None,
+    as_json: opt.Json = False,
+) -> None:
     """Add a category to a running service, or restore a retired one."""
     with connected(url, key) as client:
-        _present(as_json, client.add_category(name))
+        _present(as_json, client.add_category(name, reward))
 
 
 def retire(name: Name, url: Url = LOCAL, key: Key = None, as_json: opt.Json = False) -> None:

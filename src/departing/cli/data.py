@@ -163,7 +163,9 @@ def ope(
 
 def movielens(
     path: Annotated[Path, Argument(metavar="PATH", help="Folder or zip file of a MovieLens release.")],
-    genres: Annotated[str | None, Option(metavar="G,G,…", help="Genres.", show_default="three most rated")] = None,
+    genres: Annotated[
+        list[str] | None, Option(metavar="G,G,…", help="Genres.", show_default="three most rated")
+    ] = None,
     types: Annotated[int | None, Option(help="Number of types.", show_default="3")] = None,
     depart: Annotated[str, Option(metavar="PROBABILITY", help=DEPART_HELP)] = "1",
     click: Annotated[str, Option(help=CLICK_HELP)] = "stars",

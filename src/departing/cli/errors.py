@@ -78,7 +78,8 @@ def _with_options(error: InputError, command: Callable[..., None], given: dict[s
     """Message of an error with the options of the command in place of the library's parameters."""
     options, message, name = _options(command), str(error), error.parameter
     # A learner's own parameter may share the name of an option that is not at fault, so the option must be given.
-    if name in options and given.get(name) != inspect.signature(command).parameters[name].default:
+    is_first = name is not None and re.match(rf"{re.escape(name)}\b", message) is not None
+    if is_first and name in options and given.get(name) != inspect.signature(command).parameters[name].default:
         message = options[name] + message.removeprefix(name)
     return re.sub(r"`(\w+)`", lambda match: options.get(match[1], match[1]), message)
 

@@ -105,9 +105,13 @@ def parse_types(text: str) -> list[int]:
     return numbers
 
 
-def split_names(text: str | None) -> list[str] | None:
-    """Split names at commas."""
-    return None if text is None else [name.strip() for name in text.split(",")]
+def split_names(given: Sequence[str] | None) -> list[str] | None:
+    """Split the values of an option at commas; the option may be repeated.
+
+    >>> split_names(["country,device", "campaign"])
+    ['country', 'device', 'campaign']
+    """
+    return None if given is None else [name.strip() for text in given for name in text.split(",")]
 
 
 def parse_duration(text: str | None) -> str | float | None:

@@ -68,7 +68,7 @@ def learn(
     if bound and isinstance(chosen, NonStationaryInstance):
         raise InputError("--bound applies to an instance, not to a site that changes; omit it.")
     first = chosen.at(0) if isinstance(chosen, NonStationaryInstance) else chosen
-    records, uses = [], []
+    records, uses, detected = [], [], []
     with learning_progress(as_json, n_users, runs) as bar:
         optimum = optimum_record(chosen, n_users)
         callbacks = {"progress": bar.advance, "regret_progress": bar.regret_progress}
@@ -78,6 +78,7 @@ def learn(
             run, record = run_learner(agent, chosen, n_users, number, optimum, open_users, n_delay, **callbacks)
             bar.finish()
             records.append(record)
+            detected.append(getattr(agent, "changes", []) if getattr(agent, "change_detection", False) else None)
             uses.append(policy_uses(run.regret_curve) if plot is not None else [])
     with progress("computing the lower bound", as_json or not bound):
         limit = regret_bound(first, n_users, seed=seed) if bound else None
@@ -86,12 +87,18 @@ def learn(
     policy = most_used_policy(run)
     heading = f"{curves.learner} on {Path(file).stem}"
     save_files((output, agent.save), (plot, lambda path: save(_figure(heading, run, curves, uses, limit), path)))
-    rows = tables.regret_rows(records, curves.bound)
-    values = tables.learning_values(curves, rows, policy) | {"optimum": [optimum["lower"], optimum["upper"]]}
+    rows, changes = tables.regret_rows(records, curves.bound), getattr(run.regret_curve, "changes", None)
+    is_moving = isinstance(chosen, NonStationaryInstance)
+    values = tables.learning_values(curves, rows, policy, is_moving) | {
+        "optimum": [optimum["lower"], optimum["upper"]]
+    }
+    if any(each is not None for each in detected):
+        values["detected_changes"] = detected
     if limit is not None:
         values["bound"] = limit.to_dict()
     title = curves.learner + ("" if runs == 1 else f", mean of {runs} runs")
-    notes = tables.learning_notes(curves, policy) + tables.optimum_notes(optimum, rows[-1], first.unit)
+    notes = tables.learning_notes(curves, policy, is_moving) + tables.change_notes(changes, detected)
+    notes += tables.optimum_notes(optimum, rows[-1], first.unit)
     notes += [] if limit is None else [limit.describe(), *limit.sentences()]
     present(as_json, values, [tables.regret_table(title, rows, first.unit), *notes], output=output, plot=plot)
 

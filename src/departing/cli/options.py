@@ -26,7 +26,7 @@ FORMAT_HELP = "Format of times that are ambiguous, such as '%d/%m/%Y %H:%M'."
 REJECTED_HELP = "Accepted share of rejected rows; above it the command fails."
 SEGMENT_HELP = "Columns of features known on arrival, such as country,device; users with equal values are a segment."
 REWARD_HELP = "Column of the reward of a click: numbers ≥ 0."
-# Options that are lists separated by commas
+# Options that are lists: separated by commas, and repeated
 LISTS = ("categories", "clicked_values", "departed_values", "segment")
 READING_ONLY = (
     "rejects",
@@ -72,7 +72,7 @@ class LogOptions:
     category: Annotated[str, Option(metavar="COLUMN", help="Column of the recommended category.")] = "category"
     clicked: Annotated[str, Option(metavar="COLUMN", help="Column with the clicks (true or false).")] = "clicked"
     departed: Annotated[str, Option(metavar="COLUMN", help="Departure column, if the log has one.")] = "departed"
-    segment: Annotated[str | None, Option(metavar="COLUMN,…", help=SEGMENT_HELP)] = None
+    segment: Annotated[list[str] | None, Option(metavar="COLUMN,…", help=SEGMENT_HELP)] = None
     reward: Annotated[str | None, Option(metavar="COLUMN", help=REWARD_HELP)] = None
     unit: Annotated[
         str | None, Option(metavar="NAME", help="Unit of rewards, such as euro.", show_default="column name")
@@ -80,13 +80,13 @@ class LogOptions:
     horizon: Annotated[int | None, Option(metavar="H", help="Maximum number of recommendations to a user.")] = None
     inactive_after: Annotated[str | None, Option(metavar="DURATION", help=INACTIVE_HELP)] = None
     categories: Annotated[
-        str | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")
+        list[str] | None, Option(metavar="C,C,…", help="Categories in order.", show_default="all logged")
     ] = None
     clicked_values: Annotated[
-        str | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
+        list[str] | None, Option(metavar="V,V,…", help="Values that mean a click.", show_default="known words")
     ] = None
     departed_values: Annotated[
-        str | None, Option(metavar="V,V,…", help="Values that mean a departure.", show_default="known words")
+        list[str] | None, Option(metavar="V,V,…", help="Values that mean a departure.", show_default="known words")
     ] = None
     time_format: Annotated[str | None, Option(metavar="FORMAT", help=FORMAT_HELP)] = None
     duplicates: Annotated[str, Option(help="Rows that are equal in all columns: drop or keep.")] = "drop"

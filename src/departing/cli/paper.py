@@ -18,7 +18,9 @@ def paper(
     output: Annotated[Path | None, opt.output_option("HTML page to write.", default=DEFAULT)] = None,
     quick: Annotated[bool, Option("--quick", help="Use fewer instances and users; about a minute.")] = False,
     movielens: Annotated[Path | None, Option(metavar="PATH", help="Folder or zip of a MovieLens release.")] = None,
-    only: Annotated[str | None, Option(metavar="KEY,KEY,…", help="Check these items.", show_default="all")] = None,
+    only: Annotated[
+        list[str] | None, Option(metavar="KEY,KEY,…", help="Check these items.", show_default="all")
+    ] = None,
     list_items: Annotated[bool, Option("--list", help="List all items, verdicts and code; check nothing.")] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -34,7 +36,7 @@ def paper(
     from departing.paper.runner import check_all
     from departing.reporting.paper import count_verdicts, paper_page, summary
 
-    items = choose_items(only)
+    items = choose_items(None if only is None else ",".join(only))
     if list_items:
         counts = count_verdicts([(item, item.verdict) for item in items])
         present(as_json, {"items": [item_values(item) for item in items]}, [items_table(items), counts])

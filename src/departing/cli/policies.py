@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -11,6 +11,9 @@ from departing.cli.errors import fail
 from departing.cli.inputs import check_files, exclusive, load_instance, load_policy, parse_int, split_names
 from departing.cli.output import present, progress, save_files
 from departing.model.errors import InputError
+
+if TYPE_CHECKING:
+    from departing.model.instance import Instance
 
 POLICIES_HELP = f"{opt.POLICY_HELP} By default all fixed policies and greedy."
 FAMILY_HELP = "Draw a random instance: uniform, specialists, sticky, row, column or diagonal."
@@ -109,12 +112,19 @@ def simulate(
     present(as_json, tables.run_values(*timed), [tables.run_table(*timed)], log=log)
 
 
+def _allowed_names(given: list[str], instance: "Instance") -> list[str]:
+    """Names of categories in the values of `--allowed`, in which commas separate names unless a name has one."""
+    return [name for text in given for name in ([text] if text in instance.categories else split_names([text]) or ())]
+
+
 def plan(
     file: opt.InstanceArgument,
     gap: Annotated[float | None, Option(help=GAP_HELP, show_default="1e-6 of the largest reward")] = None,
     seconds: Annotated[float, Option(help="Time limit; the bounds reached until then are returned.")] = 60.0,
     method: Annotated[str, Option(help="auto, closed-form, lattice, search or finite-horizon.")] = "auto",
-    allowed: Annotated[str | None, Option(metavar="C,C,…", help="Allowed categories.", show_default="all")] = None,
+    allowed: Annotated[
+        list[str] | None, Option(metavar="C,C,…", help="Allowed categories.", show_default="all")
+    ] = None,
     depth: Annotated[int, Option(help="Number of steps that the policy tree shows.")] = 4,
     sensitivity: Annotated[float | None, Option(metavar="FRACTION", help=SENSITIVITY_HELP)] = None,
     verify: Annotated[bool, Option("--verify", help="Verify the certificate of the bounds.")] = False,
@@ -128,8 +138,7 @@ def plan(
     from departing.planning.plan import plan as plan_policy
 
     chosen = load_instance(file)
-    names = [allowed] if allowed in chosen.categories else split_names(allowed)
-    indices = None if names is None else [chosen.category_index(name) for name in names if name is not None]
+    indices = None if allowed is None else [chosen.category_index(name) for name in _allowed_names(allowed, chosen)]
     depth = check_int("depth", depth, 1, 10)
     if sensitivity is not None:
         sensitivity = check_fraction("sensitivity", sensitivity)

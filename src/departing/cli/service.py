@@ -24,7 +24,7 @@ MAX_DRAIN_DELAY = 600  # seconds; longer than the endpoints of any load balancer
 def serve(
     instance: Annotated[str | None, typer.Option(help="Serve the optimal policy of this instance.")] = None,
     learn: Annotated[bool, typer.Option("--learn", help="Learn online from feedback.")] = False,
-    categories: Annotated[str | None, typer.Option(metavar="C,C,…", help="Categories of a new store.")] = None,
+    categories: Annotated[list[str] | None, typer.Option(metavar="C,C,…", help="Categories of a new store.")] = None,
     types: Annotated[str, typer.Option(help="Number of types to learn, or auto.")] = "auto",
     store: Annotated[
         str, typer.Option(help="SQLite file, or postgresql://… for several workers.", envvar="DEPARTING_STORE")
@@ -60,7 +60,7 @@ def serve(
         str, typer.Option(metavar="SHARE", help="Share of uniformly random recommendations.")
     ] = "0.01",
     segment: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="COLUMN,…",
             help="Features of which the segment in a request is composed, such as country,device.",
@@ -150,10 +150,10 @@ def serve(
     if instance is not None:
         exclusive("--instance", categories=categories)
     model = None if instance is None else load_instance(instance)
-    names = check_names("categories", split_names(categories)) if categories else ()
+    names = check_names("categories", split_names(categories) or ()) if categories else ()
     if len(names) == 1:
         raise InputError(f"--categories is {names[0]!r:.40}; expected at least two names, such as news,sport.")
-    columns = check_names("segment", split_names(segment)) if segment else ()
+    columns = check_names("segment", split_names(segment) or ()) if segment else ()
     is_new = not is_postgres(store) and not Path(store).exists()
     if model is None and not learn and is_new:
         raise InputError("There is no policy to serve; use --instance FILE, or --learn with --categories.")
@@ -165,7 +165,11 @@ def serve(
         weight_period = float("inf") if half_life == "none" else parse_duration("half_life", half_life)
     grace = None if grace_period is None else parse_duration("grace_period", grace_period)
     if learn and is_new and departures is None and inactive_after is None:
-        source = ("--categories", categories or "news,sport,music") if instance is None else ("--instance", instance)
+        source = (
+            ("--categories", ",".join(categories or ("news", "sport", "music")))
+            if instance is None
+            else ("--instance", instance)
+        )
         command = ("departing", "serve", "--learn", *source, "--store", store, "--inactive-after", "14 days")
         raise InputError(f"{REQUIRED}\nFor example:\n\n    {shlex.join(command)}\n")
     client, admin = (os.environ.get(f"DEPARTING_{access}_KEY") for access in ("CLIENT", "ADMIN"))

@@ -184,8 +184,9 @@ def similar_names(counts: Mapping[str, int]) -> list[str]:
     """Sentences about categories that are spelled almost alike.
 
     >>> similar_names({"sport": 3000, "sprot": 3, "News": 50, "news ": 60})
-    ["Categories 'News' (50 events) and 'news ' (60 events) differ in case or spaces only; they are separate \
-categories.", "Category 'sprot' (3 events) may be a misspelling of 'sport' (3,000 events)."]
+    ["Categories 'News' (50 events) and 'news ' (60 events) differ in case or spaces only and are separate \
+categories; to merge them, write them alike in the log.", \
+"Category 'sprot' (3 events) may be a misspelling of 'sport' (3,000 events)."]
     """
     folded: dict[str, list[str]] = {}
     for name in sorted(counts):
@@ -194,7 +195,10 @@ categories.", "Category 'sprot' (3 events) may be a misspelling of 'sport' (3,00
     for same in folded.values():
         if len(same) > 1:
             listed = " and ".join(f"{name!r} ({counts[name]:,} events)" for name in same[:5])
-            sentences.append(f"Categories {listed} differ in case or spaces only; they are separate categories.")
+            sentences.append(
+                f"Categories {listed} differ in case or spaces only and are separate categories; to merge them, "
+                "write them alike in the log."
+            )
     for one, two in combinations(sorted(folded, key=lambda key: max(counts[name] for name in folded[key])), 2):
         rare, common = folded[one][0], max(folded[two], key=lambda name: counts[name])
         if sum(counts[name] for name in folded[one]) < RARE * counts[common] and _one_edit(one, two):

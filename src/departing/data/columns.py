@@ -78,7 +78,7 @@ def find_columns(
         elif field not in OPTIONAL:
             missing[field] = name
     if missing:
-        raise InputError(_missing(missing, available, [*fields.values()], source))
+        raise InputError(_missing(missing, named, available, [*fields.values()], source))
     return {field: fields[field] for field in named if field in fields}, tuple(guessed)
 
 
@@ -97,15 +97,30 @@ def usual_columns(
     return []
 
 
-def _missing(missing: Mapping[str, str], available: Sequence[str], used: Sequence[str], source: str) -> str:
+def _missing(
+    missing: Mapping[str, str],
+    named: Mapping[str, str | None],
+    available: Sequence[str],
+    used: Sequence[str],
+    source: str,
+) -> str:
     """Sentence about missing columns, with the option that names each."""
     free = [name for name in available if name not in used]
     lowered = {each.lower(): each for each in free}
-    steps, labels = [], {field: "segment" if field.startswith("segment_") else field for field in missing}
+    labels = {field: "segment" if field.startswith("segment_") else field for field in missing}
+    proposed: dict[str, str | None] = {}
     for field, name in missing.items():
         similar = get_close_matches(name.lower(), list(lowered), 1)
-        example = repr(lowered[similar[0]]) if similar else "COLUMN"
-        steps.append(f"`{labels[field]}`={example}")
+        proposed[field] = lowered[similar[0]] if similar else None
+    steps = [
+        f"`{field}`={'COLUMN' if name is None else repr(name)}"
+        for field, name in proposed.items()
+        if labels[field] == field
+    ]
+    if "segment" in labels.values():  # all columns of segments are one argument
+        columns = [proposed.get(field, name) for field, name in named.items() if field.startswith("segment_")]
+        (one, *others) = [name or "COLUMN" for name in columns]
+        steps.append(f"`segment`={','.join([one, *others]) if others or one == 'COLUMN' else repr(one)}")
     pairs = " and ".join(f"{name!r} for {labels[field]}" for field, name in missing.items())
     many = len(missing) > 1
     return (

@@ -375,7 +375,8 @@ def read_log(
         Column of the probability with which the category was recommended, in (0, 1]. Optional like `departed`.
     segment : str or list of str, optional
         Columns of features that are known when a user arrives, such as ["country", "device"]. The segment of a user
-        is the value in the first used event, and the values of several columns joined by "/".
+        is the value in the first used event, and the values of several columns joined by "/". Values that differ in
+        case or surrounding space are one, in the most frequent spelling.
     reward : str, optional
         Column of the reward of a click, numbers ≥ 0; no-clicks have none. `Log.rewards` has the mean by category.
     unit : str, optional

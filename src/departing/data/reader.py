@@ -48,7 +48,6 @@ DATE_ONLY_DUPLICATES = (
     "Times are dates without a time of day, and {:,} equal rows were rejected as duplicates; if they are separate "
     "events, use duplicates='keep' (--duplicates keep)."
 )
-NO_SEGMENT = ("segment is missing", "the segment of users whose first event it is, is unknown")
 CHANGED_SEGMENT = ("user with events in several segments", "the segment is that of the first used event")
 NO_EXAMPLES = "SELECT '' LIMIT 0"
 # Memory of a history by category: 64-bit counts; or counts and pending steps of one byte each, if all are below 128.
@@ -250,6 +249,7 @@ class LogReader:
         example = next(iter(unknown[-1].examples), None) if unknown else None
         check_rewards(
             used["reward_unknown"],
+            used["reward_missing"],
             used["clicks"],
             self.spec.max_rejected,
             self.spec.reward,
@@ -263,10 +263,9 @@ class LogReader:
         if not self.spec.segments:
             return None
         (rows,) = self.engine.rows(value_counts(len(self.spec.segments)))
-        segments, missing, sentences = find_segments(rows, self.spec, self.engine.name)
+        segments, irregularities, sentences = find_segments(rows, self.spec, self.engine.name)
         self.notes += sentences
-        if missing:
-            self.irregularities.append(Irregularity(*NO_SEGMENT, missing))
+        self.irregularities += irregularities
         given = self.spec.categories and categories
         self.engine.define(*self.rules.checked(time, given or None, segments))
         return segments

@@ -25,6 +25,8 @@ DIGITS = 12  # of a mean: fewer than the integers have, so that the mean of equa
 NO_REWARD = ("reward of a click is missing", "the click is used, but not in the mean of rewards")
 BAD_REWARD = ("reward of a click is not a number ≥ 0", "treated as missing")
 UNCLICKED_REWARD = ("reward without a click", "ignored")
+NUMBER_FORMAT = "such as 8.13, with a decimal point and without a currency sign or separators of thousands"
+FILL_STEP = "write 0 for clicks without a value"
 MAX_ROWS = 20  # categories of an overview
 
 
@@ -190,15 +192,20 @@ def _mean(total: int, number: int, scale: float) -> float:
 
 
 def check_rewards(
-    unknown: int, clicks: int, max_rejected: float, column: str, source: str, example: str | None
+    unknown: int, missing: int, clicks: int, max_rejected: float, column: str, source: str, example: str | None
 ) -> None:
     """Raise if more clicks than accepted have no reward that is a number ≥ 0."""
     if unknown <= max_rejected * clicks:
         return
     such = f", such as {example!r}" if example is not None else ""
+    absent = f", {missing:,} of them missing" if missing else ""
+    steps = [FILL_STEP] if missing else []
+    if unknown > missing:
+        steps.append(f"write {'the others' if missing else 'rewards'} as numbers ≥ 0 {NUMBER_FORMAT}")
+    step = ", ".join([*steps, "or name another column as `reward`"])
     raise InputError(
         f"Column {column!r} for reward holds no number ≥ 0 in {unknown:,} of {clicks:,} clicks in {source} "
-        f"({unknown / clicks:.1%}){such}; the accepted share is {max_rejected:.3g} (`max_rejected`). Write 0 for "
-        "clicks without a value, correct the others, or name another column as `reward`.",
+        f"({unknown / clicks:.1%}{absent}){such}; the accepted share is {max_rejected:.3g} (`max_rejected`). "
+        f"{step[0].upper()}{step[1:]}.",
         "reward",
     )

@@ -9,13 +9,14 @@ segments.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from departing.data.flags import MISSING_WORDS
+from departing.data.quality import MAX_EXAMPLES, Irregularity
 from departing.data.spec import LogSpec, sort_categories
 from departing.model.counts import Integers
 from departing.model.errors import InputError
@@ -27,6 +28,15 @@ MAX_VALUES = 100_000  # distinct values that the driver receives from each parti
 # Largest share of events whose segments are beyond `max_segments`: more are a sign of a column of IDs.
 MAX_OTHERS = 0.1
 NAMIBIA = "NA"  # the country code is also a word for a missing value
+# Words for missing values in lower case: those of all columns, and others that websites and analytics tools write.
+UNKNOWN_WORDS = {word.casefold() for word in MISSING_WORDS if word != NAMIBIA} | {
+    *("unknown", "(unknown)", "undefined", "(not set)", "not set", "-", "?")
+}
+NO_SEGMENT = ("segment is missing", "the segment of users whose first event it is, is unknown")
+MERGED_SEGMENT = (
+    "segment value in another spelling",
+    "values that differ in case or surrounding space are one, in the most frequent spelling",
+)
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,8 @@ def value_counts(n: int) -> str:
 
 def find_segments(
     parts: Iterable[tuple[Any, ...]], spec: LogSpec, source: str
-) -> tuple[SegmentCodes, int, tuple[str, ...]]:
-    """Segments of a log from the rows of `value_counts`, the number of events without one, and sentences on them."""
+) -> tuple[SegmentCodes, tuple[Irregularity, ...], tuple[str, ...]]:
+    """Segments of a log from the rows of `value_counts`, values that are missing or merged, and sentences on them."""
     counts: defaultdict[tuple[str | None, ...], int] = defaultdict(int)
     for row in parts:
         counts[row[:-1]] += row[-1]
@@ -107,11 +117,11 @@ def find_segments(
             "as `segment`.",
             "segment",
         )
-    labels = _labels(counts, spec.missing_segment)
+    labels, irregularities = _labels(counts, spec.missing_segment)
     numbers: defaultdict[str, int] = defaultdict(int)
     for values, name in labels.items():
         numbers[name] += counts[values]
-    events, missing = sum(counts.values()), sum(counts.values()) - sum(numbers.values())
+    events = sum(counts.values())
     if not numbers:
         raise InputError(
             f"{_columns(columns)} of {source} {_verb(columns, 'holds', 'hold')} no values; name another column as "
@@ -124,7 +134,7 @@ def find_segments(
     sentences = _others(numbers, names, others, events, spec, source)
     code = {name: i for i, name in enumerate(names)}
     coded = tuple((*each, code[name]) for each, name in sorted(labels.items(), key=str) if name in code)
-    return SegmentCodes(columns, names, coded, (*range(len(names)), -1)), missing, sentences
+    return SegmentCodes(columns, names, coded, (*range(len(names)), -1)), irregularities, sentences
 
 
 def _others(
@@ -144,19 +154,19 @@ def _others(
     return (f"{found}; the {len(names):,} largest are used, the segments of the other events ({share}) are unknown.",)
 
 
-def _labels(counts: Iterable[tuple[str | None, ...]], missing: str | None) -> dict[tuple[str | None, ...], str]:
-    """Name of the segment for every combination of values that has one.
+def _labels(
+    counts: Mapping[tuple[str | None, ...], int], missing: str | None
+) -> tuple[dict[tuple[str | None, ...], str], tuple[Irregularity, ...]]:
+    """Name of the segment for every combination of values that has one, and values that are missing or merged.
 
-    Surrounding whitespace does not matter. A missing value has the name `missing`, if that is given.
+    A missing value has the name `missing`, if that is given.
     """
-    rows = [tuple(None if value is None else value.strip() for value in values) for values in counts]
-    words = [_missing_words({row[i] for row in rows}) for i in range(len(rows[0]) if rows else 0)]
+    width = len(next(iter(counts), ()))
+    spellings = [_spellings((values[i], n) for values, n in counts.items()) for i in range(width)]
     labels, combinations = dict[tuple[str | None, ...], str](), dict[str, tuple[str, ...]]()
-    for values, row in zip(counts, rows, strict=True):
-        parts = tuple(
-            missing if value is None or value in unused else value for value, unused in zip(row, words, strict=True)
-        )
-        known = tuple(part for part in parts if part is not None)
+    for values in counts:
+        parts = tuple(spelling[value] for value, spelling in zip(values, spellings, strict=True))
+        known = tuple(part for part in (missing if part is None else part for part in parts) if part is not None)
         if len(known) < len(parts):
             continue
         name = SEPARATOR.join(known)
@@ -167,14 +177,58 @@ def _labels(counts: Iterable[tuple[str | None, ...]], missing: str | None) -> di
                 "segment",
             )
         labels[values] = name
-    return labels
+    absent, merged = defaultdict[str, int](int), defaultdict[str, int](int)
+    n_absent = n_merged = 0
+    for values, n in counts.items():
+        pairs = [(value, spelling[value]) for value, spelling in zip(values, spellings, strict=True)]
+        if values not in labels:
+            n_absent += n
+            for text in {repr(value) if value else "no value" for value, name in pairs if name is None}:
+                absent[text] += n
+        if other := {f"{value!r} is {name!r}" for value, name in pairs if name is not None and value != name}:
+            n_merged += n
+            for text in other:
+                merged[text] += n
+    found = ((NO_SEGMENT, n_absent, absent), (MERGED_SEGMENT, n_merged, merged))
+    return labels, tuple(Irregularity(*kind, n, _examples(texts)) for kind, n, texts in found if n)
 
 
-def _missing_words(values: set[str | None]) -> set[str]:
-    """Text that is missing in a column with these values: NA is a country among codes of two letters."""
-    others = [value for value in values if value and value not in MISSING_WORDS]
-    is_code = len(others) > 1 and all(len(value) == 2 and value.isalpha() and value.isupper() for value in others)
-    return {"", *MISSING_WORDS} - ({NAMIBIA} if is_code else set())
+def _examples(texts: Mapping[str, int]) -> tuple[str, ...]:
+    """The most frequent of some texts, each with its number of events."""
+    listed = sorted(texts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple(f"{text} ({n:,} {'event' if n == 1 else 'events'})" for text, n in listed[:MAX_EXAMPLES])
+
+
+def _spellings(counts: Iterable[tuple[str | None, int]]) -> dict[str | None, str | None]:
+    """Value of a column for every spelling of it, None if it is missing.
+
+    Values that differ in case or surrounding space are one, in the most frequent spelling.
+
+    >>> _spellings([("de", 9), (" DE", 2), ("unknown", 1), (None, 3)])
+    {'de': 'de', ' DE': 'de', 'unknown': None, None: None}
+    """
+    numbers: defaultdict[str | None, int] = defaultdict(int)
+    for value, n in counts:
+        numbers[value] += n
+    folded: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for value, n in numbers.items():
+        if value is not None and not _is_missing(value.strip()):
+            folded[value.strip().casefold()][value.strip()] += n
+    names = {key: min(same, key=lambda text: (-same[text], text)) for key, same in folded.items()}
+    # NA is a country among codes of two letters.
+    is_code = len(names) > 1 and all(len(name) == 2 and name.isalpha() and name.isupper() for name in names.values())
+    spellings: dict[str | None, str | None] = dict.fromkeys(numbers)
+    for value in numbers:
+        if value is not None and value.strip() == NAMIBIA and is_code:
+            spellings[value] = NAMIBIA
+        elif value is not None and not _is_missing(value.strip()):
+            spellings[value] = names[value.strip().casefold()]
+    return spellings
+
+
+def _is_missing(value: str) -> bool:
+    """True for words that mean a missing value; NA is one in capital letters only."""
+    return value in ("", NAMIBIA) or value.casefold() in UNKNOWN_WORDS
 
 
 def _columns(columns: Sequence[str]) -> str:

@@ -141,8 +141,9 @@ class LearnerBase(ABC):
         users : sequence of int or str, length n
             User IDs.
         segments : sequence of str or None, length n, optional
-            Segment of each user, None for unknown. It is stored for new users and ignored for others, and by learners
-            that distinguish no segments.
+            Segment of each user. None and names that the learner does not have, which are compared exactly, mean an
+            unknown segment: these users start from the common prior. Segments are stored for new users and ignored
+            for others, and by learners that distinguish no segments.
 
         Returns
         -------

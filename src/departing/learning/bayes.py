@@ -10,6 +10,7 @@ import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.base import Option
+from departing.learning.blocks import check_growth
 from departing.learning.candidates import Candidates
 from departing.learning.changing_users import ChangingUsers, check_flag
 from departing.learning.exploration import ExplorationBudget, allocate_block
@@ -117,6 +118,7 @@ class Bayes(ChangingUsers):
     options: ClassVar[dict[str, Option]] = {
         "types": check_types,
         "explore": EXPLORE,
+        "growth": check_growth,
         "half_life": check_half_life,
         "change_detection": check_flag,
         "segments": check_segments_option,

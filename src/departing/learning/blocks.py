@@ -8,9 +8,15 @@ import numpy as np
 from departing.learning.base import LearnerBase
 from departing.learning.protocol import AssignedPolicy
 from departing.model.counts import Integers
+from departing.model.validation import check_float
 
 Block = Sequence[tuple[AssignedPolicy, int]]  # in order: a policy and its number of users
 ALL_USERS = 2**62  # block size of a policy that is kept from then on; above any number of users
+
+
+def check_growth(field: str, value: float) -> float:
+    """Return a block size as a share of the users so far."""
+    return check_float(field, value, 1e-3, 10.0)
 
 
 class BlockLearner(LearnerBase):

@@ -9,7 +9,7 @@ import numpy as np
 from departing.kernels.learning.kl import kl_bound
 from departing.kernels.learning.optimism import optimistic_values
 from departing.learning.base import MIN_EPSILON, Option, check_users
-from departing.learning.blocks import Block
+from departing.learning.blocks import Block, check_growth
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model.counts import Integers
 from departing.model.instance import CLICK, CLICK_DEPART, CLICKS, DEPART, STAY, Floats, Instance
@@ -64,7 +64,12 @@ class LatticeUCB(TransitionLearner):
     """
 
     kind = "lattice"
-    options: ClassVar[dict[str, Option]] = {"epsilon": check_fraction, "horizon": check_int, "scale": SCALES}
+    options: ClassVar[dict[str, Option]] = {
+        "epsilon": check_fraction,
+        "horizon": check_int,
+        "scale": SCALES,
+        "growth": check_growth,
+    }
 
     def __init__(
         self,
@@ -91,7 +96,7 @@ class LatticeUCB(TransitionLearner):
         self.horizon = default if horizon is None else check_int("horizon", horizon)
         proved = 3 * log(self.users + 1) + log(6 * self.n_categories * self.horizon)
         self.confidence_radius = proved if scale == "proved" else PRACTICAL_RADIUS  # nats
-        self.growth = check_float("growth", growth, 1e-3, 10.0)
+        self.growth = check_growth("growth", growth)
         self.depth = self.horizon
         self.transitions = TransitionCounts(self.n_categories, self.horizon)
 

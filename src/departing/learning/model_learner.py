@@ -8,11 +8,12 @@ import numpy as np
 
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.learning.base import Option
+from departing.learning.blocks import check_growth
 from departing.learning.posterior import Posterior
 from departing.learning.transition_counts import TransitionCounts, TransitionLearner
 from departing.model import random_streams
 from departing.model.instance import CLICKS, Instance
-from departing.model.validation import MAX_TYPES, check_float, check_int, check_seed
+from departing.model.validation import MAX_TYPES, check_int, check_seed
 from departing.planning.plan import Plan, plan_within
 from departing.planning.problem import PlanningProblem
 from departing.policy.protocol import Allowed
@@ -61,7 +62,7 @@ class ModelLearner(TransitionLearner):
         Largest number of recommendations to one user.
     """
 
-    options: ClassVar[dict[str, Option]] = {"types": check_int}
+    options: ClassVar[dict[str, Option]] = {"types": check_int, "growth": check_growth}
     saved = (*TransitionLearner.saved, "rng", "posterior")
     depth: int | None = MAX_STEPS
 
@@ -81,7 +82,7 @@ class ModelLearner(TransitionLearner):
         self.horizon = self.objective.horizon
         self.types: int | str = check_int("types", types, 1, MAX_TYPES)
         self.seed = check_seed(seed)
-        self.growth = check_float("growth", growth, 1e-3, 10.0)
+        self.growth = check_growth("growth", growth)
         self.rng = np.random.default_rng([self.seed, random_streams.LEARNER])
         self.transitions = TransitionCounts(self.n_categories, MAX_STEPS)
         self.posterior = Posterior(self.n_categories, types, self.rng)

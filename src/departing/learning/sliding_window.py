@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from departing.learning.base import Option
 from departing.learning.bayes import AUTO, Bayes, check_types
+from departing.learning.blocks import check_growth
 from departing.model.instance import CLICKS
 from departing.model.validation import MAX_USERS, check_int
 
@@ -33,7 +34,7 @@ class SlidingWindow(Bayes):
     """
 
     kind = "sliding-window"
-    options: ClassVar[dict[str, Option]] = {"types": check_types, "window": check_int}
+    options: ClassVar[dict[str, Option]] = {"types": check_types, "window": check_int, "growth": check_growth}
 
     def __init__(
         self,

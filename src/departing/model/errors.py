@@ -13,7 +13,7 @@ class InputError(ValueError):
         One sentence, and the next step where there is one. Parameters it mentions stand in backticks, as in
         "set `max_steps`"; the command line prints its options in their place.
     parameter : str, optional
-        Name of the invalid parameter, if the message starts with it. The command line replaces it by its option.
+        Name of the invalid parameter. Where the message starts with it, the command line prints its option instead.
     """
 
     exit_code = 2  # of a command that raises it; 1 if the same command may succeed later

@@ -60,7 +60,10 @@ class BySegment(SerializablePolicy):
         return tuple(own_categories(self.default))
 
     def in_segment(self, name: str | None) -> Policy:
-        """Return the policy of a segment; the default one for an unknown segment."""
+        """Return the policy of a segment; the default one for an unknown segment.
+
+        Names are compared exactly; no error is raised for a name that is not in `policies`.
+        """
         return self.default if name is None else self.policies.get(name, self.default)
 
     def recommend(  # type: ignore[override]

@@ -14,10 +14,14 @@ Name = Annotated[str, Meta(min_length=1, max_length=200, description="At most 20
 Allowed = Annotated[
     list[Name], Meta(min_length=1, max_length=1000, description="Categories to choose from; all by default.")
 ]
-Features = Annotated[dict[str, Name], Meta(min_length=1, max_length=20)]
+SegmentName = Annotated[str, Meta(max_length=200, description="At most 200 characters.")]
+Features = Annotated[dict[str, SegmentName | None], Meta(max_length=20)]
 Segment = Annotated[
-    Name | Features,
-    Meta(description="Name of the user's segment, or its features by the columns of --segment."),
+    SegmentName | Features,
+    Meta(
+        description="Name of the user's segment, or its features by the columns of --segment. A feature that is "
+        "null, blank or left out is missing: the segment is unknown then."
+    ),
 ]
 MAX_REWARD = 1e12  # sums of rewards and of their squares stay exact enough
 EventId = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -54,6 +58,8 @@ class Recommendation(Struct, omit_defaults=True):
     `propensity` is the probability with which the category was drawn. `shadow_category` is present in shadow mode:
     the category that the policy would have shown. `experiment` and `arm` are present in a running experiment. `code`
     is `segment_kept` if the request has another segment than the user's first one, which is then in `segment`.
+    `segment_known` is false if the request has a segment, the policy depends on segments, and that of the user is
+    unknown or not one of the policy: the user gets the common prior.
     """
 
     event: str
@@ -67,6 +73,7 @@ class Recommendation(Struct, omit_defaults=True):
     arm: str | UnsetType = UNSET
     segment: str | UnsetType | None = UNSET
     code: Literal["segment_kept"] | UnsetType = UNSET
+    segment_known: Literal[False] | UnsetType = UNSET
 
 
 class Feedback(Struct, forbid_unknown_fields=True):
@@ -413,6 +420,17 @@ class CategoryList(Struct):
 
 
 class CategoryRequest(Struct, forbid_unknown_fields=True):
-    """A category to add or to retire."""
+    """A category to retire."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S")]
+
+
+class NewCategory(CategoryRequest, forbid_unknown_fields=True):
+    """A category to add, or a retired one to restore.
+
+    `reward` is the assumed mean reward of a click until clicks of the category have rewards, in the unit of the
+    service. Without it, the reward is that of the given instance, else the mean of the other categories. It has no
+    effect while no click of any category has a reward and there is no instance with rewards.
+    """
+
+    reward: Annotated[float, Meta(ge=0, le=MAX_REWARD)] | None = None

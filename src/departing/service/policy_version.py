@@ -15,6 +15,7 @@ from departing.model.belief import belief as belief_after
 from departing.model.errors import InputError
 from departing.model.instance import Instance
 from departing.planning.policy_tree import policy_tree
+from departing.policy.by_segment import BySegment
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe, policy_from_dict
 from departing.policy.protocol import Policy, policy_in_segment, recommended
@@ -146,6 +147,19 @@ class PolicyVersion:
         if own is None:
             own = self._segments[segment] = next(_serials), policy_in_segment(self.policy, segment)
         return own
+
+    @cached_property
+    def segments(self) -> frozenset[str] | None:
+        """Segments on which the policy depends, None if it depends on none."""
+        policy: object = self.policy
+        if isinstance(policy, BySegment):
+            return frozenset(policy.policies)
+        segments = getattr(getattr(policy, "instance", None), "segments", None)
+        return None if segments is None or not self._has_segments else frozenset(segments.names)
+
+    def knows_segment(self, segment: str | None) -> bool | None:
+        """Return whether a segment has a policy of its own, None if the policy does not depend on segments."""
+        return None if self.segments is None else segment in self.segments
 
     def forecast(self, counts: list[int], segment: str | None = None) -> tuple[dict[str, float], float] | None:
         """Return belief and expected remaining clicks of a user who stays, from the prior of the segment.

@@ -12,9 +12,17 @@ from departing.service.user import User, counts_array
 
 
 def recommendation(
-    state: RolloutState, decision: Decision, user: User, counts: list[int] | None, segment: str | None
+    state: RolloutState,
+    decision: Decision,
+    user: User,
+    counts: list[int] | None,
+    segment: str | None,
+    is_unknown: bool = False,
 ) -> m.Recommendation:
-    """Return the response to a request with a `segment`; `counts` if belief and remaining value are wanted."""
+    """Return the response to a request with a `segment`; `counts` if belief and remaining value are wanted.
+
+    `is_unknown` says that the user has a segment in the request which the policy does not know.
+    """
     names, version = state.names, decision.version
     forecast = None if counts is None else state.versions[version].forecast(counts, user.segment)
     belief, clicks = forecast or (UNSET, UNSET)
@@ -34,6 +42,7 @@ def recommendation(
         arm,
         user.segment if is_kept else UNSET,
         "segment_kept" if is_kept else UNSET,
+        False if is_unknown else UNSET,
     )
 
 

@@ -15,15 +15,19 @@ class SegmentLimitError(InputError):
     """A new segment beyond the maximum number of distinct ones."""
 
 
-def segment_name(given: str | Mapping[str, str], columns: Sequence[str]) -> str:
-    """Return the name of a segment: the features in the order of the columns, joined by "/".
+def segment_name(given: str | Mapping[str, str | None], columns: Sequence[str]) -> str | None:
+    """Return the name of a segment: the features in the order of the columns, joined by "/"; None if one is missing.
 
     `columns` are those of `--segment`, or empty: a service without them accepts names only.
 
     >>> segment_name({"device": "mobile", "country": "de"}, ["country", "device"])
     'de/mobile'
+    >>> segment_name({"device": "mobile", "country": None}, ["country", "device"]) is None
+    True
     """
     if isinstance(given, str):
+        if not given.strip():
+            return None
         parts = given.split(SEPARATOR)
         if len(columns) > 1 and (len(parts) != len(columns) or not all(parts)):
             expected = f"expected {len(columns)} features joined by '/', {SEPARATOR.join(columns)}"
@@ -31,16 +35,19 @@ def segment_name(given: str | Mapping[str, str], columns: Sequence[str]) -> str:
         return given
     if not columns:
         raise InputError("segment is an object; expected a name, or restart with --segment COLUMN,COLUMN.")
-    if given.keys() != set(columns):
+    if not given.keys() <= set(columns):
         raise InputError(
             f"segment has the features {list_names(sorted(given))}; expected {list_names(list(columns))}, as in "
             "--segment."
         )
+    features = [given.get(column) or "" for column in columns]
     if len(columns) > 1:
-        for column, feature in given.items():
+        for column, feature in zip(columns, features, strict=True):
             if SEPARATOR in feature:
                 raise InputError(f"segment.{column} is {feature!r:.60}; expected a value without '/'.")
-    name = SEPARATOR.join(given[column] for column in columns)
+    if not all(map(str.strip, features)):
+        return None
+    name = SEPARATOR.join(features)
     if len(name) > MAX_NAME:
         raise InputError(f"segment has {len(name)} characters; at most {MAX_NAME} are accepted.")
     return name

@@ -154,7 +154,10 @@ class Service:
         )
         tx.record_decision(user, decision)
         tx.count("recommendations")
-        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
+        is_unknown = request.segment is not None and version.knows_segment(user.segment) is False
+        if is_unknown:
+            tx.count("missing_segments" if user.segment is None else "unknown_segments")
+        return recommendation(state, decision, user, counts if request.explain else None, segment, is_unknown)
 
     def _active_user(self, tx: Transaction, name: str, now: float, segment: str | None) -> User:
         """Return the user of this name; a new one in a segment if there is none, or the last one has departed."""
@@ -212,7 +215,9 @@ class Service:
         self.rollout.catch_up(tx, decision.version, max(user.n_categories, decision.category + 1))
         counts = user.current_counts(self.settings.missing_feedback, decision.event_number)
         segment = None if request.segment is None else segment_name(request.segment, self.settings.segment_columns)
-        return recommendation(self.rollout.state, decision, user, counts if request.explain else None, segment)
+        state = self.rollout.state
+        is_unknown = request.segment is not None and state.versions[user.version].knows_segment(user.segment) is False
+        return recommendation(state, decision, user, counts if request.explain else None, segment, is_unknown)
 
     def _visits(self, tx: Transaction, name: str) -> Iterator[User]:
         """Yield the user of a name, then the same person before each earlier departure."""
@@ -390,13 +395,19 @@ class Service:
         state = self.rollout.state
         return m.CategoryList([m.CategoryState(name, a in state.retired) for a, name in enumerate(state.names)])
 
-    async def add_category(self, name: str) -> m.CategoryList:
-        """Add a category, or restore a retired one.
+    async def add_category(self, name: str, reward: float | None = None) -> m.CategoryList:
+        """Add a category, or restore a retired one; `reward` is assumed until its clicks have rewards.
 
         A new category is shown by exploration only, until a policy that knows it is published.
         """
-        changed = await self.store.transaction(lambda tx: self.rollout.add_category(tx, name, self.now()))
-        return await self._changed_categories(name, changed)
+
+        def add(tx: Transaction) -> str | None:
+            change = self.rollout.add_category(tx, name, self.now())
+            if reward is not None:
+                tx.write(queries.SET, queries.REWARD_KEY.format(self.rollout.state.names.index(name)), repr(reward))
+            return change
+
+        return await self._changed_categories(name, await self.store.transaction(add))
 
     async def retire_category(self, name: str) -> m.CategoryList:
         """Retire a category: it is not shown any more."""

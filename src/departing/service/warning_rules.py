@@ -14,6 +14,7 @@ MIN_RECOMMENDATIONS = 1000
 MIN_REJECTED = 20  # rows of feedback; more than one tries out by hand
 MIN_LATE = 100  # rows of feedback or users, and their share, from which feedback arrives late as a rule
 LATE_SHARE = 0.05
+MIN_UNKNOWN, UNKNOWN_SHARE = 100, 0.05  # requests in segments that the policy does not know, and their share
 NEARLY_FULL = 0.9  # share of the active users allowed from which the operator is warned
 
 
@@ -26,6 +27,7 @@ def find_warnings(rule: DepartureRule, totals: Mapping[str, int]) -> dict[str, s
         "feedback_rejected": _rejected(totals),
         "feedback_late": _late(rule, totals),
         "inactivity_period_short": _short_period(rule, totals),
+        "segments_unknown": _unknown_segments(totals),
     }
     return {key: text for key, text in warnings.items() if text is not None}
 
@@ -112,6 +114,16 @@ def _short_period(rule: DepartureRule, totals: Mapping[str, int]) -> str | None:
         f"Nearly all users count as departed after one recommendation and return: {returned:,} of {users:,}. The "
         f"inactivity period of {duration(rule.inactive_after)} is shorter than the time between two recommendations; "
         "restart with a longer --inactive-after."
+    )
+
+
+def _unknown_segments(totals: Mapping[str, int]) -> str | None:
+    unknown, shown = totals.get("unknown_segments", 0), totals.get("recommendations", 0)
+    if unknown < max(MIN_UNKNOWN, UNKNOWN_SHARE * shown):
+        return None
+    return (
+        f"{unknown:,} of {shown:,} recommendations were for users in a segment that the policy does not know; they "
+        "get the common prior. Send segments as they are spelled in the policy (case counts), or coarser ones."
     )
 
 

@@ -30,6 +30,7 @@ REGRET, POLICIES, ROW = 2.4, 1.6, 0.21
 LEGEND, BETWEEN, BELOW, BOTTOM = 0.2, 0.25, 0.6, 0.1  # a line of the legend, and the margins below each part
 TITLE, NOTE = 0.32, 0.42
 NAME, SHARE, LOSS = 0.38, WIDTH - RIGHT - 1.0, WIDTH - RIGHT  # left end of the names, right ends of the numbers
+NEGLIGIBLE = 0.5  # clicks: final loss of the best fixed category below which it is not drawn
 LOWEST = 1.0  # click: lower end of the regret axis
 BOUND_NOTE = (
     "The lower bound holds for the expected regret on the instance and its alternatives;\n"
@@ -130,14 +131,15 @@ def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
     for regret in curves.regret if runs > 1 else ():
         axes.plot(users, _positive(regret), color=INK, linewidth=0.7, alpha=max(0.2, 0.9 / runs**0.5))
     axes.plot(users, _positive(middle), color=INK, linewidth=1.8, label=_label(name, middle))
-    axes.plot(
-        users,
-        _positive(fixed),
-        color=FAINT,
-        linewidth=1.1,
-        linestyle=(0, (4, 2.5)),
-        label=_label("best fixed category", fixed),
-    )
+    if fixed[-1] > NEGLIGIBLE:
+        axes.plot(
+            users,
+            _positive(fixed),
+            color=FAINT,
+            linewidth=1.1,
+            linestyle=(0, (4, 2.5)),
+            label=_label("best fixed category", fixed),
+        )
     tops = [float(curves.regret.max()), float(fixed[-1]), 10 * LOWEST]
     if curves.bound is not None:
         bound = curves.bound.at(users)
@@ -150,9 +152,6 @@ def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
     else:
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_ylim(0, 1.1 * max(float(curves.regret.max()), 10 * LOWEST))
-    axes.set_ylabel(f"{'expected' if curves.expected else 'realised'} regret (clicks)", size=SIZE)
-    axes.set_yscale("log")
-    axes.set_ylim(LOWEST, 1.6 * max(tops))
     axes.set_ylabel(f"{'expected' if curves.expected else 'realised'} regret ({curves.unit})", size=SIZE)
     options: dict[str, Any] = {"frameon": False, "fontsize": SIZE, "borderaxespad": 0.0, "handlelength": 1.6}
     axes.legend(

@@ -24,6 +24,11 @@ FIELDS = "user, allowed, event, shown, propensity, explain"
             "allowed is []; expected a list of 1 to 1,000 items or",
         ),
         (m.RecommendRequest, b'{"user": "a", "propensity": 0}', "propensity is 0; expected a number > 0 and ≤ 1 or"),
+        (
+            m.RecommendRequest,
+            b'{"user": "a", "segment": {"device": null, "country": 3}}',
+            "segment.country is 3; expected a string of at most 200 characters or null",
+        ),
         (FEEDBACK, b'[{"event": "a"}]', "[0].clicked is missing; expected true or false"),
         (FEEDBACK, b'[{"event": "a", "clicked": 1}]', "[0].clicked is 1; expected true or false"),
         (FEEDBACK, b'[{"event": "a", "clicked": true, "x": 1}]', "[0].x is an unknown field; expected only event, "),

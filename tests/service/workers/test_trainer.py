@@ -281,8 +281,11 @@ def test_the_trainer_learns_priors_of_segments_and_mean_rewards(address):
         assert {row.name: row.prior is not None for row in figures.segments} == {"desktop": True, "mobile": True}
         assert recommend(served, "new", segment="desktop", explain=True).belief is not m.UNSET
         run(served.add_category("golf"))
+        run(served.add_category("chess", reward=7.5))
         run(served.flush())
         assert again.step()
         run(served.refresh())
-        assert served.rollout.state.current.instance.categories == (*NAMES, "golf")
-        assert served.rollout.state.current.instance.reward[3] > 0
+        latest = served.rollout.state.current.instance
+        assert latest.categories == (*NAMES, "golf", "chess")
+        assert latest.reward[3] == pytest.approx(latest.reward[:3].mean())
+        assert latest.reward[4] == 7.5

@@ -10,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from departing.cli.tables.layout import new_table
-from departing.formatting import MISSING, finite_or_none, format_clicks, format_percent, format_significant
+from departing.formatting import MISSING, finite_or_none, first_few, format_clicks, format_percent, format_significant
 from departing.model.instance import CLICKS, Floats
 from departing.studies.results import NEGLIGIBLE_REGRET, Curves, Record
+
+MAX_RUNS, MAX_CHANGES = 5, 5  # whose changes are listed
 
 
 def study_tables(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[RichTable]:
@@ -85,8 +87,10 @@ def regret_table(title: str, rows: Sequence[dict[str, Any]], unit: str = CLICKS)
     columns = ["users", "regret", "realised", "regret per user", "share of fixed loss"]
     if bounds:
         columns = ["users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss"]
-    table = new_table(title, *columns, labels=0)
-    table.caption = f"Expected and realised regret in {unit}, and as a share of the loss of the best fixed category."
+    has_share = any(row["share_of_fixed_loss"] is not None for row in rows)
+    table = new_table(title, *(columns if has_share else columns[:-1]), labels=0)
+    share = ", and as a share of the loss of the best fixed category" if has_share else ""
+    table.caption = f"Expected and realised regret in {unit}{share}."
     for row in rows:
         table.add_row(
             f"{row['users']:,}",
@@ -94,21 +98,42 @@ def regret_table(title: str, rows: Sequence[dict[str, Any]], unit: str = CLICKS)
             *([format_clicks(row["bound"])] if bounds else []),
             format_clicks(row["realised"]),
             format_significant(row["per_user"]) if abs(row["per_user"]) > 1e-12 else "0",
-            format_percent(row["share_of_fixed_loss"]),
+            *([format_percent(row["share_of_fixed_loss"])] if has_share else []),
         )
     return table
 
 
-def learning_notes(curves: Curves, policy: str | None) -> list[str]:
-    """Sentences about the growth of regret and the policy at the end."""
+def learning_notes(curves: Curves, policy: str | None, is_moving: bool = False) -> list[str]:
+    """Sentences about the growth of regret, unless the site changes, and the policy at the end."""
     slope = curves.slope
     notes = []
-    if not math.isnan(slope.value):
+    if not math.isnan(slope.value) and not is_moving:
         power = _slope(slope.value, finite_or_none(slope.stderr))
         notes.append(f"Over the last two decades, regret grows like users to the power {power}.")
     if policy is not None:
         notes.append(f"Policy of most users at the end: {policy}.")
     return notes
+
+
+def change_notes(changes: Sequence[int] | None, detected: Sequence[Sequence[int] | None]) -> list[str]:
+    """Sentences about the changes of the site and those that each run of a learner detected.
+
+    >>> change_notes([5000], [[5120]])
+    ['The site changes after 5,000 users. Changes detected by the learner: after 5,120 users.']
+    >>> change_notes(None, [None])
+    []
+    """
+    sentences = [f"The site changes after {_numbers(changes)} users."] if changes else []
+    runs = [each for each in detected if each is not None]
+    if runs:
+        texts = [f"after {_numbers(each)} users" if each else "none" for each in runs[:MAX_RUNS]]
+        more = f"; and {len(runs) - MAX_RUNS} more runs" if len(runs) > MAX_RUNS else ""
+        sentences.append(f"Changes detected by the learner: {'; '.join(texts)}{more}.")
+    return [" ".join(sentences)] if sentences else []
+
+
+def _numbers(users: Sequence[int]) -> str:
+    return first_few([f"{n:,}" for n in users], MAX_CHANGES)
 
 
 def optimum_notes(optimum: Record, last: dict[str, Any], unit: str = CLICKS) -> list[str]:
@@ -122,8 +147,12 @@ def optimum_notes(optimum: Record, last: dict[str, Any], unit: str = CLICKS) -> 
     ]
 
 
-def learning_values(curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None) -> dict[str, Any]:
-    """Results of a learner as JSON values."""
+def learning_values(
+    curves: Curves, rows: Sequence[dict[str, Any]], policy: str | None, is_moving: bool = False
+) -> dict[str, Any]:
+    """Results of a learner as JSON values; the slope is None if the site changes."""
     statistics = curves.statistics()
     chosen = {name: statistics[name] for name in ("learner", "runs", "slope", "slope_stderr", "seconds")}
+    if is_moving:
+        chosen |= {"slope": None, "slope_stderr": None}
     return chosen | {"regret_curve": list(rows), "policy": policy}

@@ -20,6 +20,8 @@ HELP = {
     "drift_detections": "Changes of click and departure rates that were detected.",
     "finished_users": "Users whose visit ended after the last recommendation of the horizon.",
     "kept_segments": "Requests with another segment than the user's first one.",
+    "unknown_segments": "Requests of users in a segment that the policy does not know.",
+    "missing_segments": "Requests with a missing feature of the segment, on which the policy depends.",
     "repeated_feedback": "Repeated feedback.",
     "completed_feedback": "Feedback that added the departure or the reward to earlier feedback.",
     "rewarded_clicks": "Clicks with a reward.",

@@ -38,6 +38,9 @@ def explain(error: msgspec.ValidationError, body: bytes, request: Any) -> str:
     expected, rest = inspect.type_info(request), path
     while rest:
         step = _PATH.match(rest)
+        if rest == "[...]" and isinstance(value, dict):  # a value of some key
+            path, expected, value = _wrong_value(path.removesuffix(rest), expected, value)
+            break
         expected, value = _inside(expected, step), _value_inside(value, step)
         if step is None or expected is None or value is _MISSING:  # such as a value of any type
             return str(error)
@@ -97,7 +100,7 @@ def accepted(expected: inspect.Type) -> str:
 def _length(expected: inspect.StrType | inspect.ListType, unit: str) -> str:
     least, most = expected.min_length or 0, expected.max_length
     if most is not None:
-        return f" of {least} to {most:,} {unit}"
+        return f" of {least} to {most:,} {unit}" if least else f" of at most {most:,} {unit}"
     return f" of at least {least} {unit}" if least else ""
 
 
@@ -135,6 +138,17 @@ def _inside(expected: inspect.Type, step: re.Match[str] | None) -> Any:
     struct = _struct(expected)
     fields = () if struct is None else struct.fields
     return next((field.type for field in fields if field.encode_name == step[1]), None)
+
+
+def _wrong_value(path: str, expected: Any, value: dict[str, Any]) -> tuple[str, Any, Any]:
+    """Return the path, the type and the value of the first wrong value of an object with values of one type."""
+    types = [part.value_type for part in _parts(expected) if isinstance(part, inspect.DictType)]
+    texts = [part for each in types for part in _parts(each) if isinstance(part, inspect.StrType)]
+    for key, each in value.items():
+        too_long = isinstance(each, str) and texts and len(each) > (texts[0].max_length or len(each))
+        if types and (too_long or not isinstance(each, str | None)):
+            return f"{path}.{key}", types[0], each
+    return path, expected, value
 
 
 def _value_inside(value: Any, step: re.Match[str] | None) -> Any:

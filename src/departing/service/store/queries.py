@@ -21,6 +21,7 @@ SEGMENT_COLUMNS_KEY = "segment_columns"  # features of which the name of a segme
 DRIFT_KEY = "drift"  # detected changes, and the time from which the next ones are looked for
 HALF_LIFE_KEY = "half_life"  # in seconds, of the weight of users in training
 UNIT_KEY = "unit"  # of rewards
+REWARD_KEY = "reward {}"  # the assumed reward of a click in an added category, by its index
 INSTANCE_KEY = "instance"  # the instance with which the service was started
 LEARNER_KEY = "learner"
 ALLOWED_KEY = "allowed"  # categories that were available when the trainer last published
@@ -168,6 +169,7 @@ CLEAR_ALLOCATIONS = "DELETE FROM allocations"
 ADD_ALLOCATION = "INSERT INTO allocations VALUES (?, ?, ?)"
 SETTINGS = f"SELECT key, value FROM meta WHERE key <> '{LEARNER_KEY}'"
 SETTING = "SELECT value FROM meta WHERE key = ?"
+ASSUMED_REWARDS = "SELECT key, value FROM meta WHERE key LIKE 'reward %'"
 SET = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 SET_IF_ABSENT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO NOTHING"
 UNSET = "DELETE FROM meta WHERE key = ?"

@@ -121,18 +121,28 @@ def mean_rewards(
 ) -> list[float] | None:
     """Return the mean reward of a click in each category, None if no click has one.
 
-    Those of categories without rewards are the `given` ones, or the mean of the others.
+    Those of categories without rewards are the ones assumed when they were added, the `given` ones, or the mean
+    of the others.
     """
+    assumed = {int(key.split()[1]): float(value) for key, value in snapshot.execute(queries.ASSUMED_REWARDS)}
     step = min(half_life / STEPS_PER_HALF_LIFE, NO_AGE)
     sums = np.zeros((n_categories, 2))
     for category, age, n, total in snapshot.execute(queries.AGED_REWARDS, now, step):
         sums[category] += 0.5 ** (max(age, 0) / STEPS_PER_HALF_LIFE) * np.array([n, total])
     known = sums[:, 0] > 0
     if not sums[:, 1].any():
-        return None if given is None else [*given, *[float(np.mean(given))] * (n_categories - len(given))]
+        if given is None:
+            return None
+        means = np.full(n_categories, float(np.mean(given)))
+        means[: len(given)] = given
+        for category, reward in assumed.items():
+            means[category] = reward
+        return [float(mean) for mean in means]
     means = np.full(n_categories, float((sums[known, 1] / sums[known, 0]).mean()))
     if given is not None:
         means[: len(given)] = given
+    for category, reward in assumed.items():
+        means[category] = reward
     means[known] = sums[known, 1] / sums[known, 0]
     return [float(mean) for mean in means]
 
