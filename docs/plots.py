@@ -27,6 +27,10 @@ COMMANDS = {  # as on the pages, and the plots that they write
     "fit oulad --types 3 --bootstrap 0 --plot oulad.png": "oulad.png",
     "learn hard bayes --users 1e6 --bound --plot learning-run.png": "learning-run.png",
 }
+SHOP_REPORT = (
+    "report shop.csv --time ts --segment country,device --reward revenue --unit euro --inactive-after auto "
+    "-o shop-report.html"
+)
 MOVIELENS_COMMANDS = {
     "movielens ml-latest-small --types 3 --depart 0.5 --plot drama.png": "drama.png",
     "movielens ml-latest-small --genres Children,Horror --types 3 --depart 0.5 -o cinema.toml --plot types.png": (
@@ -56,15 +60,15 @@ def run_commands(commands: dict[str, str], prefix: str = "") -> None:
             shutil.copyfile(plot, IMAGES / f"{prefix}{plot}")
 
 
-def screenshot_report() -> None:
-    """Save the top of the quickstart's page as Chromium shows it."""
+def screenshot(page_file: str, image: str, height: int) -> None:
+    """Save the top of a page as Chromium shows it."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 1085})
-        page.goto(Path("departing-quickstart.html").resolve().as_uri())
-        page.screenshot(path=IMAGES / "report.png")
+        page = browser.new_page(viewport={"width": 1280, "height": height})
+        page.goto(Path(page_file).resolve().as_uri())
+        page.screenshot(path=IMAGES / image)
         browser.close()
 
 
@@ -80,11 +84,14 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run_commands(COMMANDS)
-        screenshot_report()
+        screenshot("departing-quickstart.html", "report.png", 1085)
         run_page("howto/ab-test.md")
         shutil.copyfile("ab-test.png", IMAGES / "ab-test.png")
         run_page("tutorials/shop.md")
-        shutil.copyfile("shop-learning.png", IMAGES / "shop-learning.png")
+        for name in ("shop-plan.png", "shop-learning.png"):
+            shutil.copyfile(name, IMAGES / name)
+        run_commands({SHOP_REPORT: ""})
+        screenshot("shop-report.html", "shop-report.png", 1085)
         if movielens is not None:
             Path("ml-latest-small").symlink_to(movielens)
             run_commands(MOVIELENS_COMMANDS, "movielens-")

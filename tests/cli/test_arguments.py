@@ -98,3 +98,17 @@ def test_the_format_of_rewards_is_named_where_they_are_wrong(log, tmp_path):
     assert missing.endswith("Write 0 for clicks without a value, or name another column as --reward.")
     both = revenue(log, tmp_path, lambda i, value: "" if i % 2 else f"€{value}")
     assert "Write 0 for clicks without a value, write the others as numbers ≥ 0 such as 8.13" in both
+
+
+def test_numbers_and_names_are_repeated_as_they_were_given(log, tmp_path):
+    assert error_of("fit", log, *options(), "--inactive-after", "4").startswith(
+        "Error: --inactive-after is 4; expected"
+    )
+    assert "'/dev/null' has no suffix; expected one of .toml, .json." in error_of("plan", "blog", "-o", "/dev/null")
+
+
+def test_rewards_of_a_run_have_two_decimals():
+    printed = output("simulate", "shop", "greedy", "--users", "2e4")
+    run = json_output("simulate", "shop", "greedy", "--users", "2e4")
+    assert f" {run['reward']:,.2f} │" in printed
+    assert f" {run['mean']:.4f} │" in printed

@@ -123,7 +123,7 @@ def test_results_are_stored_in_the_current_folder_by_default(tmp_path, monkeypat
         (["learn", "blog", "--load", "gone.json"], "There is no file 'gone.json'"),
         (["learn", "blog", "frozen:category=golf"], "There is no category 'golf'"),
         (["study", "gone.toml"], "There is no file 'gone.toml'"),
-        (["study", "gone"], "'gone' ends in ''; expected one of .toml, .json"),
+        (["study", "gone"], "'gone' has no suffix; expected one of .toml, .json"),
     ],
 )
 def test_invalid_input_prints_one_message_and_exits_with_code_2(arguments, sentence):

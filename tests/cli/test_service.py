@@ -67,3 +67,9 @@ def test_a_category_is_added_with_a_reward(tmp_path):
         index = names.index("toys")
     with closing(sqlite3.connect(server.store)) as store:
         assert store.execute("SELECT value FROM meta WHERE key = ?", [f"reward {index}"]).fetchall() == [("4.0",)]
+
+
+def test_a_half_life_without_learning_is_refused(tmp_path):
+    done = call("serve", "--instance", "blog", "--store", tmp_path / "s.sqlite", "--half-life", "30 days")
+    assert done.exit_code == 2
+    assert done.stderr.strip() == "Error: --half-life weighs users in training; add --learn, or omit it."

@@ -168,10 +168,10 @@ def test_words_for_missing_values_are_missing_unless_listed():
 def test_similar_categories_are_noted():
     log = dp.read_log(frame(category=["sprot", "News", " sport ", *repeated("news", "sport")[3:]]))
     assert log.report.notes[:3] == (
-        "Categories ' sport ' (1 events) and 'sport' (99 events) differ in case or spaces only; they are separate "
-        "categories.",
-        "Categories 'News' (1 events) and 'news' (98 events) differ in case or spaces only; they are separate "
-        "categories.",
+        "Categories ' sport ' (1 events) and 'sport' (99 events) differ in case or spaces only and are separate "
+        "categories; to merge them, write them alike in the log.",
+        "Categories 'News' (1 events) and 'news' (98 events) differ in case or spaces only and are separate "
+        "categories; to merge them, write them alike in the log.",
         "Category 'sprot' (1 events) may be a misspelling of 'sport' (99 events).",
     )
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import departing as dp
-from departing.model.examples import magazine
+from departing.model.examples import magazine, shop
 from departing.policy.protocol import policy_in_segment
 
 
@@ -155,3 +156,14 @@ def test_few_nodes_and_little_time_keep_valid_bounds():
         assert short.by_segment[name].lower <= longer.by_segment[name].upper
         assert longer.by_segment[name].lower <= short.by_segment[name].upper
     assert short.verify()
+
+
+def test_the_legend_of_the_segments_covers_no_text():
+    figure = dp.plan(shop(), gap=0.1).plot()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (axes,), renderer = figure.axes, canvas.get_renderer()
+    legend = axes.get_legend().get_window_extent(renderer)
+    for text in (axes.xaxis.label, *axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()):
+        assert not legend.overlaps(text.get_window_extent(renderer))
+    assert legend.y1 <= figure.bbox.height

@@ -1,6 +1,7 @@
 """Parsing and validation of arguments."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,8 +116,12 @@ def split_names(given: Sequence[str] | None) -> list[str] | None:
 
 
 def parse_duration(text: str | None) -> str | float | None:
-    """Duration of an option: text such as "30 days", or a number in the unit of the time column."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
+    """Duration of an option: text such as "30 days", or a number in the unit of the time column.
+
+    >>> parse_duration("30 days"), parse_duration("4"), parse_duration("4.5")
+    ('30 days', 4, 4.5)
+    """
+    for number in (int, float):
+        with suppress(ValueError):
+            return None if text is None else number(text)
+    return text

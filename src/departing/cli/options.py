@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from departing.cli.inputs import split_names
+from departing.cli.inputs import parse_duration, split_names
 from departing.cli.output import progress
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ class LogOptions:
 
         lists = {name: split_names(getattr(self, name)) for name in LISTS}
         options: dict[str, Any] = vars(self) | lists
-        with suppress(ValueError):
-            options["inactive_after"] = float(self.inactive_after or "")
+        options["inactive_after"] = parse_duration(self.inactive_after)
         source = options.pop("log")
         return OULAD if source == "oulad" else source, options
 

@@ -71,7 +71,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Period after which a user counts half in training, such as '30 days'; none: all users count alike.",
+            help="Period after which a user counts half in the training of --learn, such as '30 days'; none: never.",
             show_default="as stored",
         ),
     ] = None,
@@ -162,6 +162,8 @@ def serve(
     inactivity = float("inf") if inactive_after is None else parse_duration("inactive_after", inactive_after)
     weight_period = None
     if half_life is not None:
+        if not learn:
+            raise InputError("--half-life weighs users in training; add --learn, or omit it.")
         weight_period = float("inf") if half_life == "none" else parse_duration("half_life", half_life)
     grace = None if grace_period is None else parse_duration("grace_period", grace_period)
     if learn and is_new and departures is None and inactive_after is None:

@@ -28,6 +28,8 @@ def check_suffix(path: str | os.PathLike[str], allowed: tuple[str, ...]) -> str:
     '.toml'
     """
     suffix = Path(path).suffix.lower()
+    if not suffix:
+        raise InputError(f"{str(path)!r} has no suffix; expected one of {', '.join(allowed)}.")
     if suffix not in allowed:
         raise InputError(f"{str(path)!r} ends in {suffix!r}; expected one of {', '.join(allowed)}.")
     return suffix

@@ -13,16 +13,17 @@ from departing.simulation.run import Run
 
 def run_table(policy: str, run: Run, confidence: float, seconds: float) -> RichTable:
     """Results of one run."""
+    digits = 8 if run.unit == CLICKS else 4
     return key_value_table(
         policy,
         ("users", f"{run.users:,}"),
         ("clicks", f"{run.clicks:,}"),
         ("steps", f"{run.steps:,}"),
         *([("truncated users", f"{run.truncated:,}")] if run.truncated else []),
-        *([(run.unit, format_number(run.reward, 8))] if run.unit != CLICKS else []),
-        (f"{run.unit} per user", format_number(run.mean, 8)),
+        *([(run.unit, f"{run.reward:,.2f}")] if run.unit != CLICKS else []),
+        (f"{run.unit} per user", format_number(run.mean, digits)),
         ("standard error", format_significant(run.stderr)),
-        _interval_row(run, confidence, 8),
+        _interval_row(run, confidence, digits),
         ("engine", run.engine),
         ("time", f"{seconds:.3g} s, {run.steps / max(seconds, 1e-9):.3g} steps/s"),
     )

@@ -35,5 +35,5 @@ def draw_segments(plan: Plan) -> Figure:
     axes.set_xlabel(f"expected {unit} per user; all users: {plan.value:.5g}", parse_math=False)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=9)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, fontsize=9)
     return figure
