@@ -113,7 +113,7 @@ def test_the_certificate_holds_for_all_policies_with_sure_departure(share):
     assert (closest < 1.2 * np.array([each.separation for each in bound.alternatives]) + 1e-6).all()
 
 
-@pytest.mark.parametrize("instance", [UNSURE, LAST])
+@pytest.mark.parametrize("instance", [UNSURE, pytest.param(LAST, marks=pytest.mark.slow)])
 def test_the_certificate_holds_for_all_policies_with_uncertain_departure(instance):
     bound = dp.regret_bound(instance, 1000)
     assert bound.value > 1
