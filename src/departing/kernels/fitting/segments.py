@@ -12,6 +12,7 @@ import numpy as np
 
 from departing.kernels.compiling import kernel
 from departing.kernels.fitting.mixture import _log_sigmoid
+from departing.kernels.fitting.segment_prior import add_row, finish_information, solve_positive
 
 MIN_SHARE = 1e-12  # of a type in a segment; keeps logarithms finite
 MAX_STEP = 2.0  # of log-ratios; longer steps leave the quadratic model
@@ -44,57 +45,16 @@ def row_likelihoods(logits, start, response, successes, trials, n_responses, n_t
 @kernel
 def _moments(first, end, weight, users, concentration, target, prior, counts, information):
     """Return the log-posterior of a segment; fill the expected users by type `[M]` and the information `[M, M]`."""
-    n_types = len(prior)
     value, total = 0.0, concentration
-    for x in range(n_types):
+    for x in range(len(prior)):
         counts[x] = concentration * target[x]
         value += concentration * target[x] * math.log(prior[x])
     information[:] = 0.0
     for n in range(first, end):
-        likelihood = 0.0
-        for x in range(n_types):
-            likelihood += prior[x] * weight[n, x]
-        value += users[n] * math.log(likelihood)
+        value += add_row(users[n], prior, weight[n], counts, information)
         total += users[n]
-        for x in range(n_types):
-            share = prior[x] * weight[n, x] / likelihood
-            counts[x] += users[n] * share
-            information[x, x] -= users[n] * share
-            for y in range(x + 1):
-                information[x, y] += users[n] * share * prior[y] * weight[n, y] / likelihood
-    for x in range(n_types):
-        information[x, x] += total * prior[x]
-        for y in range(x + 1):
-            information[x, y] -= total * prior[x] * prior[y]
-            information[y, x] = information[x, y]
+    finish_information(total, prior, information)
     return value
-
-
-@kernel
-def _solve(matrix, vector):
-    """Solve a symmetric system in place by Cholesky's method; return the log-determinant, NaN if not positive."""
-    n, log_determinant = len(vector), 0.0
-    for i in range(n):
-        for j in range(i + 1):
-            entry = matrix[i, j]
-            for k in range(j):
-                entry -= matrix[i, k] * matrix[j, k]
-            if i == j:
-                if not entry > 0.0:
-                    return math.nan
-                matrix[i, i] = math.sqrt(entry)
-                log_determinant += math.log(entry)
-            else:
-                matrix[i, j] = entry / matrix[j, j]
-    for i in range(n):
-        for k in range(i):
-            vector[i] -= matrix[i, k] * vector[k]
-        vector[i] /= matrix[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            vector[i] -= matrix[k, i] * vector[k]
-        vector[i] /= matrix[i, i]
-    return log_determinant
 
 
 @kernel
@@ -104,7 +64,7 @@ def _newton(counts, information, prior, step):
     matrix = information[: n_types - 1, : n_types - 1].copy()
     gradient = counts[:-1] - total * prior[:-1]
     ratio = gradient.copy()
-    if math.isnan(_solve(matrix, ratio)):
+    if math.isnan(solve_positive(matrix, ratio)):
         step[:] = counts / total
         return -1.0
     longest, promised = 0.0, 0.0
@@ -164,7 +124,7 @@ def segment_modes(bounds, weight, users, concentration, target, prior, values, d
             own[:] = step
         values[s] = value
         matrix, ratio = information[:-1, :-1].copy(), np.zeros(n_types - 1)
-        determinants[s] = _solve(matrix, ratio)
+        determinants[s] = solve_positive(matrix, ratio)
 
 
 @kernel

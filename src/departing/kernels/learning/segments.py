@@ -12,6 +12,7 @@ import numpy as np
 
 from departing.kernels.compiling import kernel
 from departing.kernels.fitting.mixture import _log_probabilities
+from departing.kernels.fitting.segment_prior import add_row, finish_information, solve_positive
 
 MIN_SHARE = 1e-12  # of a type in a segment; keeps logarithms finite
 MAX_STEP = 2.0  # of log-ratios; longer steps leave the quadratic model
@@ -21,58 +22,17 @@ CONVERGED = 1e-9  # nats that a step promises, for each user of the segment
 
 
 @kernel
-def _solve(matrix, vector):
-    """Solve a symmetric system in place by Cholesky's method; return the log-determinant, NaN if not positive."""
-    n, log_determinant = len(vector), 0.0
-    for i in range(n):
-        for j in range(i + 1):
-            entry = matrix[i, j]
-            for k in range(j):
-                entry -= matrix[i, k] * matrix[j, k]
-            if i == j:
-                if not entry > 0.0:
-                    return math.nan
-                matrix[i, i] = math.sqrt(entry)
-                log_determinant += math.log(entry)
-            else:
-                matrix[i, j] = entry / matrix[j, j]
-    for i in range(n):
-        for k in range(i):
-            vector[i] -= matrix[i, k] * vector[k]
-        vector[i] /= matrix[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            vector[i] -= matrix[k, i] * vector[k]
-        vector[i] /= matrix[i, i]
-    return log_determinant
-
-
-@kernel
 def _moments(first, end, row, users, weight, concentration, common, prior, counts, information):
     """Return the log-density of a segment; fill the expected users by type `[M]` and the information `[M, M]`."""
-    n_types = len(prior)
     value, total = 0.0, concentration
     information[:] = 0.0
-    for x in range(n_types):
+    for x in range(len(prior)):
         counts[x] = concentration * common[x]
         value += counts[x] * math.log(prior[x] / common[x])
     for i in range(first, end):
-        n, likelihood = row[i], 0.0
-        for x in range(n_types):
-            likelihood += prior[x] * weight[n, x]
-        value += users[i] * math.log(likelihood)
+        value += add_row(users[i], prior, weight[row[i]], counts, information)
         total += users[i]
-        for x in range(n_types):
-            share = prior[x] * weight[n, x] / likelihood
-            counts[x] += users[i] * share
-            information[x, x] -= users[i] * share
-            for y in range(x + 1):
-                information[x, y] += users[i] * share * prior[y] * weight[n, y] / likelihood
-    for x in range(n_types):
-        information[x, x] += total * prior[x]
-        for y in range(x + 1):
-            information[x, y] -= total * prior[x] * prior[y]
-            information[y, x] = information[x, y]
+    finish_information(total, prior, information)
     return value
 
 
@@ -87,7 +47,7 @@ def _newton(counts, information, prior, matrix, ratio):
         ratio[x] = counts[x] - total * prior[x]
         for y in range(n_types - 1):
             matrix[x, y] = information[x, y]
-    if math.isnan(_solve(matrix, ratio)):
+    if math.isnan(solve_positive(matrix, ratio)):
         return math.inf
     for x in range(n_types - 1):
         promised += ratio[x] * (counts[x] - total * prior[x])
@@ -233,7 +193,7 @@ def segmented_posterior(
                 for y in range(r):
                     own[b, s, x, y] = matrix[x, y] = moments[x, y]
                 scratch[0, x] = 0.0
-            determinant = _solve(matrix, scratch[0, :r])
+            determinant = solve_positive(matrix, scratch[0, :r])
             if not math.isnan(determinant):  # at the boundary there is no approximation
                 corrections[b] += 0.5 * (r * math.log(concentration) - determinant)
                 for x in range(n_types):
