@@ -1,4 +1,4 @@
-"""Common parts of the likelihoods of segments in fits and in learners: expected users by type, small linear systems."""
+"""Common parts of the likelihoods of segments in fits and in learners: users by type, and small linear systems."""
 
 import math
 
