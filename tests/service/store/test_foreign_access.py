@@ -162,14 +162,14 @@ def test_a_postponed_call_locks_no_users(postgres, monkeypatch):
 
 
 def test_a_call_that_waits_for_a_lock_delays_no_others(postgres, monkeypatch):
-    monkeypatch.setattr("departing.service.store.postgres.MAX_WAITING_SECONDS", 4.0)
+    monkeypatch.setattr("departing.service.store.postgres.MAX_WAITING_SECONDS", 8.0)
     address = postgres.new()
 
     async def calls(served):
         late = [asyncio.create_task(served.pin(0)) for _ in range(20)]
         await asyncio.sleep(0.1)
-        async with asyncio.timeout(3.0):
-            for i in range(20):
+        async with asyncio.timeout(7.0):
+            for i in range(10):
                 await served.recommend(m.RecommendRequest(f"u{i}"))
         assert not any(call.done() for call in late)
         assert all(isinstance(each, OverloadedError) for each in await asyncio.gather(*late, return_exceptions=True))
