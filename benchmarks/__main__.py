@@ -27,6 +27,7 @@ from benchmarks import (
     serve,
     spark,
     startup,
+    unused_features,
 )
 from benchmarks.common import table
 
@@ -53,6 +54,7 @@ ALL = {
     "serve": serve,
     "spark": spark,
     "startup": startup,
+    "unused_features": unused_features,
 }
 
 if __name__ == "__main__":
