@@ -116,6 +116,16 @@ def format_percent(share: float | None, smallest: float = 1e-9) -> str:
     return text.rstrip("%").rstrip("0").rstrip(".") + "%" if "." in text else text
 
 
+def shorten_name(name: str, letters: int = 40) -> str:
+    """Put a name on one line of at most `letters` characters.
+
+    >>> shorten_name("a category with a long name", 12)
+    'a category …'
+    """
+    line = " ".join(name.split())
+    return line if len(line) <= letters else line[: letters - 1] + "…"
+
+
 def format_share(share: float) -> str:
     """Format a share of users as a whole percentage; small ones are only said to be below 1%.
 

@@ -209,8 +209,10 @@ def test_options():
     assert dp.Bayes(2, 2, change_detection="true").change_detection is True
     with pytest.raises(InputError, match="half_life is 'soon'"):
         dp.Bayes(2, 2, half_life="soon")
-    with pytest.raises(InputError, match="half_life is 3"):
+    with pytest.raises(InputError, match=r"half_life is 3; expected a number of users from 10 .*'auto', or None"):
         dp.Bayes(2, 2, half_life=3)
+    with pytest.raises(InputError, match=r"segments is 'de'; expected a list of names such as \['de', 'fr'\]"):
+        dp.Bayes(2, 2, segments="de")
     with pytest.raises(InputError, match="change_detection is 'maybe'"):
         dp.Bayes(2, 2, change_detection="maybe")
 

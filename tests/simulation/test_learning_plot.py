@@ -74,8 +74,8 @@ def test_a_learner_without_policies_has_realised_regret_only():
 def test_several_runs_are_drawn_with_their_median():
     runs = [dp.simulate(blog(), Uniform(2, seed=seed), users=500, seed=seed, optimum=0.65) for seed in range(3)]
     uses = merge_uses([policy_uses(run.regret_curve) for run in runs])
-    regret = np.array([run.regret for run in runs])
-    figure = draw_learning(LearningCurves(runs[0].checkpoints, regret, True, 0.01, uses, None, "uniform on blog"))
+    regret, fixed = np.array([run.regret for run in runs]), 0.01 * runs[0].checkpoints
+    figure = draw_learning(LearningCurves(runs[0].checkpoints, regret, True, fixed, uses, None, "uniform on blog"))
     labels = line_labels(figure.axes[0])
     assert labels[3].startswith("median of 3 runs: ")
     assert len(labels) == 5

@@ -36,6 +36,20 @@ def test_regret_of_a_policy_is_against_the_optimum_of_every_piece():
     assert run.users == run.histories.users == 1000
 
 
+def test_regret_of_the_best_fixed_category_of_every_piece():
+    two = dp.Instance([0.5, 0.5], [[0.8, 0.1], [0.2, 0.7]], depart=0.3, categories=["news", "sport"])
+    three = dp.Instance([0.5, 0.5], [*two.click, [0.75, 0.6]], depart=0.3, categories=["news", "sport", "music"])
+    site = dp.NonStationaryInstance([two, three, three], [0, 200, 500], [None, None, ["news", "sport"]])
+    run = dp.simulate(site, learner(categories=["news", "sport"]), 600, seed=1)
+    best = [two.best_fixed[1], three.best_fixed[1], two.best_fixed[1]]
+    assert best[1] > best[0]
+    optima = [dp.plan(two).value, dp.plan(three).value, dp.plan(three, allowed=["news", "sport"]).value]
+    expected = np.cumsum(np.array([200, 300, 100]) * np.subtract(optima, best))
+    at = np.searchsorted(run.checkpoints, [200, 500, 600])
+    np.testing.assert_allclose(run.regret_curve.fixed_regret[at], expected, rtol=1e-2)
+    assert any("best category of each period" in str(line.get_label()) for line in run.plot().axes[0].lines)
+
+
 @pytest.mark.parametrize("options", [{}, {"open_users": 20}, {"delay": 5}])
 def test_learners(options):
     site = dp.NonStationaryInstance.jump(A, B, 300)

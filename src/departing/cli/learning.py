@@ -54,6 +54,7 @@ def learn(
     from departing.model.validation import MAX_USERS, check_int, check_seed
     from departing.plotting.figures import save
     from departing.simulation.policy_use import policy_uses
+    from departing.simulation.regret_curve import fixed_name
     from departing.studies.results import learner_curves
     from departing.studies.runner import most_used_policy, optimum_record, run_learner
 
@@ -87,7 +88,8 @@ def learn(
     policy = most_used_policy(run)
     heading = f"{curves.learner} on {Path(file).stem}"
     save_files((output, agent.save), (plot, lambda path: save(_figure(heading, run, curves, uses, limit), path)))
-    rows, changes = tables.regret_rows(records, curves.bound), getattr(run.regret_curve, "changes", None)
+    rows = tables.regret_rows(records, run.regret_curve.fixed_regret, curves.bound)
+    changes = getattr(run.regret_curve, "changes", None)
     is_moving = isinstance(chosen, NonStationaryInstance)
     values = tables.learning_values(curves, rows, policy, is_moving) | {
         "optimum": [optimum["lower"], optimum["upper"]]
@@ -100,7 +102,8 @@ def learn(
     notes = tables.learning_notes(curves, policy, is_moving) + tables.change_notes(changes, detected)
     notes += tables.optimum_notes(optimum, rows[-1], first.unit)
     notes += [] if limit is None else [limit.describe(), *limit.sentences()]
-    present(as_json, values, [tables.regret_table(title, rows, first.unit), *notes], output=output, plot=plot)
+    table = tables.regret_table(title, rows, fixed_name(changes is not None), first.unit)
+    present(as_json, values, [table, *notes], output=output, plot=plot)
 
 
 def _figure(
@@ -115,8 +118,8 @@ def _figure(
     from departing.simulation.policy_use import merge_uses
 
     expected = run.regret_curve.policy_segments is not None
-    contents = run.checkpoints, curves.regret, expected, curves.fixed_loss, merge_uses(uses), bound, title
-    changes = getattr(run.regret_curve, "changes", None)
+    fixed, changes = run.regret_curve.fixed_regret, getattr(run.regret_curve, "changes", None)
+    contents = run.checkpoints, curves.regret, expected, fixed, merge_uses(uses), bound, title
     return draw_learning(LearningCurves(*contents, changes=changes, unit=curves.unit))
 
 

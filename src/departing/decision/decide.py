@@ -13,7 +13,6 @@ from departing.decision.information import expected_loss, users_to_halve
 from departing.decision.log_value import LogValue
 from departing.decision.segments import Part, mixed, parts, shares
 from departing.decision.stack import Stack
-from departing.decision.starts import group_starts
 from departing.fitting.fit import Fit
 from departing.fitting.goodness_of_fit import MAX_FINAL_SURVIVAL
 from departing.fitting.type_evidence import describe_hidden
@@ -23,6 +22,7 @@ from departing.model.progress import Progress
 from departing.model.validation import check_int, check_seed
 from departing.planning.plan import Plan, plan
 from departing.planning.problem import restrict
+from departing.planning.starts import group_starts
 from departing.policy.by_segment import BySegment
 from departing.policy.greedy import Greedy
 from departing.policy.protocol import Allowed, Policy

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from departing.decision.claims import PolicyValue
-from departing.decision.starts import Start, describe_starts
 from departing.fitting.fit import Fit
 from departing.formatting import first_few, format_count, format_percent, format_share, format_significant
 from departing.html_tables import html_repr
 from departing.model.files import write_document
 from departing.model.frames import to_frame
 from departing.planning.plan import Plan
+from departing.planning.starts import Start, describe_policies
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Policy, policy_in_segment, recommended
@@ -149,10 +149,7 @@ class Decision:
     def describe_policy(self) -> str:
         """Describe the recommended policy in one phrase, with the names of the categories."""
         if self.by_segment:
-            phrases = {each.describe_policy() for each in self.by_segment.values()}
-            if len(phrases) == 1:
-                return phrases.pop()
-            return f"start with {describe_starts(self.starts)}, then adapt to the user's clicks"
+            return describe_policies((each.describe_policy() for each in self.by_segment.values()), self.starts)
         return describe(self.policy, self.fit.instance)
 
     def describe(self) -> str:

@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 
 from departing.fitting.type_description import LOVED, NEAR_FAVOURITE
+from departing.formatting import shorten_name
 from departing.model.counts import Booleans
 from departing.model.instance import Instance
 
 # Wording only: no result depends on these thresholds.
 CASUAL = 0.1  # click probability of the favourite category below which a type has none worth naming
 NOTABLE_DEPARTURE = 1.25  # ratio of mean departure probabilities from which two types are named by them
-MAX_LETTERS = 40  # of a category within a name
 
 
 def name_types(instance: Instance, known: Booleans | None = None) -> tuple[str, ...]:
@@ -60,13 +60,3 @@ def _name(instance: Instance, x: int, known: Booleans) -> str:
         subjects.setdefault(name.casefold(), name)
     subject = " and ".join([*subjects.values()][:2])
     return f"{subject} lovers" if best >= LOVED else f"occasional {subject} users"
-
-
-def shorten_name(name: str, letters: int = MAX_LETTERS) -> str:
-    """Put a name on one line of at most `letters` characters.
-
-    >>> shorten_name("a category with a long name", 12)
-    'a category …'
-    """
-    line = " ".join(name.split())
-    return line if len(line) <= letters else line[: letters - 1] + "…"

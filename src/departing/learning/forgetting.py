@@ -41,10 +41,11 @@ def check_half_life(field: str, value: float | str | None) -> int | str | None:
         return None
     if value == AUTO:
         return AUTO
-    if isinstance(value, str):
-        expected = f"expected a number of users ≥ {MIN_HALF_LIFE}, 'auto' or None"
-        raise InputError(f"{field} is {value!r:.40}; {expected}.", field)
-    return check_int(field, value, MIN_HALF_LIFE, MAX_USERS)
+    try:
+        return check_int(field, value, MIN_HALF_LIFE, MAX_USERS)  # type: ignore[arg-type]
+    except InputError:
+        expected = f"a number of users from {MIN_HALF_LIFE} to {MAX_USERS:.0e}, 'auto', or None for no forgetting"
+        raise InputError(f"{field} is {value!r:.40}; expected {expected}.", field) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,8 +120,11 @@ def _check_segments(segments: int | Sequence[str] | None) -> tuple[str, ...] | N
     """Names of segments, given as such or by their number."""
     if segments is None:
         return None
-    if isinstance(segments, str) or not isinstance(segments, Sequence):
-        return tuple(default_names("segment", check_int("segments", segments, 1, MAX_SEGMENTS)))  # type: ignore[arg-type]
+    if isinstance(segments, str):
+        expected = "expected a list of names such as ['de', 'fr'], or their number"
+        raise InputError(f"segments is {segments!r:.80}; {expected}.", "segments")
+    if not isinstance(segments, Sequence):
+        return tuple(default_names("segment", check_int("segments", segments, 1, MAX_SEGMENTS)))
     if len(segments) > MAX_SEGMENTS:
         raise InputError(f"segments has {len(segments)} names; expected at most {MAX_SEGMENTS}.", "segments")
     return check_names("segments", segments)

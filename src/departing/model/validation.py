@@ -90,8 +90,8 @@ def check_instance(instance: object, supports: Collection[str] = ()) -> None:
         raise InputError(f"instance is {instance!r:.80}; expected an Instance, {hint}.")
     for field in instance.extensions:
         if field not in supports:
-            step = f"use instance.replace({REMOVED[field]})"
-            raise InputError(f"instance.{field} is set, which this function does not support; {step}.")
+            step = f"remove it from the instance, in Python by instance.replace({REMOVED[field]})"
+            raise InputError(f"instance.{field} is set, which is not supported here; {step}.")
 
 
 def check_max_steps(instance: Instance, max_steps: int | None) -> int | None:

@@ -23,6 +23,7 @@ from departing.planning.controller import Controller
 from departing.planning.problem import BoundsProgress, Deadline, Limits, PlanningProblem, Solution
 from departing.planning.scaling import largest_reward, solve_scaled
 from departing.planning.segment_tables import segment_columns, segment_lines
+from departing.planning.starts import Start, describe_policies, group_starts
 from departing.policy.files import policy_to_dict
 from departing.policy.library import describe
 from departing.policy.protocol import Allowed, Policy, resolve_policy
@@ -103,7 +104,15 @@ class Plan(Bounds):
 
     def describe(self) -> str:
         """Describe the policy in one phrase, with the names of the categories."""
+        if self.by_segment:
+            return describe_policies((each.describe() for each in self.by_segment.values()), self.starts)
         return describe(self.policy, self.instance)
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """Segments grouped by the category that is recommended first; () without segments."""
+        columns = segment_columns(self) if self.by_segment else {"segment": [], "first": [], "share": []}
+        return group_starts(dict(zip(columns["segment"], columns["first"], strict=True)), columns["share"])
 
     def summary(self) -> str:
         """Return a printed overview: policy, value, bounds, gap, method and baselines.

@@ -8,8 +8,7 @@ import numpy as np
 
 from departing.data.log import Log
 from departing.fitting.identifiability import MIN_IMPRESSIONS
-from departing.fitting.type_names import shorten_name
-from departing.formatting import first_few, format_count
+from departing.formatting import first_few, format_count, shorten_name
 from departing.model.instance import Floats
 
 if TYPE_CHECKING:

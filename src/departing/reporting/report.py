@@ -21,12 +21,11 @@ from departing.data.spec import AUTO
 from departing.decision.claims import CENTRE, PolicyValue
 from departing.decision.decision import Decision
 from departing.decision.plan import plan
-from departing.decision.starts import describe_starts
 from departing.evaluation.evaluate import evaluate
 from departing.fitting.fit import Fit, fit
 from departing.fitting.goodness_of_fit import FitCheck
-from departing.fitting.type_names import name_types, shorten_name
-from departing.formatting import format_count
+from departing.fitting.type_names import name_types
+from departing.formatting import format_count, shorten_name
 from departing.model.counts import Booleans
 from departing.model.errors import InputError
 from departing.model.files import atomic_write, check_suffix, check_writable
@@ -38,6 +37,7 @@ from departing.offpolicy.estimators import off_policy_value
 from departing.offpolicy.limits import Extrapolation, extrapolation
 from departing.offpolicy.value import OffPolicyValue
 from departing.planning.plan import compile_in_background
+from departing.planning.starts import describe_starts
 from departing.reporting.command_options import command_options, log_names
 from departing.reporting.rare_categories import rare_categories, rare_sentence
 from departing.reporting.verdict import Verdict, give_verdict, is_negligible, refusal

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from departing.fitting.type_names import shorten_name
-from departing.formatting import first_few, format_count, format_share
+from departing.formatting import first_few, format_count, format_share, shorten_name
 from departing.reporting.rare_categories import impressions
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from departing.model.counts import Integers
 from departing.model.instance import CLICKS, Floats
 from departing.plotting.figures import FAINT, INK, PALETTE, shorten, tidy, tint
 from departing.simulation.policy_use import OTHER, PolicyUse, main_uses, policy_uses
+from departing.simulation.regret_curve import fixed_name
 from departing.simulation.run import Run
 
 MAX_POLICIES = 6  # with a colour of their own, and a row each
@@ -50,8 +51,8 @@ class LearningCurves:
         Cumulative regret of every run in `unit`.
     expected : bool
         True for expected regret, False for realised regret.
-    fixed_loss : float
-        Loss of the best fixed category per user.
+    fixed_regret : array [C]
+        Cumulative regret of the best fixed category; of that of every piece if the site changed.
     uses : sequence of PolicyUse
         Policies of the users of all runs; empty if the learner does not report them.
     bound : RegretBound, optional
@@ -64,7 +65,7 @@ class LearningCurves:
     users: Integers
     regret: Floats
     expected: bool
-    fixed_loss: float
+    fixed_regret: Floats
     uses: Sequence[PolicyUse]
     bound: RegretBound | None = None
     title: str = ""
@@ -77,9 +78,8 @@ class LearningCurves:
         curve = run.regret_curve
         expected = curve.policy_segments is not None
         regret = run.regret if expected else run.realised_regret
-        loss = curve.optimum.value - curve.fixed_value
-        uses, changes = policy_uses(curve), getattr(curve, "changes", None)
-        return cls(run.checkpoints, regret[None], expected, loss, uses, bound, changes=changes, unit=run.unit)
+        fixed, uses, changes = curve.fixed_regret, policy_uses(curve), getattr(curve, "changes", None)
+        return cls(run.checkpoints, regret[None], expected, fixed, uses, bound, changes=changes, unit=run.unit)
 
 
 def draw_learning(curves: LearningCurves) -> Figure:
@@ -123,8 +123,7 @@ def draw_learning(curves: LearningCurves) -> Figure:
 
 
 def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
-    users = curves.users
-    fixed = np.asarray(curves.fixed_loss * users, np.float64)
+    users, fixed = curves.users, curves.fixed_regret
     middle = np.asarray(np.median(curves.regret, axis=0), np.float64)
     runs = len(curves.regret)
     name = "learner" if runs == 1 else f"median of {runs} runs"
@@ -138,7 +137,7 @@ def _draw_regret(axes: Axes, curves: LearningCurves) -> None:
             color=FAINT,
             linewidth=1.1,
             linestyle=(0, (4, 2.5)),
-            label=_label("best fixed category", fixed),
+            label=_label(fixed_name(curves.changes is not None), fixed),
         )
     tops = [float(curves.regret.max()), float(fixed[-1]), 10 * LOWEST]
     if curves.bound is not None:

@@ -47,11 +47,13 @@ def site_optimum(site: NonStationaryInstance, users: int) -> Bounds:
 
 def site_fixed_value(site: NonStationaryInstance, users: int) -> float:
     """Return the mean value of the best fixed categories of the pieces."""
-    total = 0.0
-    for piece in site.pieces(users):
-        values = piece.instance.fixed_values @ piece.instance.normalised_prior
-        total += piece.users * float(values[slice(None) if piece.allowed is None else list(piece.allowed)].max())
-    return total / users
+    return sum(piece.users * piece_fixed_value(piece) for piece in site.pieces(users)) / users
+
+
+def piece_fixed_value(piece: Piece) -> float:
+    """Value of the best fixed category among those of a piece that are available."""
+    values = piece.instance.fixed_values @ piece.instance.normalised_prior
+    return float(values[slice(None) if piece.allowed is None else list(piece.allowed)].max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +64,15 @@ class MovingRegretCurve(RegretCurve):
     ----------
     parts : tuple of RegretCurve
         Curves of the pieces.
+    fixed_values : tuple of float
+        Value of the best available fixed category of every piece.
     """
 
     parts: tuple[RegretCurve, ...] = ()
+    fixed_values: tuple[float, ...] = ()
 
     @classmethod
-    def join(cls, parts: Sequence[RegretCurve]) -> "MovingRegretCurve":
+    def join(cls, parts: Sequence[RegretCurve], pieces: Sequence[Piece]) -> "MovingRegretCurve":
         """Curve of consecutive pieces."""
         sizes = [len(part.checkpoints) for part in parts]
         firsts = np.cumsum([0, *sizes[:-1]]).tolist()
@@ -82,7 +87,9 @@ class MovingRegretCurve(RegretCurve):
         clicks = _cumulative([part.clicks for part in parts])
         known = [part.rewards for part in parts if part.rewards is not None]
         rewards = _cumulative(known) if known else None
-        return cls(parts[-1].instance, checkpoints, clicks, segments, rewards=rewards, parts=tuple(parts))
+        fixed = tuple(piece_fixed_value(piece) for piece in pieces)
+        fields: dict[str, Any] = {"rewards": rewards, "parts": tuple(parts), "fixed_values": fixed}
+        return cls(parts[-1].instance, checkpoints, clicks, segments, **fields)
 
     @property
     def changes(self) -> list[int]:
@@ -119,10 +126,10 @@ class MovingRegretCurve(RegretCurve):
         return self.parts[int(np.searchsorted(ends, interval, side="right"))].instance
 
     @property
-    def fixed_value(self) -> float:
-        """Mean value of the best fixed categories of the pieces."""
-        users = np.array([part.checkpoints[-1] for part in self.parts])
-        return float(users @ [part.fixed_value for part in self.parts] / users.sum())
+    def fixed_regret(self) -> Floats:
+        """Expected regret of the best fixed category of every piece up to each checkpoint, `[C]`."""
+        parts = zip(self.parts, self.fixed_values, strict=True)
+        return np.asarray(_cumulative([part.checkpoints * (part.optimum.value - value) for part, value in parts]))
 
     @property
     def regret(self) -> Floats:
@@ -176,7 +183,7 @@ def simulate_site(
         optimum = piece_optimum(piece.instance, piece.allowed, users) if learns else None
         run = simulate(piece.instance, policy, piece.users, _piece_seed(seed, i), optimum=optimum, **options)
         runs.append(run)
-    return _joined(runs, seed)
+    return _joined(runs, pieces, seed)
 
 
 def _report(progress: RegretProgress, start: int, before: float, users: int, regret: float) -> None:
@@ -220,7 +227,7 @@ def _change_catalogue(agent: Any, piece: Piece) -> None:
         learner.retire_category(category)
 
 
-def _joined(runs: Sequence[Run], seed: int) -> Run:
+def _joined(runs: Sequence[Run], pieces: Sequence[Piece], seed: int) -> Run:
     if len(runs) == 1:
         return runs[0]
     returns = merge_values([run.returns for run in runs], [run.returns_users for run in runs])
@@ -231,7 +238,7 @@ def _joined(runs: Sequence[Run], seed: int) -> Run:
         seed=seed,
         returns=returns[0],
         returns_users=returns[1],
-        regret_curve=MovingRegretCurve.join([run.regret_curve for run in runs]),
+        regret_curve=MovingRegretCurve.join([run.regret_curve for run in runs], pieces),
         _count_histories=partial(_join_histories, runs),
     )
 

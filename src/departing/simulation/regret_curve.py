@@ -42,6 +42,11 @@ def log_checkpoints(users: int) -> Integers:
     return np.unique(np.append(np.minimum(np.rint(10**exponents), users), users).astype(np.int64))
 
 
+def fixed_name(changes: bool) -> str:
+    """Name of the fixed category that regret is compared with."""
+    return "best category of each period" if changes else "best fixed category"
+
+
 @dataclass(frozen=True)
 class PolicySegment:
     """A number of `users` who were given the same policy, within the interval up to checkpoint `interval`."""
@@ -156,9 +161,9 @@ class RegretCurve:
         return self.instance
 
     @property
-    def fixed_value(self) -> float:
-        """Value of the best fixed category."""
-        return self.instance.best_fixed[1]
+    def fixed_regret(self) -> Floats:
+        """Expected regret of the best fixed category up to each checkpoint, `[C]`."""
+        return np.asarray(self.checkpoints * (self.optimum.value - self.instance.best_fixed[1]), np.float64)
 
     @property
     def regret(self) -> Floats:

@@ -58,38 +58,36 @@ def powers_of_ten(users: Floats) -> list[int]:
     return [i for i, n in enumerate(users.tolist()) if math.log10(n).is_integer() or i == len(users) - 1]
 
 
-def regret_rows(records: Sequence[Record], bound: Floats | None = None) -> list[dict[str, Any]]:
-    """Mean regret of runs at the powers of ten, and its lower bound if there is one, as JSON values."""
+def regret_rows(records: Sequence[Record], fixed: Floats, bound: Floats | None = None) -> list[dict[str, Any]]:
+    """Mean regret of runs at the powers of ten, also relative to `fixed`, and its lower bound, as JSON values."""
     users = np.array(records[0]["users"])
     regret = None if records[0]["regret"] is None else np.mean([record["regret"] for record in records], axis=0)
     realised = np.mean([record["realised"] for record in records], axis=0)
-    fixed_loss = records[0]["optimum"] - records[0]["fixed_value"]
     rows = []
     for i in powers_of_ten(users):
         reported = float(realised[i] if regret is None else regret[i])
-        total_loss = fixed_loss * float(users[i])
         rows.append(
             {
                 "users": int(users[i]),
                 "regret": None if regret is None else float(regret[i]),
                 "realised": float(realised[i]),
                 "per_user": reported / float(users[i]),
-                "share_of_fixed_loss": reported / total_loss if total_loss > NEGLIGIBLE_REGRET else None,
+                "share_of_fixed_loss": reported / float(fixed[i]) if fixed[i] > NEGLIGIBLE_REGRET else None,
                 **({} if bound is None else {"bound": float(bound[i])}),
             }
         )
     return rows
 
 
-def regret_table(title: str, rows: Sequence[dict[str, Any]], unit: str = CLICKS) -> RichTable:
-    """Regret at the powers of ten, in a unit."""
+def regret_table(title: str, rows: Sequence[dict[str, Any]], fixed: str, unit: str = CLICKS) -> RichTable:
+    """Regret at the powers of ten, in a unit, and relative to a fixed category of this name."""
     bounds = "bound" in rows[0]
     columns = ["users", "regret", "realised", "regret per user", "share of fixed loss"]
     if bounds:
         columns = ["users", "regret", "lower\nbound", "realised", "regret\nper user", "share of\nfixed loss"]
     has_share = any(row["share_of_fixed_loss"] is not None for row in rows)
     table = new_table(title, *(columns if has_share else columns[:-1]), labels=0)
-    share = ", and as a share of the loss of the best fixed category" if has_share else ""
+    share = f", and as a share of the loss of the {fixed}" if has_share else ""
     table.caption = f"Expected and realised regret in {unit}{share}."
     for row in rows:
         table.add_row(

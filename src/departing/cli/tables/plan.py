@@ -80,7 +80,8 @@ def policy_outline(plan: Plan, depth: int = 4) -> Text | RichTree:
     names = plan.instance.categories
 
     def label(branch: Branch) -> str:
-        outcome = {None: "first", CLICK: "click", STAY: "no click, stays"}[branch.outcome]
+        first = "unknown segment: first" if plan.by_segment else "first"
+        outcome = {None: first, CLICK: "click", STAY: "no click, stays"}[branch.outcome]
         last = ", from then on" if branch.committed else ""
         category, share = escape(names[branch.category]), format_percent(branch.share)
         return f"{outcome} → [bold]{category}[/bold]{last}  [dim]{share} of users[/dim]"

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from departing.decision.claims import PolicyValue
 from departing.decision.decision import IGNORING
-from departing.fitting.type_names import shorten_name
-from departing.formatting import first_few, format_share
+from departing.formatting import first_few, format_share, shorten_name
 from departing.model.instance import Instance
 from departing.offpolicy.limits import MAX_TAIL_SHARE
 from departing.reporting.charts import Interval, interval_chart

@@ -1,10 +1,9 @@
 """Starts: the segments whose recommended policies show the same category first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from departing.fitting.type_names import shorten_name
-from departing.formatting import first_few, format_share
+from departing.formatting import first_few, format_share, shorten_name
 from departing.model.segments import SEPARATOR
 
 MAX_STARTS, MAX_LABELS = 3, 3  # of a sentence
@@ -80,3 +79,15 @@ def describe_starts(starts: Sequence[Start]) -> str:
     if rest:
         phrases.append(f"other categories in {rest} {'other segment' if rest == 1 else 'other segments'}")
     return ", ".join(phrases)
+
+
+def describe_policies(policies: Iterable[str], starts: Sequence[Start]) -> str:
+    """Describe the policies of segments in one phrase, given that of each.
+
+    >>> describe_policies(["always art", "always art"], ())
+    'always art'
+    """
+    phrases = set(policies)
+    if len(phrases) == 1:
+        return phrases.pop()
+    return f"start with {describe_starts(starts)}, then adapt to the user's clicks"
