@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 import departing as dp
 from departing.cli import app
-from departing.cli.errors import report_errors
+from departing.cli.errors import raise_terminated, report_errors
+from departing.model.errors import interruptible_query
 from departing.model.examples import blog, magazine
 from departing.planning.certificate import CertificateCheck, Verification
 from helpers.commands import call, json_output, output
@@ -299,6 +300,21 @@ def test_sigterm_removes_partial_files(tmp_path):
     assert process.returncode == 143
     assert error.strip() == "Interrupted. No partial files were written."
     assert os.listdir(tmp_path) == []
+
+
+def test_sigterm_during_a_query_has_its_own_exit_code(monkeypatch):
+    """DuckDB raises a RuntimeError in the place of the exception of the signal handler."""
+
+    def terminated(*arguments, **options):
+        with interruptible_query():
+            try:
+                raise_terminated(signal.SIGTERM, None)
+            except KeyboardInterrupt:
+                raise RuntimeError("Query interrupted") from None
+
+    monkeypatch.setattr("departing.cli.errors._received", [])
+    monkeypatch.setattr("departing.simulation.simulate.simulate", terminated)
+    assert call("simulate", "blog", "greedy").exit_code == 143
 
 
 def test_ctrl_c_during_the_start_of_compiled_code_is_an_interrupt(monkeypatch):

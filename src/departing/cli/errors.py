@@ -59,19 +59,18 @@ def on_interrupt(message: str) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemError) as error:
         # A compiled function that is interrupted while it starts raises a SystemError.
-        interrupt = _interrupt(error)
-        if interrupt is None:
+        if not _is_interrupt(error):
             raise
-        fail(message, 128 + (signal.SIGTERM if isinstance(interrupt, TerminatedError) else signal.SIGINT))
+        fail(message, 128 + (_received[-1] if _received else signal.SIGINT))
 
 
-class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
+_received: list[int] = []  # signals that end the command; DuckDB replaces the exception of their handler by its own
 
 
-def raise_terminated(*_: object) -> NoReturn:
-    """Handler of SIGTERM."""
-    raise TerminatedError
+def raise_terminated(number: int, _: object) -> NoReturn:
+    """Handler of SIGTERM, which ends a command as Ctrl-C does."""
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 def _with_options(error: InputError, command: Callable[..., None], given: dict[str, Any]) -> str:
@@ -95,11 +94,11 @@ def _options(command: Callable[..., None]) -> dict[str, str]:
     return options
 
 
-def _interrupt(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt that caused `error`, None if there was none."""
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return True if an interrupt caused `error`."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
-    return error
+    return error is not None
 
 
 def _discard_output() -> None:
