@@ -68,12 +68,21 @@ def test_logged_departures_at_the_horizon_are_no_evidence_either(events):
     assert over_time.at_risk[0].tolist() == at_risk
 
 
-def test_without_an_inactivity_period_logged_departures_are_known(events):
+def test_flags_at_the_horizon_are_no_evidence_without_an_inactivity_period(events):
+    """The site cannot know who would have stayed: of those at the horizon only some departures are reported."""
     marked = events.sort_values(["user", "time"])
     last = marked.user != marked.user.shift(-1)
-    both = [dp.read_log(marked.assign(departed=last), horizon=horizon) for horizon in (None, HORIZON)]
-    assert np.array_equal(both[0].counts, both[1].counts)
-    assert not both[1].pending.any()
+    at_horizon = marked.groupby("user").user.transform("size") == HORIZON
+    reported = np.random.default_rng(1).random(len(marked)) < 0.3
+    log = dp.read_log(marked.assign(departed=last & (~at_horizon | reported)), horizon=HORIZON)
+    finished = log.steps == HORIZON
+    assert (log.pending.sum(axis=(1, 2)) == finished).all()
+    assert log.censored[finished].all()
+    assert log.report.departed == (last & (~at_horizon | reported)).sum()
+    fit = dp.fit(log, types=2)
+    for field in ("click", "depart", "depart_on_click"):
+        error = np.abs(getattr(fit.instance, field) - getattr(SITE, field))
+        assert (error < 4.5 * getattr(fit.stderr, field)).all(), field
 
 
 def test_a_horizon_that_nobody_reaches_changes_nothing(events):
