@@ -12,6 +12,7 @@ from departing.model.instance import Floats
 # A check of 200,000 users detects errors far below those that matter; 2 million events take up to 40 MB.
 SAMPLE_USERS = 200_000
 SAMPLE_EVENTS = 2_000_000  # expected, because users are sampled as a whole
+PENDING, KNOWN, CLICK_ONLY = 0, 1, 2  # evidence of a step, as in departing.kernels.fitting.forecasts
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,20 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.user)
+
+    def evidence(self, horizon: int | None) -> Integers:
+        """Evidence of every step, `[S]`: `KNOWN`, `PENDING`, or `CLICK_ONLY`.
+
+        The last is a pending step at the horizon that is the only pending one of its user; see `Histories.confirmed`.
+        """
+        evidence = np.where(self.pending, PENDING, KNOWN).astype(np.int8)
+        if horizon is not None and len(self):
+            first = np.flatnonzero(np.append(True, np.diff(self.user) != 0))
+            end = np.append(first[1:], len(self))
+            is_pending = np.add.reduceat(self.pending.astype(np.int64), first)
+            last = end[(end - first == horizon) & (is_pending == 1)] - 1
+            evidence[last[self.pending[last]]] = CLICK_ONLY
+        return evidence
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,8 @@ class LogValue:
                 return clicks(rows)
             return np.asarray(rows[..., [CLICK, CLICK_DEPART]].sum(axis=-1) @ instance.reward)
 
-        parts = [(reward(rows), steps(rows), departed(rows)) for rows, _ in histories.confirmed_parts()]
+        rows = (each.counts for each in histories.confirmed_rows())
+        parts = [(reward(counts), steps(counts), departed(counts)) for counts in rows]
         return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def value(self, users: Floats) -> float:
