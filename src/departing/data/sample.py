@@ -54,19 +54,21 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.user)
 
-    def evidence(self, horizon: int | None) -> Integers:
-        """Evidence of every step, `[S]`: `KNOWN`, `PENDING`, or `CLICK_ONLY`.
 
-        The last is a pending step at the horizon that is the only pending one of its user; see `Histories.confirmed`.
-        """
-        evidence = np.where(self.pending, PENDING, KNOWN).astype(np.int8)
-        if horizon is not None and len(self):
-            first = np.flatnonzero(np.append(True, np.diff(self.user) != 0))
-            end = np.append(first[1:], len(self))
-            is_pending = np.add.reduceat(self.pending.astype(np.int64), first)
-            last = end[(end - first == horizon) & (is_pending == 1)] - 1
-            evidence[last[self.pending[last]]] = CLICK_ONLY
+def step_evidence(user: Integers, pending: Booleans, horizon: int | None) -> Integers:
+    """Evidence `[S]` of the steps of whole users in order: `KNOWN`, `PENDING`, or `CLICK_ONLY`.
+
+    The last is a pending step at the horizon that is the only pending one of its user; see `Histories.confirmed`.
+    """
+    evidence = np.where(pending, PENDING, KNOWN).astype(np.int8)
+    if horizon is None or not len(user):
         return evidence
+    first = np.flatnonzero(np.append(True, np.diff(user) != 0))
+    end = np.append(first[1:], len(user))
+    single = np.add.reduceat(pending.astype(np.int64), first) == 1
+    last = end[(end - first == horizon) & single] - 1
+    evidence[last[pending[last]]] = CLICK_ONLY
+    return evidence
 
 
 @dataclass(frozen=True, eq=False)

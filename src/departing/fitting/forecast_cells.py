@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.data.log import Episodes
+from departing.data.sample import step_evidence
 from departing.model.belief import IMPOSSIBLE
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
@@ -122,7 +123,7 @@ class ForecastSums:
         if longest > len(self.totals):
             self.totals = np.vstack([self.totals, np.zeros((longest - len(self.totals), 5))])
         category, outcome = chunk.category.astype(np.int64), chunk.outcome.astype(np.int64)
-        time, evidence = time_bins(chunk.time), chunk.evidence(self.horizon)
+        time, evidence = time_bins(chunk.time), step_evidence(chunk.user, chunk.pending, self.horizon)
         self.times["cohort"] += np.bincount(time[first], end - first, TIME_BINS)
         self.times["calendar"] += np.bincount(time, minlength=TIME_BINS)
         step_group = np.searchsorted(STEP_GROUPS, np.arange(1, STEP_GROUPS[-1] + 1), side="right") - 1

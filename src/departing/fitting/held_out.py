@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from departing.data.log import Episodes
-from departing.data.sample import CLICK_ONLY, PENDING
+from departing.data.sample import CLICK_ONLY, PENDING, step_evidence
 from departing.fitting.concentration import SegmentOptimum, maximise_segmented
 from departing.fitting.forecast_cells import TIME_BINS, half_of, time_bins
 from departing.fitting.likelihood import MixtureLikelihood
@@ -97,7 +97,7 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes], horizon:
     for chunk in chunks:
         if not len(chunk.user):
             continue
-        evidence = chunk.evidence(horizon)
+        evidence = step_evidence(chunk.user, chunk.pending, horizon)
         known = evidence != PENDING
         first = np.flatnonzero(np.append(True, np.diff(chunk.user) != 0))
         row = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chunk.user))))[known]
