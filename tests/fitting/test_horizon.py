@@ -207,9 +207,7 @@ class TestPlainHistories:
     def test_that_state_them(self):
         run = dp.simulate(self.site.replace(reward=None, unit="clicks", horizon=3), dp.Fixed(0), 500, seed=1)
         histories = run.histories
-        given = dp.Histories(
-            histories.counts, histories.multiplicity, reward=[2.0, 5.0], unit="euro", horizon=3
-        )
+        given = dp.Histories(histories.counts, histories.multiplicity, reward=[2.0, 5.0], unit="euro", horizon=3)
         self.check(given)
         for same in (given.distinct, given.confirmed, given.without_weights, given.without_segments):
             assert (same.unit, same.horizon) == ("euro", 3)

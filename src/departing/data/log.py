@@ -389,8 +389,8 @@ def read_log(
         Unit of rewards, such as "euro" [default: the name of the column].
     horizon : int, optional
         Largest number of recommendations to a user. Nobody returns after so many, so inactivity does not tell who
-        departed after the last one: that step is pending, and evidence about its click alone. `fit` has the horizon in
-        its instance [default: none].
+        departed after the last one: that step is pending, and evidence about its click alone. `fit` has the horizon
+        in its instance [default: none].
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
         unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests where

@@ -380,9 +380,7 @@ class Histories:
 
     def _from_table(self, table: PackedTable) -> "Histories":
         k = self.counts.shape[1]
-        return self._same_site(
-            Histories.from_table(table, k, self.categories, self.segments, self.segment_columns)
-        )
+        return self._same_site(Histories.from_table(table, k, self.categories, self.segments, self.segment_columns))
 
     @cached_property
     def retention(self) -> Floats:

@@ -35,7 +35,9 @@ def check_site(
 ) -> tuple[Floats | None, str, int | None]:
     """Rewards `[K]`, unit and horizon of the site, checked against the counts `[N, K, 4]`."""
     if reward is None and unit is not None:
-        raise InputError(f"unit is {unit!r:.80}, but there is no reward; state the `reward` of each category.", "unit")
+        raise InputError(
+            f"unit is {unit!r:.80}, but there is no reward; state the `reward` of each category.", "unit"
+        )
     horizon = check_horizon(horizon)
     longest = int(by_rows(steps, counts).max(initial=0)) if horizon is not None else 0
     if horizon is not None and longest > horizon:
