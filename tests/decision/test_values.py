@@ -122,7 +122,7 @@ def test_one_step_in_batches_is_that_of_the_scores_of_all_rows(monkeypatch):
 
 @pytest.mark.parametrize("horizon", [1, 2, 6])
 def test_log_value_has_all_steps_of_a_horizon(horizon):
-    """z-score over 12 logs of a uniform policy against its exact value, in the unit of the rewards."""
+    """z-score over 12 logs of a uniform policy against its exact value."""
     site = dp.Instance(
         [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]], 0.4, 0.1, reward=[1.0, 3.0], unit="euro", horizon=horizon
     )

@@ -219,7 +219,7 @@ class TestPlainHistories:
             dp.Histories(counts, horizon=2)
         with pytest.raises(dp.InputError, match="unit is 'euro', but there is no reward"):
             dp.Histories(counts, unit="euro")
-        with pytest.raises(dp.InputError, match="reward is .*; expected 1 numbers"):
+        with pytest.raises(dp.InputError, match=r"reward is .*; expected 1 numbers"):
             dp.Histories(counts, reward=[1.0, 2.0])
         with pytest.raises(dp.InputError, match="pass horizon to Histories instead"):
             dp.fit(dp.Histories(counts), types=1, horizon=3)

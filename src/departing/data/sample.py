@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.data.sources import Arrays
 from departing.model.counts import Booleans, Integers
@@ -55,7 +56,7 @@ class Episodes:
         return len(self.user)
 
 
-def step_evidence(user: Integers, pending: Booleans, horizon: int | None) -> Integers:
+def step_evidence(user: Integers, pending: Booleans, horizon: int | None) -> npt.NDArray[np.int8]:
     """Evidence `[S]` of the steps of whole users in order: `KNOWN`, `PENDING`, or `CLICK_ONLY`.
 
     The last is a pending step at the horizon that is the only pending one of its user; see `Histories.confirmed`.

@@ -45,7 +45,8 @@ class LogValue:
 
         rows = (each.counts for each in histories.confirmed_rows())
         parts = [(reward(counts), steps(counts), departed(counts)) for counts in rows]
-        return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)), histories.horizon)
+        rewards, lengths, ended = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return cls(rewards, lengths, ended, histories.horizon)
 
     def value(self, users: Floats) -> float:
         """Mean reward, given the number of users of each row `[N]`."""

@@ -47,8 +47,7 @@ class SamplingDesign:
             for first in range(0, max(self.users, 1), BATCH_USERS)
         ]
         counts, users, pending = (np.concatenate(parts) for parts in zip(*batches, strict=True))
-        fields = {"pending": pending, "categories": instance.categories, "horizon": self.last}
-        return Histories(counts, users, **fields).distinct
+        return Histories(counts, users, pending=pending, categories=instance.categories, horizon=self.last).distinct
 
     def sample_segments(self, instance: Instance, users: Integers, rng: np.random.Generator) -> Histories:
         """Simulate histories of `users[S + 1]` users of each segment of `instance`, those of unknown segment last."""

@@ -145,17 +145,19 @@ def off_policy_value(
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
     if log.reward is not None and "reward" not in fit.instance.extensions:
-        rewarded = fit.instance.replace(reward=log.reward, unit=log.unit)
-        fit = replace(fit, instance=rewarded, rewards=log.rewards if isinstance(log, Log) else None)
+        fit = replace(fit, instance=fit.instance.replace(reward=log.reward, unit=log.unit))
+    rewards = log.rewards if isinstance(log, Log) else None
+    if rewards is not None and fit.rewards is None and np.array_equal(fit.instance.reward, rewards.mean):
+        fit = replace(fit, rewards=rewards)
     reached = isinstance(log, Log) and log.horizon is None and horizon == log.steps.max()
     fit = replace(fit, instance=fit.instance.replace(horizon=_check_horizon(horizon, fit, log)))
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)
-    rewards, errors = None, np.zeros(len(segments.names) + 1)
+    of_clicks, errors = None, np.zeros(len(segments.names) + 1)
     if "reward" in fit.instance.extensions:
-        rewards = _click_rewards(log, fit)
+        of_clicks = _click_rewards(log, fit)
         if fit.rewards is not None:
             errors = reward_errors(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
     estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, errors)
@@ -176,7 +178,7 @@ def off_policy_value(
         replace(levels[g], instance=fit.instance.in_segment(name))
         for name, g in zip(segments.names, segments.group.tolist(), strict=True)
     ]
-    returns = log_returns(log, continuations, observed, segments, rewards)
+    returns = log_returns(log, continuations, observed, segments, of_clicks)
     value = estimation.with_returns(value, ensemble, returns, levels)
     for i in parts:
         own, users = levels[segments.group[i]], returns.parts[i] if returns.parts else returns

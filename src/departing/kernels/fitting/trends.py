@@ -20,8 +20,8 @@ def add_trends(
 
     The score of a user for the level (0) or the slope with `time` (1) of the logits of a response is the posterior
     mean over types of observed minus expected successes, each times 1 or its time, over responses that are `known`.
-    At the other steps, the last ones of a user, it is observed minus forecast clicks: departures there are unknown, and
-    so is the posterior. Added to are `times[3, 4]` (sums of 1, time, its square and the variance given
+    At the other steps, the last ones of a user, it is observed minus forecast clicks: departures there are unknown,
+    and so is the posterior. Added to are `times[3, 4]` (sums of 1, time, its square and the variance given
     the type over the steps with each response), `totals[3, 2]` (of the scores), `squares[3, 2, 2]` (products of the
     two), `products[3, 2, P]` (with the scores of the parameters), `slopes[2, P]` (derivatives of the forecasts) and
     `scores[P]`.
