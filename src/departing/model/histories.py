@@ -366,11 +366,11 @@ class Histories:
             is_final = (self.steps[part] == (self.horizon or -1)) & (pending.sum(axis=(1, 2)) == 1)
             counts[..., :DEPART] -= pending * ~is_final[:, None, None]
             left = np.flatnonzero(counts.any(axis=(1, 2)))
-            columns = (take(take(each, part), left) for each in (self.segment, self.weights))
+            segment, weights = (take(take(each, part), left) for each in (self.segment, self.weights))
             final = np.broadcast_to(np.zeros((), pending.dtype), (len(left), *pending.shape[1:]))
             if self.horizon is not None:
                 final = pending[left] * is_final[left, None, None]
-            yield HistoryRows(counts[left], self.multiplicity[part][left], *columns, final)
+            yield HistoryRows(counts[left], self.multiplicity[part][left], segment, weights, final)
 
     def _table(self, width: int) -> PackedTable:
         """Empty table for the rows, with `width` integers per category."""
