@@ -150,7 +150,9 @@ def off_policy_value(
     if rewards is not None and fit.rewards is None and np.array_equal(fit.instance.reward, rewards.mean):
         fit = replace(fit, rewards=rewards)
     reached = isinstance(log, Log) and log.horizon is None and horizon == log.steps.max()
-    fit = replace(fit, instance=fit.instance.replace(horizon=_check_horizon(horizon, fit, log)))
+    horizon = _check_horizon(horizon, fit, log)
+    if horizon != fit.instance.horizon:
+        fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
