@@ -28,7 +28,11 @@ def test_the_last_step_of_users_at_the_horizon_is_pending(log, events):
     assert log.multiplicity[finished].sum() == (events.groupby("user").size() == HORIZON).sum()
     assert log.censored[finished].all()
     assert (log.pending[finished].sum(axis=(1, 2)) >= 1).all()
-    assert log.confirmed.steps.max() == HORIZON - 1
+    known = log.confirmed
+    only = finished & (log.pending.sum(axis=(1, 2)) == 1)
+    assert known.multiplicity[known.steps == HORIZON].sum() == log.multiplicity[only].sum()
+    assert (known.pending.sum(axis=(1, 2)) == (known.steps == HORIZON)).all()
+    assert len(log.retention) == HORIZON
 
 
 def test_steps_agree_with_the_histories(log):
@@ -62,18 +66,27 @@ def test_logged_departures_at_the_horizon_are_no_evidence_either(events):
     log = dp.read_log(marked.assign(departed=last & ~((n_events == HORIZON) & stayed)), horizon=HORIZON, **READING)
     finished = log.steps == HORIZON
     assert (log.pending[finished].sum(axis=(1, 2)) >= 1).all()
-    assert log.confirmed.steps.max() == HORIZON - 1
+    assert log.confirmed.censored[log.confirmed.steps == HORIZON].all()
     over_time = log.over_time(1)
-    at_risk = (log.confirmed.totals.sum(axis=1)).tolist()
+    at_risk = (log.confirmed_totals.sum(axis=1)).tolist()
     assert over_time.at_risk[0].tolist() == at_risk
 
 
-def test_without_an_inactivity_period_logged_departures_are_known(events):
+def test_flags_at_the_horizon_are_no_evidence_without_an_inactivity_period(events):
+    """The site cannot know who would have stayed: of those at the horizon only some departures are reported."""
     marked = events.sort_values(["user", "time"])
     last = marked.user != marked.user.shift(-1)
-    both = [dp.read_log(marked.assign(departed=last), horizon=horizon) for horizon in (None, HORIZON)]
-    assert np.array_equal(both[0].counts, both[1].counts)
-    assert not both[1].pending.any()
+    at_horizon = marked.groupby("user").user.transform("size") == HORIZON
+    reported = np.random.default_rng(1).random(len(marked)) < 0.3
+    log = dp.read_log(marked.assign(departed=last & (~at_horizon | reported)), horizon=HORIZON)
+    finished = log.steps == HORIZON
+    assert (log.pending.sum(axis=(1, 2)) == finished).all()
+    assert log.censored[finished].all()
+    assert log.report.departed == (last & (~at_horizon | reported)).sum()
+    fit = dp.fit(log, types=2)
+    for field in ("click", "depart", "depart_on_click"):
+        error = np.abs(getattr(fit.instance, field) - getattr(SITE, field))
+        assert (error < 4.5 * getattr(fit.stderr, field)).all(), field
 
 
 def test_a_horizon_that_nobody_reaches_changes_nothing(events):
@@ -102,3 +115,22 @@ def test_off_policy_evaluation_warns_of_a_horizon_that_was_not_read(events):
     log = dp.read_log(events, **READING)
     value = dp.off_policy_value(log, "fixed:film", types=1, bootstrap=20, horizon=HORIZON)
     assert any("read the log with `horizon`=4" in warning for warning in value.warnings)
+
+
+def test_walks_are_the_steps_of_confirmed_histories(events):
+    """The steps that off-policy evaluation follows are those that a fit uses, the click at the horizon included."""
+    for reading in (READING, {"inactive_after": "60 days"}):
+        log = dp.read_log(events, horizon=HORIZON, **reading)
+        totals = log.confirmed.totals
+        with log.walks(None) as reduce:
+            parts = reduce(count_outcomes, {"categories": np.array([2])})
+        assert sum(part["counts"] for part in parts).reshape(2, 4).tolist() == totals.tolist()
+        assert sum(part["users"][0] for part in parts) == log.confirmed.users
+
+
+def count_outcomes(steps, given):
+    import numpy as np
+
+    cell = steps["category"].astype(np.int64) * 4 + steps["outcome"]
+    counts = np.bincount(cell, minlength=4 * int(given["categories"][0]))
+    return {"counts": counts, "users": np.array([(steps["step"] == 0).sum()])}

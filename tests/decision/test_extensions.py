@@ -38,7 +38,8 @@ def test_values_of_a_decision_are_rewards(log):
     assert "euro per user (95% interval" in decision.describe()
     assert "clicks per user" not in decision.summary()
     own = model.instance.reward
-    clicks = dp.plan(dp.fit(log.without_segments, types=2), bootstrap=20)
+    plain = dp.Histories(log.counts, log.multiplicity, pending=log.pending, categories=log.categories)
+    clicks = dp.plan(dp.fit(plain, types=2), bootstrap=20)
     assert clicks.unit == "clicks"
     today = {each.name: each.value for each in decision.values}["policy of the log"]
     as_clicks = {each.name: each.value for each in clicks.values}["policy of the log"]

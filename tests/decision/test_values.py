@@ -118,3 +118,24 @@ def test_one_step_in_batches_is_that_of_the_scores_of_all_rows(monkeypatch):
     parts = ensemble.Ensemble.bootstrap(fit, 20, 7)
     np.testing.assert_allclose(parts.logits, whole.logits, rtol=1e-9, atol=1e-9)
     assert parts.log_values.tolist() == whole.log_values.tolist()
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 6])
+def test_log_value_has_all_steps_of_a_horizon(horizon):
+    """z-score over 12 logs of a uniform policy against its exact value."""
+    site = dp.Instance(
+        [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]], 0.4, 0.1, reward=[1.0, 3.0], unit="euro", horizon=horizon
+    )
+    reward, active = site.expected_reward.mean(axis=0), 1 - site.departure_probabilities.mean(axis=0)
+    truth = float(site.prior @ sum(reward * active**t for t in range(horizon)))
+    values = []
+    for seed in range(12):
+        log = dp.sample_log(site, 1500, seed=seed, days=120).to_frame()
+        log = dp.read_log(log, reward="reward", horizon=horizon, inactive_after="14 days")
+        seen = LogValue.of(log, site)
+        users = log.confirmed.multiplicity.astype(float)
+        values.append(seen.value(users))
+        assert seen.final_survival(users) == 0
+    stderr = np.std(values, ddof=1) / 12**0.5
+    assert abs(np.mean(values) - truth) < 4 * stderr
+    assert stderr < 0.02 * truth

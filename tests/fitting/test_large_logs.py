@@ -49,9 +49,9 @@ def test_a_packed_log_is_that_of_plain_counts(path, request):
 def test_the_likelihood_of_small_integers_is_the_same_to_the_last_bit():
     histories = dp.sample_log(dp.Instance([0.5, 0.5], [[0.8, 0.2], [0.3, 0.6]], 0.2), 3000, seed=1).histories
     counts, users = histories.counts, histories.multiplicity
-    plain = MixtureLikelihood.from_counts(counts, users, 2)
+    plain, none = MixtureLikelihood.from_counts(counts, users, 2), np.zeros((*counts.shape[:2], 2), np.int8)
     parts = [
-        (counts[start : start + 300].astype(np.int8), users[start : start + 300])
+        (counts[start : start + 300].astype(np.int8), users[start : start + 300], none[start : start + 300])
         for start in range(0, len(users), 300)
     ]
     small = MixtureLikelihood.from_parts(parts, 2, 2, plain.depart_categories, plain.depart_on_click_categories)

@@ -151,7 +151,7 @@ def read_row_by_row(
         recent = inactive is not None and max(times) - mine[-1][0] < inactive
         later = not leaving and not recent and user in until and until[user] > mine[-1][0]
         kinds["rejected row after the user's last event"] += later
-        finished = inactive is not None and len(mine) == horizon
+        finished = len(mine) == horizon
         recent, later = recent or finished, later and not finished
         gone = bool(leaving) or (inactive is not None and not later and not recent)
         mine = shuffled(user, mine, names, inactive, gone and not leaving)

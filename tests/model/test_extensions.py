@@ -132,3 +132,13 @@ def test_the_common_prior_of_rounded_shares_is_a_probability():
     many = dp.Segments([str(i) for i in range(49)], [1 / 49] * 49, [[1.0]] * 49)
     for segments in (thirds, sevenths, many):
         assert dp.Instance(None, [[0.5]], segments=segments).prior == pytest.approx(1)
+
+
+def test_types_that_never_depart_are_refused_with_a_horizon_for_another_reason():
+    with pytest.raises(dp.InputError, match=r"never departs .* so its value is infinite; every type needs"):
+        dp.Instance([1.0], [[0.5]], 0.0)
+    with pytest.raises(dp.InputError, match=r"not supported, with a horizon either; .* such as depart=1e-6\.$"):
+        dp.Instance([1.0], [[0.5]], 0.0, horizon=5)
+    assert dp.evaluate(dp.Instance([1.0], [[0.5]], 1e-6, horizon=5), dp.Fixed(0)).value == pytest.approx(
+        2.5, rel=1e-5
+    )

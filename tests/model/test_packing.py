@@ -48,7 +48,7 @@ def test_packed_histories_agree_with_plain_ones(packed, monkeypatch, most, dtype
         assert (one.pending == other.pending).all()
         assert one.categories == other.categories
     assert repr(small) == repr(plain)
-    parts = list(small.confirmed_parts())
+    parts = [(rows.counts, rows.users) for rows in small.confirmed_rows()]
     assert (len(parts) > 1) == (dtype != np.int64)
     joined = dp.Histories(*(np.concatenate(each) for each in zip(*parts, strict=True))).distinct
     assert (joined.counts == plain.confirmed.counts).all()

@@ -35,7 +35,7 @@ def test_dashboard_metrics_and_log_agree(address, tmp_path):
                 write_log(served.store.read, "no-click", log_format, file)
         lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
         assert sum(row["clicked"] for row in lines) == 10
-        assert sum(row["departed"] for row in lines) == 5
+        assert sum(row["departed"] is True for row in lines) == 5
         assert dp.read_log(tmp_path / "log.parquet").users == 20
     with service(address, names=[]) as served:
         assert run(served.totals())["clicks"] == 10

@@ -65,7 +65,7 @@ def test_a_finished_user_is_censored(address, clicked):
         assert rows(served, "SELECT departed, clicks FROM users") == [(1, 1 + clicked)]
         file = BytesIO()
         write_log(served.store.read, "no-click", "jsonl", file)
-        assert [json.loads(line)["departed"] for line in file.getvalue().splitlines()] == [False, False]
+        assert [json.loads(line)["departed"] for line in file.getvalue().splitlines()] == [False, None]
         row = m.Feedback(events[1], clicked, True)
         assert run(served.feedback([row]))[0].accepted  # late, and still the only evidence
         assert training_counts(served) == [[1, 0, 1 - clicked, int(clicked)]]

@@ -19,7 +19,7 @@ class HistoryEnd(IntEnum):
     CENSORED_PENDING = 1  # unknown whether the user stayed after the last step
     DEPARTED_LOGGED = 2
     DEPARTED_INACTIVE = 3
-    DEPARTED_RECENT = 4  # logged in the last inactivity period: known, but no evidence about departures
+    DEPARTED_RECENT = 4  # logged in the last inactivity period or at the horizon: known, but no evidence
 
 
 @dataclass(frozen=True)
@@ -108,17 +108,19 @@ def history_end(profile: Profile, d: str) -> str:
     end = HistoryEnd
     # Whether a recent step, or that at the horizon, is evidence must not depend on its outcome. Others who departed
     # there cannot be recognised, and those who stayed are pending: logged departures alone would bias departures
-    # upwards.
+    # upwards, and `departed` false at the horizon, where nobody can return, downwards.
     is_open = is_recent(profile)
     if profile.horizon is not None:
         is_open = f"({is_open} OR n_events >= {profile.horizon})"
-    logged_end = f"CASE WHEN {is_open} THEN {end.DEPARTED_RECENT} ELSE {end.DEPARTED_LOGGED} END"
-    logged, seen_later = f"WHEN {d} = 2 THEN {logged_end}", f"WHEN t < until THEN {end.CENSORED}"
+    known = f"WHEN t < until THEN {end.CENSORED}"
     if profile.inactive is None:
-        logged = f"WHEN {d} = 2 THEN {end.DEPARTED_LOGGED}"
-        return f"CASE {logged} {seen_later} WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED} END"
-    recent = f"WHEN {is_open} THEN {end.CENSORED_PENDING}"
-    return f"CASE {logged} {recent} {seen_later} ELSE {end.DEPARTED_INACTIVE} END"
+        known += f" WHEN {d} = 1 THEN {end.CENSORED_PENDING} ELSE {end.CENSORED}"
+    else:
+        known += f" ELSE {end.DEPARTED_INACTIVE}"
+    return (
+        f"CASE WHEN {d} = 2 THEN CASE WHEN {is_open} THEN {end.DEPARTED_RECENT} ELSE {end.DEPARTED_LOGGED} END "
+        f"WHEN {is_open} THEN {end.CENSORED_PENDING} {known} END"
+    )
 
 
 def placed(profile: Profile, relation: str) -> str:

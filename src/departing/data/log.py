@@ -38,6 +38,7 @@ from departing.data.times import check_format
 from departing.model.errors import InputError
 from departing.model.files import check_suffix
 from departing.model.histories import Histories
+from departing.model.instance import CLICKS, Floats
 from departing.model.instance_fields import check_horizon
 from departing.model.names import suggest
 from departing.model.tables import TABLE_SUFFIXES, write_table
@@ -107,7 +108,12 @@ class Log(Histories):
     @property
     def unit(self) -> str:
         """Unit of rewards; "clicks" for a log without rewards."""
-        return "clicks" if self.rewards is None else self.rewards.unit
+        return CLICKS if self.rewards is None else self.rewards.unit
+
+    @property
+    def reward(self) -> Floats | None:
+        """Mean reward of a click in each category, `[K]`; None for a log without rewards."""
+        return None if self.rewards is None else self.rewards.mean
 
     @property
     def horizon(self) -> int | None:
@@ -124,7 +130,7 @@ class Log(Histories):
 
     @contextmanager
     def walks(self, first: int | None) -> Iterator[Reduce]:
-        """Read the source again, to apply functions to the confirmed steps of users where the rows are.
+        """Read the source again, to apply functions to the steps of users that a fit uses where the rows are.
 
         Parameters
         ----------
@@ -202,7 +208,7 @@ class Log(Histories):
         """
         with self.source.open() as engine:
             reader = KnownLogReader(engine, self.spec)
-            return reader.weighted(self.profile, self.digest, self._half_life(half_life))
+            return self._same_site(reader.weighted(self.profile, self.digest, self._half_life(half_life)))
 
     def weighted_rewards(self, half_life: str | float | timedelta) -> RewardStats | None:
         """Read the source again for the mean rewards if users who arrived earlier count less, as in `weighted`.
@@ -383,7 +389,8 @@ def read_log(
         Unit of rewards, such as "euro" [default: the name of the column].
     horizon : int, optional
         Largest number of recommendations to a user. Nobody returns after so many, so inactivity does not tell who
-        departed after the last one: that step is pending. `fit` has the horizon in its instance [default: none].
+        departed after the last one: that step is pending, and evidence about its click alone. `fit` has the horizon
+        in its instance [default: none].
     inactive_after : str, float or timedelta, optional
         Inactivity period after which a user counts as departed, such as "14 days" or "30 minutes"; a number in the
         unit of the time column if that holds numbers; or "auto", the period that `suggest_inactivity` suggests where

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from departing.data.log import read_log
+from departing.data.log import Log, read_log
 from departing.model.errors import InputError
 from departing.model.histories import Histories
 from departing.model.names import suggest
+
+SITE_FIELDS = ("reward", "unit", "horizon")  # which histories can carry, too
 
 
 def read_source(source: Any, options: dict[str, Any], function: Callable[..., Any]) -> Histories:
@@ -38,8 +40,9 @@ def read_source(source: Any, options: dict[str, Any], function: Callable[..., An
                 f"{function.__name__}() got an unexpected keyword argument {name!r}; {suggest(name, accepted)}"
             )
         if isinstance(source, Histories):
+            reader = "Histories" if name in SITE_FIELDS and not isinstance(source, Log) else "read_log"
             raise InputError(
-                f"{name} is given, but the source is read already: {source!r:.80}; pass {name} to read_log instead.",
+                f"{name} is given, but the source is read already: {source!r:.80}; pass {name} to {reader} instead.",
                 name,
             )
     if isinstance(source, np.ndarray):

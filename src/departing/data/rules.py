@@ -389,8 +389,11 @@ class Rules:
             f"UNION ALL BY NAME SELECT line AS {name} FROM malformed"
         )
 
-    def steps(self, profile: Profile, users: str = "true") -> str:
+    def steps(self, profile: Profile, users: str = "true", final: bool = False) -> str:
         """Query for the used steps of the users `u` with the property `users`, in no order.
+
+        With `final` there is a column of that name: true for a pending step at the horizon if it is the only pending
+        one of its user.
 
         The columns are `u`, `step`, `category`, `outcome`, `propensity`, `time`, `pending`, and if they are read the
         `segment` of the user and the `reward`. All windows are those of one user, so that users are never sorted
@@ -404,6 +407,10 @@ class Rules:
         if profile.reward_scale is not None:
             inner += ", r"
             outer += ", CASE WHEN y THEN coalesce(r, 'nan') ELSE 0 END AS reward"
+        if final:
+            is_at_horizon = "false" if profile.horizon is None else f"n_events >= {profile.horizon}"
+            inner += f", {is_at_horizon} AND NOT coalesce(lag({is_recent(profile)}) OVER steps, false) AS is_final"
+            outer += ", is_last AND is_final AS final"
         events = (
             f"SELECT {profile.event_columns}, 0 AS place FROM events ANTI JOIN groups ON u = irregular_user "
             f"WHERE {users} UNION ALL BY NAME FROM irregular_used WHERE {users}"
@@ -448,7 +455,10 @@ class Rules:
         )
 
     def walks(self, profile: Profile, first: int | None) -> list[str]:
-        """The table `walks`: confirmed steps of the users whose first step shows the category `first`, or of all."""
+        """The table `walks`: steps of the users whose first step shows the category `first`, or of all.
+
+        The steps are those of `Histories.confirmed`: confirmed ones, and the last one at the horizon.
+        """
         statements, users = [], "true"
         if first is not None:
             statements.append(
@@ -462,7 +472,7 @@ class Rules:
             "CREATE TABLE walks AS SELECT u, step::UINTEGER AS step, category::USMALLINT AS category, "
             "outcome::UTINYINT AS outcome, propensity"
             f"{', segment' if profile.segments else ''}{', reward' if profile.reward_scale else ''} "
-            f"FROM ({self.steps(profile, users)}) WHERE NOT pending",
+            f"FROM ({self.steps(profile, users, final=True)}) WHERE NOT pending OR final",
         ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from departing.data.sources import Arrays
 from departing.model.counts import Booleans, Integers
@@ -12,6 +13,7 @@ from departing.model.instance import Floats
 # A check of 200,000 users detects errors far below those that matter; 2 million events take up to 40 MB.
 SAMPLE_USERS = 200_000
 SAMPLE_EVENTS = 2_000_000  # expected, because users are sampled as a whole
+PENDING, KNOWN, CLICK_ONLY = 0, 1, 2  # evidence of a step, as in departing.kernels.fitting.forecasts
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,22 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.user)
+
+
+def step_evidence(user: Integers, pending: Booleans, horizon: int | None) -> npt.NDArray[np.int8]:
+    """Evidence `[S]` of the steps of whole users in order: `KNOWN`, `PENDING`, or `CLICK_ONLY`.
+
+    The last is a pending step at the horizon that is the only pending one of its user; see `Histories.confirmed`.
+    """
+    evidence = np.where(pending, PENDING, KNOWN).astype(np.int8)
+    if horizon is None or not len(user):
+        return evidence
+    first = np.flatnonzero(np.append(True, np.diff(user) != 0))
+    end = np.append(first[1:], len(user))
+    single = np.add.reduceat(pending.astype(np.int64), first) == 1
+    last = end[(end - first == horizon) & single] - 1
+    evidence[last[pending[last]]] = CLICK_ONLY
+    return evidence
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,9 +137,6 @@ def _hidden_types(fit: Fit) -> Iterator[str]:
 
 def _extrapolation(fit: Fit) -> Iterator[str]:
     """Sentence about steps that the log does not show, if they matter."""
-    horizon = fit.instance.horizon
-    if horizon is not None and fit.histories.steps.max() >= horizon:
-        return
     survival = LogValue.of(fit.histories, fit.instance).final_survival(fit.likelihood.users)
     if survival > MAX_FINAL_SURVIVAL:
         yield (

@@ -16,7 +16,8 @@ class LogValue:
     """Inverse-probability-of-censoring estimator of the mean reward of a user.
 
     A user who departed after t steps counts as one over the probability not to be censored before, which is
-    estimated by Kaplan and Meier's method. Users of the longest history count as departed.
+    estimated by Kaplan and Meier's method. Users of the longest history count as departed: with a horizon, nothing
+    follows its last step.
 
     Attributes
     ----------
@@ -24,11 +25,14 @@ class LogValue:
         Reward of the clicks, and steps, of a user of each distinct history.
     ended : array of bool [N]
         False for censored users.
+    horizon : int or None
+        Largest number of recommendations to a user.
     """
 
     reward: npt.NDArray[Any]
     steps: Integers
     ended: Booleans
+    horizon: int | None = None
 
     @classmethod
     def of(cls, histories: Histories, instance: Instance | None = None) -> Self:
@@ -39,8 +43,10 @@ class LogValue:
                 return clicks(rows)
             return np.asarray(rows[..., [CLICK, CLICK_DEPART]].sum(axis=-1) @ instance.reward)
 
-        parts = [(reward(rows), steps(rows), departed(rows)) for rows, _ in histories.confirmed_parts()]
-        return cls(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        rows = (each.counts for each in histories.confirmed_rows())
+        parts = [(reward(counts), steps(counts), departed(counts)) for counts in rows]
+        rewards, lengths, ended = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return cls(rewards, lengths, ended, histories.horizon)
 
     def value(self, users: Floats) -> float:
         """Mean reward, given the number of users of each row `[N]`."""
@@ -53,7 +59,9 @@ class LogValue:
         return float(weights @ self.reward / users.sum())
 
     def final_survival(self, users: Floats) -> float:
-        """Share of users who are active after the longest history (Kaplan-Meier estimate)."""
+        """Share of users who are active after the longest history (Kaplan-Meier estimate); 0 at the horizon."""
+        if self.steps[users > 0].max() == self.horizon:
+            return 0.0
         gone, _, reached = self._by_step(users)
         return float(np.prod(1 - gone / np.maximum(reached, 1e-300)))
 

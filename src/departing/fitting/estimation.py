@@ -63,6 +63,8 @@ def candidate_types(types: int | Iterable[int], histories: Histories, distinct: 
     candidates = sorted({check_int("types", m, 1, MAX_TYPES) for m in given})
     if not candidates:
         raise InputError("types is empty; expected a number of types, or several to choose from.", "types")
+    if histories.horizon == 1:  # few histories, which do not determine types
+        candidates = [m for m in candidates if m <= distinct] or candidates
     if candidates[-1] > distinct:
         message = f"types is {candidates[-1]}; expected at most {distinct}, the number of distinct histories."
         raise InputError(message, "types")
@@ -70,11 +72,11 @@ def candidate_types(types: int | Iterable[int], histories: Histories, distinct: 
 
 
 def free_departures(
-    totals: Integers, depart: float | None, depart_on_click: float | None
+    totals: Integers, depart: float | None, depart_on_click: float | None, horizon: int | None = None
 ) -> tuple[tuple[Integers, Integers], list[str]]:
     """Categories whose departures after a no-click and after a click are estimated, and notes for the user.
 
-    `totals[K, 4]` are the counts of all users.
+    `totals[K, 4]` are the counts of all users, without pending steps.
     """
     every, none = np.arange(len(totals)), np.zeros(0, np.int64)
     stays, click_departs = int(totals[:, STAY].sum()), int(totals[:, CLICK_DEPART].sum())
@@ -92,6 +94,9 @@ def free_departures(
             f"depart_on_click is 0, but {click_departs} users departed after a click; use None to estimate it."
         )
     notes = []
+    if horizon == 1 and not totals.any():
+        note = "Every visit ends after one recommendation, so departures are unknown; no value depends on them."
+        return (none, none), [note]
     if click_departs:
         notes.append(
             f"{click_departs} of {departures} departures follow a click, so departure after a click is estimated."

@@ -62,7 +62,9 @@ def fit(
 ) -> Fit:
     """Estimate an instance from an event log by maximum likelihood.
 
-    Histories with segments give each segment a prior over types of its own, shrunk towards the common prior.
+    Histories with segments give each segment a prior over types of its own, shrunk towards the common prior. Rewards,
+    unit and horizon of the source become those of the instance; those of plain histories are their fields `reward`,
+    `unit` and `horizon`.
 
     Parameters
     ----------
@@ -121,7 +123,7 @@ def fit(
     n_init, rng = check_int("n_init", n_init), np.random.default_rng([check_seed(seed), random_streams.FIT])
     log = read_source(source, read_options, fit)
     histories = _weighted(log, half_life)
-    free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click)
+    free, notes = free_departures(histories.confirmed_totals, depart, depart_on_click, histories.horizon)
     rows = FitRows.of(histories, free)
     pooled, estimate = rows.merged, rows.several_segments
     candidates = candidate_types(types, histories, len(pooled.likelihood.users))
@@ -147,10 +149,13 @@ def fit(
     scores = {row.types: -row.held_out if criterion == "held-out" else getattr(row, criterion) for row in criteria}
     chosen = min(scores, key=scores.__getitem__)
     result = _result(rows, optima[chosen], in_segments.get(chosen), pseudocount)
-    if isinstance(log, Log) and (log.rewards is not None or log.horizon is not None):
-        rewards = log.rewards if half_life is None or histories is log else log.weighted_rewards(half_life)
-        fields = {} if rewards is None else {"reward": rewards.mean, "unit": log.unit}
-        instance = result.instance.replace(horizon=log.horizon, **fields)
+    if log.reward is not None or log.horizon is not None:
+        rewards, reward = log.rewards if isinstance(log, Log) else None, log.reward
+        if isinstance(log, Log) and half_life is not None and histories is not log:
+            rewards = log.weighted_rewards(half_life)
+        if rewards is not None:
+            reward = rewards.mean
+        instance = result.instance.replace(reward=reward, unit=log.unit, horizon=log.horizon)
         result = replace(result, instance=instance, rewards=rewards)
     identified, warnings = assess_identifiability(result.instance, optima[chosen], result.logits, result.covariance)
     result = replace(result, log=log, half_life=None if histories is log else half_life)

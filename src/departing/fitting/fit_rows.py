@@ -50,15 +50,18 @@ class FitRows:
         k = histories.counts.shape[1]
         weights = None if not has_weights(histories) else [each.weights for each in rows]
         if weights is None:
-            likelihood = MixtureLikelihood.from_parts(((each.counts, each.users) for each in rows), k, 1, *free)
+            parts = ((each.counts, each.users, each.final) for each in rows)
+            likelihood = MixtureLikelihood.from_parts(parts, k, 1, *free)
         else:
             both = np.concatenate([each for each in weights if each is not None])
             total, squares = both.sum(axis=0)
             scale = float(total / squares) if squares > 0 else 1.0
-            parts = (
-                (each.counts, scale * own[:, 0]) for each, own in zip(rows, weights, strict=True) if own is not None
+            weighted = (
+                (each.counts, scale * own[:, 0], each.final)
+                for each, own in zip(rows, weights, strict=True)
+                if own is not None
             )
-            likelihood = MixtureLikelihood.from_parts(parts, k, 1, *free)
+            likelihood = MixtureLikelihood.from_parts(weighted, k, 1, *free)
             likelihood = replace(likelihood, squares=scale**2 * both[:, 1])
         known = histories.segments is not None and histories.segment_users.any()
         segment = np.concatenate([each.segment for each in rows if each.segment is not None]) if known else None

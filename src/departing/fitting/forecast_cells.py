@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from departing.data.log import Episodes
+from departing.data.sample import step_evidence
 from departing.model.belief import IMPOSSIBLE
 from departing.model.counts import Integers
 from departing.model.instance import Floats, Instance
@@ -74,21 +75,24 @@ class ForecastSums:
         Number of users to come, which determines the share of them with derivatives.
     with_slopes : bool
         Compute derivatives.
+    horizon : int, optional
+        Largest number of steps of a user, as the log was read.
     """
 
-    def __init__(self, instances: Sequence[Instance], users: int, with_slopes: bool) -> None:
-        self.instances, self.with_slopes = instances, with_slopes
+    def __init__(
+        self, instances: Sequence[Instance], users: int, with_slopes: bool, horizon: int | None = None
+    ) -> None:
+        self.instances, self.with_slopes, self.horizon = instances, with_slopes, horizon
         instance = instances[0]
         self.stride = max(-(-users // GRADIENT_USERS), 1)
         self.labels = {
-            "step": [f"at step {a}" if b == a + 1 else f"at steps {a} to {b - 1}" for a, b in _step_ranges()],
+            "step": [""] * len(STEP_GROUPS),
             "counts": [f"after {counts}" for counts in _count_labels()],
             "repetition": [f"after {counts} of the same category" for counts in _count_labels()],
             "previous": list(PREVIOUS_LABELS),
             "cohort": [""] * TIME_BINS,
             "calendar": [""] * TIME_BINS,
         }
-        self.labels["step"][-1] = f"at step {STEP_GROUPS[-1]} and later"
         self.sizes = [len(self.labels[name]) for name in FAMILIES]
         self.n_groups = min(instance.n_categories, MAX_CATEGORIES)
         self.group_of: Integers | None = None  # group of every category, from the first chunk
@@ -119,7 +123,7 @@ class ForecastSums:
         if longest > len(self.totals):
             self.totals = np.vstack([self.totals, np.zeros((longest - len(self.totals), 5))])
         category, outcome = chunk.category.astype(np.int64), chunk.outcome.astype(np.int64)
-        time = time_bins(chunk.time)
+        time, evidence = time_bins(chunk.time), step_evidence(chunk.user, chunk.pending, self.horizon)
         self.times["cohort"] += np.bincount(time[first], end - first, TIME_BINS)
         self.times["calendar"] += np.bincount(time, minlength=TIME_BINS)
         step_group = np.searchsorted(STEP_GROUPS, np.arange(1, STEP_GROUPS[-1] + 1), side="right") - 1
@@ -127,7 +131,7 @@ class ForecastSums:
         with_gradient = (chunk.user[first] % self.stride == 0) & self.with_slopes
         half = half_of(chunk.user[first]) if len(self.instances) > 1 else np.zeros(len(first), np.int64)
         for instance, own, s in self._users(half, chunk, first):
-            steps = first[own], end[own], category, outcome, ~chunk.pending
+            steps = first[own], end[own], category, outcome, evidence
             responses = np.stack([instance.click, instance.depart, instance.depart_on_click])
             model = instance.normalised_prior, *instance.finite_log_probabilities, responses, IMPOSSIBLE
             before = self.calendar.sum(axis=2)
@@ -169,6 +173,7 @@ class ForecastSums:
 
     def families(self) -> Iterator[Family]:
         """All families; slopes are those of all steps, and bins of time are merged to quarters of the steps."""
+        self.labels["step"] = _step_labels(len(self.totals))
         steps, sampled = self.sums[..., :1], self.sums[..., 4:]
         slopes, start = self.slopes * steps / np.maximum(sampled, 1.0), 0
         for name, size in zip(FAMILIES, self.sizes, strict=True):
@@ -184,8 +189,12 @@ class ForecastSums:
             start += size
 
 
-def _step_ranges() -> list[tuple[int, int]]:
-    return [*pairwise(STEP_GROUPS.tolist()), (int(STEP_GROUPS[-1]), 0)]
+def _step_labels(longest: int) -> list[str]:
+    """Descriptions of the groups of steps in a log whose users have at most `longest` steps."""
+    first = STEP_GROUPS.tolist()
+    ranges = [(a, max(min(b - 1, longest), a)) for a, b in pairwise(first)]
+    labels = [f"at step {a}" if a == b else f"at steps {a} to {b}" for a, b in ranges]
+    return [*labels, f"at step {first[-1]} and later"]
 
 
 def _count_labels() -> list[str]:

@@ -26,6 +26,7 @@ def check_forecasts(
     share_trend: FamilyTest | None = None,
     types: Sequence[Series] = (),
     date: Callable[[float], str] = format_percent,
+    horizon: int | None = None,
 ) -> FitCheck:
     """Compare the steps of a log with their forecasts.
 
@@ -48,9 +49,11 @@ def check_forecasts(
         Shares of types over time, to be searched for drift.
     date : callable, optional
         Text of a time from 0 at the start of the log to 1 at its end [default: as a percentage].
+    horizon : int, optional
+        Largest number of steps of a user, as the log was read [default: none].
     """
     instances = (instances,) if isinstance(instances, Instance) else tuple(instances)
-    sums = ForecastSums(instances, users, covariance is not None)
+    sums = ForecastSums(instances, users, covariance is not None, horizon)
     for chunk in episodes:
         sums.add(chunk)
     departures = float(sums.totals[:, 3].sum())
@@ -62,7 +65,8 @@ def check_forecasts(
     survival, expected = np.cumprod(1 - sums.totals[:, 3:] / np.maximum(sums.totals[:, 2:3], 1.0), axis=0).T
     curves = np.append(1.0, survival), np.append(1.0, expected), clicks / np.maximum(shown, 1.0)
     found = tuple(test for test in (*tests, share_trend) if test is not None)
-    check = FitCheck(found, tuple(_calibration(sums.bins)), *curves, held_out=len(instances) > 1)
+    calibration = tuple(_calibration(sums.bins))
+    check = FitCheck(found, calibration, *curves, held_out=len(instances) > 1, horizon=horizon)
     segments = () if instances[0].segments is None else instances[0].segments.names
     names = [name.strip("'") for name in sums.category_names]
     series = drift_series(names, sums.calendar, segments, sums.by_segment, sums.arrivals)

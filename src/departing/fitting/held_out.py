@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from departing.data.log import Episodes
+from departing.data.sample import CLICK_ONLY, PENDING, step_evidence
 from departing.fitting.concentration import SegmentOptimum, maximise_segmented
 from departing.fitting.forecast_cells import TIME_BINS, half_of, time_bins
 from departing.fitting.likelihood import MixtureLikelihood
 from departing.fitting.optimisation import maximise
 from departing.fitting.segments import SegmentedLikelihood
 from departing.model.counts import Integers, merge
-from departing.model.instance import Floats, Instance
+from departing.model.instance import DEPART, Floats, Instance
 
 BATCH_COUNTS = 2**24  # entries of dense counts at a time: 128 MiB
 
@@ -86,19 +87,24 @@ def cross_fit(
     return [fits[1][0], fits[0][0]], [fits[1][1], fits[0][1]]
 
 
-def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[Half]:
+def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes], horizon: int | None = None) -> list[Half]:
     """Users of each half with a known step, by their arrival."""
     n_categories, with_segments = likelihood.n_categories, False
-    empty: tuple[Any, Integers] = np.zeros((0, n_categories, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
+    # One more category has the segment and the step at the horizon, each plus 1.
+    empty: tuple[Any, Integers] = np.zeros((0, n_categories + 1, 4), np.uint8), np.zeros((0, TIME_BINS), np.int64)
     parts = [[empty], [empty]]
     batch = max(BATCH_COUNTS // (4 * n_categories), 1)
     for chunk in chunks:
         if not len(chunk.user):
             continue
-        known = ~chunk.pending
+        evidence = step_evidence(chunk.user, chunk.pending, horizon)
+        known = evidence != PENDING
         first = np.flatnonzero(np.append(True, np.diff(chunk.user) != 0))
         row = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(chunk.user))))[known]
         cell = chunk.category[known].astype(np.int64) * 4 + chunk.outcome[known]
+        last_cell = np.zeros(len(first), np.int64)
+        is_final = evidence[known] == CLICK_ONLY
+        last_cell[row[is_final]] = cell[is_final] + 1
         half, arrival = half_of(chunk.user[first]), time_bins(chunk.time[first])
         for start in range(0, len(first), batch):
             size = min(batch, len(first) - start)
@@ -107,12 +113,13 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[
             flat = np.bincount(place, minlength=size * 4 * n_categories).reshape(size, n_categories, 4)
             counts = flat.astype(np.min_scalar_type(int(flat.max(initial=0))))
             known_steps = counts.any(axis=(1, 2))
-            if chunk.segment is not None:  # as one more category
+            others = np.zeros((size, 1, 4), np.int64)
+            others[:, 0, 1] = last_cell[start : start + size]
+            if chunk.segment is not None:
                 with_segments = True
-                own_segment = chunk.segment[first[start : start + size]].astype(np.int64) + 1
-                last = np.zeros((size, 1, 4), np.min_scalar_type(int(max(own_segment.max(), counts.max(initial=0)))))
-                last[:, 0, 0] = own_segment
-                counts = np.concatenate([counts.astype(last.dtype), last], axis=1)
+                others[:, 0, 0] = chunk.segment[first[start : start + size]] + 1
+            dtype = np.min_scalar_type(int(max(others.max(), counts.max(initial=0))))
+            counts = np.concatenate([counts.astype(dtype), others.astype(dtype)], axis=1)
             users = (arrival[start : start + size, None] == np.arange(TIME_BINS)).astype(np.int64)
             for h in (0, 1):
                 own = (half[start : start + size] == h) & known_steps
@@ -120,11 +127,13 @@ def arrivals(likelihood: MixtureLikelihood, chunks: Iterable[Episodes]) -> list[
     free = likelihood.depart_categories, likelihood.depart_on_click_categories
     halves = []
     for part in parts:
-        filled = part[1:] if with_segments and len(part) > 1 else part
-        small, users = merge(*(np.concatenate(each) for each in zip(*filled, strict=True)))
+        small, users = merge(*(np.concatenate(each) for each in zip(*part, strict=True)))
         counts = small.astype(np.int64)  # small integers would overflow in sums of outcomes
-        segment = counts[:, -1, 0] - 1 if with_segments else None
+        segment, last = counts[:, -1, 0] - 1 if with_segments else None, counts[:, -1, 1] - 1
         counts = counts[:, :n_categories]
-        rows = MixtureLikelihood.from_counts(counts, users.sum(axis=1), likelihood.n_types, *free)
+        final = np.zeros((len(counts), 4 * n_categories), np.int64)
+        final[np.flatnonzero(last >= 0), last[last >= 0]] = 1
+        final = final.reshape(counts.shape)[..., :DEPART]
+        rows = MixtureLikelihood.from_counts(counts, users.sum(axis=1), likelihood.n_types, *free, final)
         halves.append(Half(rows, users, segment))
     return halves

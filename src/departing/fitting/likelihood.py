@@ -70,6 +70,7 @@ class MixtureLikelihood:
     `entries`. The responses are a click for each of the K categories, then a departure after a no-click for each of
     `depart_categories`, then a departure after a click for each of `depart_on_click_categories`. In other categories
     a departure after a no-click is sure (no user stayed), and there is none after a click (no user departed so).
+    A step at the horizon, after which it is unknown whether the user stayed, is a trial of the click only.
     Users with weights count by the sum of these; `squares[n]` is then the sum of their squares.
     """
 
@@ -89,31 +90,37 @@ class MixtureLikelihood:
         n_types: int,
         depart_categories: Integers | None = None,
         depart_on_click_categories: Integers | None = None,
+        final: Integers | None = None,
     ) -> Self:
-        """Likelihood for `users[n]` users with `counts[n, K, 4]`; by default departures are free where observed."""
+        """Likelihood for `users[n]` users with `counts[n, K, 4]`; by default departures are free where observed.
+
+        `final[n, K, 2]` are the clicks and stays at the horizon, none by default.
+        """
         if depart_categories is None:
             depart_categories = np.flatnonzero(counts[..., STAY].sum(axis=0) > 0)
         if depart_on_click_categories is None:
             depart_on_click_categories = np.flatnonzero(counts[..., CLICK_DEPART].sum(axis=0) > 0)
         free = depart_categories, depart_on_click_categories
-        return cls.from_parts([(counts, users)], counts.shape[1], n_types, *free)
+        if final is None:
+            final = np.broadcast_to(np.zeros((), counts.dtype), (*counts.shape[:2], 2))
+        return cls.from_parts([(counts, users, final)], counts.shape[1], n_types, *free)
 
     @classmethod
     def from_parts(
         cls,
-        parts: Iterable[tuple[Integers, Floats | Integers]],
+        parts: Iterable[tuple[Integers, Floats | Integers, Integers]],
         n_categories: int,
         n_types: int,
         depart_categories: Integers,
         depart_on_click_categories: Integers,
     ) -> Self:
-        """Likelihood for all `parts`, each `counts[n, K, 4]` of `users[n]` users."""
+        """Likelihood for all `parts`, each `counts[n, K, 4]` of `users[n]` users with `final[n, K, 2]`."""
         free = depart_categories, depart_on_click_categories
         n_responses = n_categories + len(free[0]) + len(free[1])
         users, lengths = [np.zeros(0)], [np.zeros(1, np.int64)]
         columns: list[list[npt.NDArray[Any]]] = []
-        for counts, times in parts:
-            successes, trials = _responses(counts, *free)
+        for counts, times, final in parts:
+            successes, trials = _responses(counts, final, *free)
             kept = trials.any(axis=1)
             row, response = np.nonzero(trials[kept])
             columns.append([response, successes[kept][row, response], trials[kept][row, response]])
@@ -299,9 +306,17 @@ class MixtureLikelihood:
         return logits
 
 
-def _responses(counts: Integers, free: Integers, free_on_click: Integers) -> tuple[Integers, Integers]:
-    """Successes and trials `[n, F]` of `counts[n, K, 4]`, whose integers hold their sums over outcomes."""
+def _responses(
+    counts: Integers, final: Integers, free: Integers, free_on_click: Integers
+) -> tuple[Integers, Integers]:
+    """Successes and trials `[n, F]` of `counts[n, K, 4]`, whose integers hold their sums over outcomes.
+
+    The clicks and stays at the horizon, `final[n, K, 2]`, are trials of the click only.
+    """
     click, stay, depart, click_depart = (counts[..., outcome] for outcome in (CLICK, STAY, DEPART, CLICK_DEPART))
     clicks, no_clicks = click + click_depart, stay + depart
     successes = np.concatenate([clicks, depart[:, free], click_depart[:, free_on_click]], axis=1)
-    return successes, np.concatenate([clicks + no_clicks, no_clicks[:, free], clicks[:, free_on_click]], axis=1)
+    known_clicks, known_no_clicks = clicks - final[..., CLICK], no_clicks - final[..., STAY]
+    return successes, np.concatenate(
+        [clicks + no_clicks, known_no_clicks[:, free], known_clicks[:, free_on_click]], axis=1
+    )

@@ -271,7 +271,7 @@ class Fit:
             relative = log.half_life_fraction(self.half_life)
             episodes = [thin(chunk, relative, rng) for chunk in episodes]
         tied = log.report.tied
-        check = replace(self._check(episodes, held_out), tied=tied, horizon=log.horizon)
+        check = replace(self._check(episodes, held_out), tied=tied)
         more = self.instance.n_types + 1
         if check.types_may_suffice and more <= min(len(self.histories.confirmed), MAX_TYPES):
             from departing.fitting.fit import fit  # which needs this module
@@ -286,7 +286,9 @@ class Fit:
         users = sum(1 + int(np.count_nonzero(np.diff(chunk.user))) for chunk in episodes if len(chunk))
         if held_out is None:
             held_out = users >= HELD_OUT_USERS * self.likelihood.n_parameters
-        halves, instances, logits = arrivals(self.likelihood, episodes), [self.instance], [self.logits] * 2
+        horizon = self.histories.horizon
+        halves, instances = arrivals(self.likelihood, episodes, horizon), [self.instance]
+        logits = [self.logits] * 2
         covariance, optimum = self.covariance, self._in_segments
         priors: list[Floats | None] = [None if optimum is None else optimum.prior] * 2
         if held_out and all(len(half.arrivals) for half in halves):
@@ -312,6 +314,7 @@ class Fit:
             share_trend=share_trend(self.instance, (group[:4] for group in groups), covariance),
             types=type_series(self.instance, groups),
             date=format_percent if not isinstance(self.log, Log) else self.log.date,
+            horizon=horizon,
         )
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
 """Histories: the counts of many users, with a multiplicity for equal counts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -20,11 +20,12 @@ from departing.model.history_fields import (
     check_pending,
     check_rows,
     check_segments,
+    check_site,
     check_weights,
     no_pending,
     take,
 )
-from departing.model.instance import CLICK, CLICK_DEPART, DEPART, Floats
+from departing.model.instance import CLICK, CLICK_DEPART, CLICKS, DEPART, Floats, Instance
 from departing.model.names import default_names, suggest
 from departing.model.packing import PackedTable, by_rows, is_packed, row_chunks, weighted_sum
 
@@ -57,6 +58,13 @@ class Histories:
         Sum of the weights of the users of each row, such as those of a half-life [default: their number].
     weight_squares : array_like of float, shape (N,), optional
         Sum of the squares of these weights [default: that of equal weights within a row].
+    reward : array_like of float, shape (K,), optional
+        Reward of a click in each category, which a fit puts into its instance [default: every click counts alike].
+    unit : str, optional
+        Unit of rewards, such as "euro".
+    horizon : int, optional
+        Largest number of recommendations to a user, which a fit puts into its instance. The pending step of a user
+        who reached it is evidence about clicks.
 
     Examples
     --------
@@ -76,6 +84,9 @@ class Histories:
     segments: tuple[str, ...] | None = None
     segment_columns: tuple[str, ...] = ()
     weights: Floats | None = None
+    reward: Floats | None = None
+    unit: str = CLICKS
+    horizon: int | None = None
 
     def __init__(
         self,
@@ -90,6 +101,9 @@ class Histories:
         segment_columns: Sequence[str] = (),
         weight: npt.ArrayLike | None = None,
         weight_squares: npt.ArrayLike | None = None,
+        reward: npt.ArrayLike | None = None,
+        unit: str | None = None,
+        horizon: int | None = None,
     ) -> None:
         rows = check_rows(counts)
         times = check_multiplicity(multiplicity, len(rows))
@@ -98,6 +112,7 @@ class Histories:
         if categories is not None and len(categories) != rows.shape[1]:
             raise InputError(f"categories has {len(categories)} names; counts have {rows.shape[1]} categories.")
         index, names, columns = check_segments(segment, segments, segment_columns, len(rows))
+        reward, unit, horizon = check_site(reward, unit, horizon, rows)
         self._set(
             rows,
             times,
@@ -108,6 +123,9 @@ class Histories:
             segments=names,
             segment_columns=columns,
             weights=check_weights(weight, weight_squares, times),
+            reward=reward,
+            unit=unit,
+            horizon=horizon,
         )
 
     def _set(
@@ -119,16 +137,36 @@ class Histories:
         **others: Any,
     ) -> None:
         """Set valid fields, without copies; `others` that are left out are None."""
-        fields = {"ids": None, **others, "counts": counts, "multiplicity": multiplicity, "pending": pending}
-        for array in fields.values():
+        columns = {"ids": None, **others, "counts": counts, "multiplicity": multiplicity, "pending": pending}
+        for array in columns.values():
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
-        self.__dict__.update(fields, categories=categories)  # the class is frozen
+        self.__dict__.update(columns, categories=categories)  # the class is frozen
 
     def _like(self, counts: Integers, multiplicity: Integers, pending: Integers, **others: Any) -> "Histories":
         """Histories of these categories with valid fields; `others` that are left out are None."""
         histories = object.__new__(Histories)
         histories._set(counts, multiplicity, pending, self.categories, **others)
+        return self._same_site(histories)
+
+    def _same_site(self, histories: "Histories") -> "Histories":
+        """New histories with the rewards, unit and horizon of these."""
+        histories.__dict__.update(reward=self.reward, unit=self.unit, horizon=self.horizon)
+        return histories
+
+    def of_site(self, instance: Instance) -> "Histories":
+        """Return the same histories with the rewards, unit and horizon of an instance, which a fit takes over.
+
+        Parameters
+        ----------
+        instance : Instance
+            Instance with as many categories.
+        """
+        reward, unit = (instance.reward, instance.unit) if "reward" in instance.extensions else (None, None)
+        site = check_site(reward, unit, instance.horizon, self.counts)
+        histories = object.__new__(Histories)
+        histories.__dict__.update({each.name: getattr(self, each.name) for each in fields(Histories)})
+        histories.__dict__.update(zip(("reward", "unit", "horizon"), site, strict=True))
         return histories
 
     @classmethod
@@ -278,13 +316,15 @@ class Histories:
                 columns = take(self.segment, part), take(self.weights, part)
                 table.add(np.concatenate(rows, axis=1), self.multiplicity[part], *columns)
             return self._from_table(table)
-        return distinct_histories(
-            self.counts,
-            self.multiplicity,
-            self.pending,
-            self.categories,
-            weights=self.weights,
-            **self._of_segments,
+        return self._same_site(
+            distinct_histories(
+                self.counts,
+                self.multiplicity,
+                self.pending,
+                self.categories,
+                weights=self.weights,
+                **self._of_segments,
+            )
         )
 
     @cached_property
@@ -292,19 +332,24 @@ class Histories:
         """Distinct counts and segments without pending steps, and without users who have no other steps.
 
         A step after a pending one is observed only of users who stayed, which depends on the type; counting it would
-        bias the shares of the types.
+        bias the shares of the types. The step at the horizon is kept, still pending, if it is the only pending one:
+        its click is observed of all who reach it, and nothing follows.
         """
         if not is_packed(self.counts):
-            ((counts, users, segment, weights),) = self._confirmed_rows()
+            ((counts, users, segment, weights, final),) = self._confirmed_rows()
             columns = self._of_segments | {"segment": segment}
-            return distinct_histories(counts, users, no_pending(counts), self.categories, weights=weights, **columns)
-        table = self._table(4)
-        for counts, users, segment, weights in self._confirmed_rows():
-            table.add(counts.reshape(len(counts), -1), users, segment, weights)
+            return self._same_site(
+                distinct_histories(counts, users, final, self.categories, weights=weights, **columns)
+            )
+        table = self._table(4 if self.horizon is None else 6)
+        for counts, users, segment, weights, final in self._confirmed_rows():
+            parts = [counts] if self.horizon is None else [counts, final]
+            flat = np.concatenate([part.reshape(len(counts), -1) for part in parts], axis=1)
+            table.add(flat, users, segment, weights)
         return self._from_table(table)
 
     def confirmed_rows(self) -> Iterator[HistoryRows]:
-        """Yield rows without pending steps, of users who have any, with their segments and weights.
+        """Yield the rows of `confirmed`, with their segments and weights.
 
         They are the distinct ones in one part, or those of a packed table in several parts and not merged: a second
         table of distinct ones would take as much memory again.
@@ -313,20 +358,19 @@ class Histories:
             yield from self._confirmed_rows()
         else:
             known = self.confirmed
-            yield HistoryRows(known.counts, known.multiplicity, known.segment, known.weights)
-
-    def confirmed_parts(self) -> Iterator[tuple[Integers, Integers]]:
-        """Yield counts `[n, K, 4]` and numbers of users `[n]` of `confirmed_rows`."""
-        for rows in self.confirmed_rows():
-            yield rows.counts, rows.users
+            yield HistoryRows(known.counts, known.multiplicity, known.segment, known.weights, known.pending)
 
     def _confirmed_rows(self) -> Iterator[HistoryRows]:
         for part in row_chunks(self.counts):
-            counts = np.array(self.counts[part])
-            counts[..., :DEPART] -= self.pending[part]
+            counts, pending = np.array(self.counts[part]), self.pending[part]
+            is_final = (self.steps[part] == (self.horizon or -1)) & (pending.sum(axis=(1, 2)) == 1)
+            counts[..., :DEPART] -= pending * ~is_final[:, None, None]
             left = np.flatnonzero(counts.any(axis=(1, 2)))
-            columns = (take(take(each, part), left) for each in (self.segment, self.weights))
-            yield HistoryRows(counts[left], self.multiplicity[part][left], *columns)
+            segment, weights = (take(take(each, part), left) for each in (self.segment, self.weights))
+            final = np.broadcast_to(np.zeros((), pending.dtype), (len(left), *pending.shape[1:]))
+            if self.horizon is not None:
+                final = pending[left] * is_final[left, None, None]
+            yield HistoryRows(counts[left], self.multiplicity[part][left], segment, weights, final)
 
     def _table(self, width: int) -> PackedTable:
         """Empty table for the rows, with `width` integers per category."""
@@ -336,15 +380,16 @@ class Histories:
 
     def _from_table(self, table: PackedTable) -> "Histories":
         k = self.counts.shape[1]
-        return Histories.from_table(table, k, self.categories, self.segments, self.segment_columns)
+        return self._same_site(Histories.from_table(table, k, self.categories, self.segments, self.segment_columns))
 
     @cached_property
     def retention(self) -> Floats:
         """Kaplan-Meier estimate of the share of users active after 0, 1, … steps, `[n + 1]`."""
         known = self.confirmed
-        n = int(known.steps.max(initial=0))
-        ends = np.bincount(known.steps, known.multiplicity, n + 1)  # users by number of steps
-        departures = np.bincount(known.steps, known.multiplicity * ~known.censored, n + 1)
+        steps = known.steps - by_rows(lambda pending: pending.sum(axis=(1, 2)), known.pending)
+        n = int(steps.max(initial=0))
+        ends = np.bincount(steps, known.multiplicity, n + 1)  # users by number of steps with a known outcome
+        departures = np.bincount(steps, known.multiplicity * ~known.censored, n + 1)
         at_risk = ends[::-1].cumsum()[::-1]  # users with at least this number of steps
         return np.append(1.0, np.cumprod(1 - departures[1:] / np.maximum(at_risk[1:], 1.0)))
 

@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from departing.model.counts import Integers, as_counts, departed, steps
 from departing.model.errors import InputError
-from departing.model.instance import DEPART, Floats
+from departing.model.instance import CLICKS, DEPART, Floats
+from departing.model.instance_fields import check_horizon, check_rewards, check_unit
 from departing.model.names import check_names
-from departing.model.packing import CHUNK, is_large, is_packed, small_type
+from departing.model.packing import CHUNK, by_rows, is_large, is_packed, small_type
 
 UNKNOWN = -1  # index of the segment of a user whose segment is unknown
 
@@ -18,13 +19,35 @@ UNKNOWN = -1  # index of the segment of a user whose segment is unknown
 class HistoryRows(NamedTuple):
     """Rows of histories: `counts[n, K, 4]`, number of `users[n]`, and `segment[n]` and `weights[n, 2]` or None.
 
-    The weights are sums over the users of a row: of their weights, and of the squares of these.
+    The weights are sums over the users of a row: of their weights, and of the squares of these. `final[n, K, 2]` are
+    the clicks and stays in the counts that are steps at the horizon, after which it is unknown whether users stayed.
     """
 
     counts: Integers
     users: Integers
     segment: Integers | None
     weights: Floats | None
+    final: Integers
+
+
+def check_site(
+    reward: npt.ArrayLike | None, unit: str | None, horizon: int | None, counts: Integers
+) -> tuple[Floats | None, str, int | None]:
+    """Rewards `[K]`, unit and horizon of the site, checked against the counts `[N, K, 4]`."""
+    if reward is None and unit is not None:
+        raise InputError(
+            f"unit is {unit!r:.80}, but there is no reward; state the `reward` of each category.", "unit"
+        )
+    horizon = check_horizon(horizon)
+    longest = int(by_rows(steps, counts).max(initial=0)) if horizon is not None else 0
+    if horizon is not None and longest > horizon:
+        raise InputError(
+            f"horizon is {horizon}, but users have up to {longest:,} steps; expected at least {longest:,}, or None.",
+            "horizon",
+        )
+    if reward is None:
+        return None, CLICKS, horizon
+    return check_rewards(reward, counts.shape[1]), CLICKS if unit is None else check_unit(unit), horizon
 
 
 def check_rows(counts: npt.ArrayLike) -> Integers:

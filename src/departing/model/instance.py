@@ -137,11 +137,17 @@ class Instance:
                 | ~np.isfinite(1 / self.departure_probabilities)
             )
         for a, x in np.argwhere(stuck):
+            why = (
+                "so its value is infinite; "
+                if self.horizon is None
+                else "which is not supported, with a horizon either; "
+            )
             raise InputError(
                 f"Type {self.types[x]!r} never departs from category {self.categories[a]!r} "
                 f"(click {self.click[a, x]:g}, depart {self.depart[a, x]:g}, "
-                f"depart_on_click {self.depart_on_click[a, x]:g}), so its value is infinite; "
-                "every type needs a positive probability of departing from every category."
+                f"depart_on_click {self.depart_on_click[a, x]:g}), {why}"
+                "every type needs a positive probability of departing from every category"
+                f"{'.' if self.horizon is None else ', such as depart=1e-6.'}"
             )
 
     @property

@@ -24,7 +24,7 @@ class LoggedPolicy:
     shown : array [K]
         Share of the steps of the log at which each category was shown.
     clicks_per_user : float or None
-        Mean clicks per user; None if some user is censored, because their clicks are incomplete.
+        Mean clicks per user; None if some user is censored before the horizon, because their clicks are incomplete.
     """
 
     users: int
@@ -36,7 +36,7 @@ class LoggedPolicy:
         """Shown frequencies of all steps of `histories`."""
         total = histories.totals.sum(axis=1)
         clicks = None
-        if not histories.censored.any():
+        if not (histories.censored & (histories.steps != (histories.horizon or -1))).any():
             clicks = float(histories.multiplicity @ histories.clicks) / histories.users
         return cls(histories.users, total / total.sum(), clicks)
 

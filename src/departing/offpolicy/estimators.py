@@ -91,8 +91,8 @@ def off_policy_value(
     seed : int
         Seed of the random numbers.
     horizon : int, optional
-        Largest number of recommendations to a user: later steps of the log do not count. [default: that of the
-        fitted instance, as a rule none]
+        Largest number of recommendations to a user, at most that of the log: later steps of the log do not count.
+        [default: that of the fitted instance, else that of the log, as a rule none]
     progress : callable, optional
         Called with the number of finished resamples and `bootstrap`.
     **read_options
@@ -106,7 +106,8 @@ def off_policy_value(
     Raises
     ------
     InputError
-        If an argument is invalid, policy, fit and log have different categories, or fewer than 10 users departed.
+        If an argument is invalid, policy, fit and log have different categories, or fewer than 10 users departed and
+        none reached a horizon.
 
     Examples
     --------
@@ -143,19 +144,22 @@ def off_policy_value(
             f"fit has the categories {', '.join(fit.instance.categories)}, but the log has "
             f"{', '.join(log.categories)}; expected a fit of the same categories in the same order."
         )
-    if isinstance(log, Log) and log.rewards is not None and "reward" not in fit.instance.extensions:
-        rewarded = fit.instance.replace(reward=log.rewards.mean, unit=log.unit)
-        fit = replace(fit, instance=rewarded, rewards=log.rewards)
+    if log.reward is not None and "reward" not in fit.instance.extensions:
+        fit = replace(fit, instance=fit.instance.replace(reward=log.reward, unit=log.unit))
+    rewards = log.rewards if isinstance(log, Log) else None
+    if rewards is not None and fit.rewards is None and np.array_equal(fit.instance.reward, rewards.mean):
+        fit = replace(fit, rewards=rewards)
     reached = isinstance(log, Log) and log.horizon is None and horizon == log.steps.max()
-    if horizon is not None:
+    horizon = _check_horizon(horizon, fit, log)
+    if horizon != fit.instance.horizon:
         fit = replace(fit, instance=fit.instance.replace(horizon=horizon))
     policy = _resolve(log, policy, fit.instance)
     replicates = fit.bootstrap(bootstrap, "nonparametric", seed, progress)
     segments = LogSegments.of(log, policy)
     ensemble = BootstrapEnsemble.from_instances([fit.instance, *replicates], policy, segments)
-    rewards, errors = None, np.zeros(len(segments.names) + 1)
+    of_clicks, errors = None, np.zeros(len(segments.names) + 1)
     if "reward" in fit.instance.extensions:
-        rewards = _click_rewards(log, fit)
+        of_clicks = _click_rewards(log, fit)
         if fit.rewards is not None:
             errors = reward_errors(fit.instance, segments, fit.draw_rewards(REWARD_DRAWS, seed).std(axis=0))
     estimation = _Estimation(log, fit, policy, confidence, z, segments, log.users, errors)
@@ -176,7 +180,7 @@ def off_policy_value(
         replace(levels[g], instance=fit.instance.in_segment(name))
         for name, g in zip(segments.names, segments.group.tolist(), strict=True)
     ]
-    returns = log_returns(log, continuations, observed, segments, rewards)
+    returns = log_returns(log, continuations, observed, segments, of_clicks)
     value = estimation.with_returns(value, ensemble, returns, levels)
     for i in parts:
         own, users = levels[segments.group[i]], returns.parts[i] if returns.parts else returns
@@ -184,6 +188,18 @@ def off_policy_value(
     names = [(log.categories or ())[_first_category(log, each)] for each in segments.policies]
     warnings = (*value.warnings, *overlap_warnings(log, list(dict.fromkeys(names)), returns, value))
     return replace(value, warnings=warnings, by_segment={str(segments.names[i]): each for i, each in parts.items()})
+
+
+def _check_horizon(horizon: int | None, fit: Fit, log: Histories) -> int | None:
+    """Horizon of the value: the given one, else that of the fit, else that of the log, which none may exceed."""
+    chosen = next((each for each in (horizon, fit.instance.horizon) if each is not None), log.horizon)
+    if chosen is not None and log.horizon is not None and chosen > log.horizon:
+        raise InputError(
+            f"horizon is {chosen!r:.80}, but the log was read with `horizon`={log.horizon}: no user had more "
+            f"recommendations; expected at most {log.horizon}.",
+            "horizon",
+        )
+    return chosen
 
 
 def _named(segments: LogSegments) -> list[int]:

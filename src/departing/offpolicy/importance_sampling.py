@@ -203,12 +203,12 @@ def returns_by_segment(
 
     where r_t is 1 or the reward after a click, and 0 otherwise.
 
-    Steps whose departure is pending are left out, as in a fit.
+    Pending steps are left out, as in a fit, except that at the horizon: nothing follows it, so that v_H is 0.
 
     Parameters
     ----------
     reduce : callable
-        Applies a function to the confirmed steps of users, as `Log.walks` yields.
+        Applies a function to the steps of users, as `Log.walks` yields.
     nodes : sequence of PolicyNodes, length S
         Counts that users of the policy of each segment may reach. Those that users of the log reach beyond them are
         added until there are none; as a rule, the first ones suffice.

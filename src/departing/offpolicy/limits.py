@@ -54,7 +54,12 @@ class Extrapolation:
 
 
 def check_departures(histories: Histories) -> None:
-    """Raise if too few users departed for any estimate of clicks until departure."""
+    """Raise if too few users departed for any estimate of clicks until departure.
+
+    If users reached the horizon of the log, the value of a visit is known without departures.
+    """
+    if histories.steps.max() == histories.horizon:
+        return
     departed = int(histories.confirmed_totals[:, DEPART:].sum())
     if departed < MIN_DEPARTURES:
         raise InputError(

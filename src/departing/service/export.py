@@ -66,7 +66,8 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
     """Yield one JSON line for every recommendation, several lines at a time.
 
     Without feedback `clicked` is false if missing feedback means no click, except in the last recommendation of an
-    active user: its feedback may still arrive.
+    active user: its feedback may still arrive. Whether a user departs after the last recommendation is unknown until
+    the departure, or always if the user reached the horizon.
     """
     encode, no_click = msgspec.json.Encoder().encode, missing_feedback == "no-click"
     names = [name for name, _ in snapshot.execute(queries.CATEGORIES)]
@@ -78,7 +79,7 @@ def _lines(snapshot: Database, missing_feedback: str, shadow: bool) -> Parts:
                     "time": dt.datetime.fromtimestamp(time, dt.UTC).isoformat(),
                     "category": names[category],
                     "clicked": bool(clicked) if clicked is not None or (no_click and (gone or not last)) else None,
-                    "departed": bool(gone and last),
+                    "departed": None if last and not gone else bool(last),
                     "propensity": propensity,
                     "version": version,
                     "experiment": experiment,

@@ -113,9 +113,10 @@ class Run:
     def histories(self) -> Histories:
         """Distinct counts of all users, and the number of users with each.
 
-        The engines `lanes` and `arms` do not keep them: they repeat the run from its seed and count.
+        They have the rewards, unit and horizon of the instance, so that a fit of them has too. The engines `lanes`
+        and `arms` do not keep them: they repeat the run from its seed and count.
         """
-        return self._count_histories()
+        return self._count_histories().of_site(self.regret_curve.instance)
 
     @property
     def checkpoints(self) -> Integers:

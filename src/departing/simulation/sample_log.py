@@ -84,7 +84,7 @@ class SampleLog:
                 "segments": segments.names,
                 "segment_columns": segments.columns,
             }
-        return Histories(counts, categories=self.instance.categories, **known).distinct
+        return Histories(counts, categories=self.instance.categories, **known).distinct.of_site(self.instance)
 
     def columns(self) -> dict[str, npt.NDArray[np.generic]]:
         """Columns of the log: user, features of the segment, time, category, clicked, reward, propensity."""

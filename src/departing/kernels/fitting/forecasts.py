@@ -12,6 +12,7 @@ import numpy as np
 from departing.kernels.compiling import kernel
 
 CLICK, DEPART, CLICK_DEPART = 0, 2, 3  # outcomes, as in departing.model.instance
+KNOWN = 1  # evidence of a step with a known departure, as in departing.data.sample; 0 is none, 2 the click alone
 
 
 @kernel
@@ -65,7 +66,7 @@ def add_forecasts(
     first, end, category, outcome, known, time, prior, log_prior, log_outcomes, responses, impossible,
     step_group, max_count, category_group, offsets, n_groups, with_gradient, n_bins, sums, slopes, bins, totals,
 ):  # fmt: skip
-    """Add the steps `first[n]:end[n]` of users whose departure is known to the cells of all families.
+    """Add the steps `first[n]:end[n]` of users to the cells of all families, as far as they are `known`.
 
     `responses[3, K, M]` are the probabilities of the responses, `log_outcomes[4 * K, M]` those of the outcomes.
     A cell is `(offset of the family + group) * n_groups + category group`, and the families are: step, previous
@@ -100,8 +101,8 @@ def add_forecasts(
                 cells[family] = (offsets[family] + groups[family]) * n_groups + category_group[a]
             totals[step, 0] += 1
             totals[step, 1] += clicked
+            gradient, response = with_gradient[n], 2 if clicked else 1
             if known[i]:
-                gradient, response = with_gradient[n], 2 if clicked else 1
                 _beliefs(weight, prior, impossible, belief)
                 forecast = _add_response(
                     0,
@@ -119,6 +120,7 @@ def add_forecasts(
                 _add_to_bin(bins[0], forecast, clicked, n_bins)
                 if gradient:
                     n_touched = _observe(a, clicked, responses[0, a], residual, is_touched, touched, n_touched)
+            if known[i] == KNOWN:
                 total = 0.0
                 for x in range(n_types):
                     belief[x] *= responses[0, a, x] if clicked else 1 - responses[0, a, x]

@@ -3,10 +3,12 @@
 Responses and parameters are numbered as in `forecasts.py`.
 """
 
+import math
+
 import numpy as np
 
 from departing.kernels.compiling import kernel
-from departing.kernels.fitting.forecasts import CLICK, CLICK_DEPART, DEPART, _beliefs, _observe
+from departing.kernels.fitting.forecasts import CLICK, CLICK_DEPART, DEPART, KNOWN, _beliefs, _observe
 
 
 @kernel
@@ -17,9 +19,9 @@ def add_trends(
     """Add the users with steps `first[n]:end[n]`.
 
     The score of a user for the level (0) or the slope with `time` (1) of the logits of a response is the posterior
-    mean over types of observed minus expected successes, each times 1 or its time, over steps whose departure is
-    `known`. At the others, the last ones of a user, it is observed minus forecast clicks: departures there are
-    unknown, and so is the posterior. Added to are `times[3, 4]` (sums of 1, time, its square and the variance given
+    mean over types of observed minus expected successes, each times 1 or its time, over responses that are `known`.
+    At the other steps, the last ones of a user, it is observed minus forecast clicks: departures there are unknown,
+    and so is the posterior. Added to are `times[3, 4]` (sums of 1, time, its square and the variance given
     the type over the steps with each response), `totals[3, 2]` (of the scores), `squares[3, 2, 2]` (products of the
     two), `products[3, 2, P]` (with the scores of the parameters), `slopes[2, P]` (derivatives of the forecasts) and
     `scores[P]`.
@@ -44,8 +46,12 @@ def add_trends(
             clicked = outcome[i] == CLICK or outcome[i] == CLICK_DEPART
             departed = outcome[i] >= DEPART
             for x in range(n_types):
-                weight[x] += log_outcomes[4 * a + outcome[i], x]
-            for place in range(2):
+                own = log_outcomes[4 * a + outcome[i], x]
+                if known[i] != KNOWN:  # the click alone: log of the sum of the outcomes with and without departure
+                    other = log_outcomes[4 * a + outcome[i] + (3 if clicked else 1), x]
+                    own = max(own, other) + math.log1p(math.exp(-abs(own - other)))
+                weight[x] += own
+            for place in range(2 if known[i] == KNOWN else 1):
                 response = 0 if place == 0 else 2 if clicked else 1
                 success = clicked if place == 0 else departed
                 prob = responses[response, a]
