@@ -172,6 +172,19 @@ def test_a_missing_feature_makes_the_segment_unknown(tmp_path, segment):
         assert [row["segment"] for row in exported(served)] == [None]
 
 
+def test_spaces_around_features_are_removed(tmp_path):
+    with service(str(tmp_path / "s.sqlite"), **COLUMNS) as served:
+        publish(served, BY_SEGMENT)
+        for i, segment in enumerate(({"country": " de", "device": "mobile "}, " de/mobile\n", "de / mobile")):
+            assert recommend(served, f"user {i}", segment=segment).category == "sports"
+        assert served.rollout.state.segments == {"de/mobile"}
+        with pytest.raises(dp.InputError, match=r"segment is 'de/ '; expected 2 features"):
+            recommend(served, "ann", segment="de/ ")
+    with service(str(tmp_path / "t.sqlite")) as served:
+        recommend(served, "ann", segment=" north east ")
+        assert served.rollout.state.segments == {"north east"}
+
+
 def test_a_segment_that_the_policy_does_not_know_is_reported(address):
     with service(address, **COLUMNS) as served:
         before = recommend(served, "zoe", segment="DE/mobile")  # of the first policy, which has no segments

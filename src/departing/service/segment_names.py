@@ -18,21 +18,23 @@ class SegmentLimitError(InputError):
 def segment_name(given: str | Mapping[str, str | None], columns: Sequence[str]) -> str | None:
     """Return the name of a segment: the features in the order of the columns, joined by "/"; None if one is missing.
 
-    `columns` are those of `--segment`, or empty: a service without them accepts names only.
+    `columns` are those of `--segment`, or empty: a service without them accepts names only. Spaces around features
+    and names are removed, as in `read_log`.
 
-    >>> segment_name({"device": "mobile", "country": "de"}, ["country", "device"])
+    >>> segment_name({"device": "mobile ", "country": "de"}, ["country", "device"])
     'de/mobile'
     >>> segment_name({"device": "mobile", "country": None}, ["country", "device"]) is None
     True
     """
     if isinstance(given, str):
-        if not given.strip():
-            return None
-        parts = given.split(SEPARATOR)
-        if len(columns) > 1 and (len(parts) != len(columns) or not all(parts)):
+        name = given.strip()
+        if not name or len(columns) < 2:
+            return name or None
+        parts = [part.strip() for part in name.split(SEPARATOR)]
+        if len(parts) != len(columns) or not all(parts):
             expected = f"expected {len(columns)} features joined by '/', {SEPARATOR.join(columns)}"
             raise InputError(f"segment is {given!r:.60}; {expected}.")
-        return given
+        return SEPARATOR.join(parts)
     if not columns:
         raise InputError("segment is an object; expected a name, or restart with --segment COLUMN,COLUMN.")
     if not given.keys() <= set(columns):
@@ -40,12 +42,12 @@ def segment_name(given: str | Mapping[str, str | None], columns: Sequence[str]) 
             f"segment has the features {list_names(sorted(given))}; expected {list_names(list(columns))}, as in "
             "--segment."
         )
-    features = [given.get(column) or "" for column in columns]
+    features = [(given.get(column) or "").strip() for column in columns]
     if len(columns) > 1:
         for column, feature in zip(columns, features, strict=True):
             if SEPARATOR in feature:
                 raise InputError(f"segment.{column} is {feature!r:.60}; expected a value without '/'.")
-    if not all(map(str.strip, features)):
+    if not all(features):
         return None
     name = SEPARATOR.join(features)
     if len(name) > MAX_NAME:
