@@ -123,7 +123,7 @@ class Service:
             by_caller, arm = participate(state, user)
         shown = self._shown(tx, request, user) if by_caller else None
         version = state.versions[user.version]
-        horizon = None if by_caller else version.horizon
+        horizon = None if by_caller else state.horizon_of(version)
         if horizon is not None and user.steps >= horizon:
             raise FinishedError(request.user, horizon)
         user_rules.confirm_stay(user)
@@ -306,11 +306,11 @@ class Service:
 
     # Policies and categories
 
-    async def refresh(self, built: Mapping[str, PolicyVersion] | None = None) -> bool:
+    async def refresh(self, built: Mapping[tuple[str, str], PolicyVersion] | None = None) -> bool:
         """Adopt new versions and changes of other processes; True if a version is new.
 
         Versions are parsed in a thread, which takes a second for the largest, except those already `built` from
-        their documents.
+        the same document and details.
         """
         rows = await self.store.transaction(self.rollout.new_rows, durable=False)
         parsed = await asyncio.to_thread(parse_versions, rows, built or {}) if rows else {}
