@@ -11,6 +11,11 @@ MAX_NAME = 200  # characters of a name
 MAX_SEGMENTS = 1000
 
 
+NAME = "segment"  # column of the exported log with the names
+# Columns that say nothing about the features of a segment: none, or the column with the names.
+UNNAMED = ((), (NAME,))
+
+
 class SegmentLimitError(InputError):
     """A new segment beyond the maximum number of distinct ones."""
 
@@ -53,3 +58,21 @@ def segment_name(given: str | Mapping[str, str | None], columns: Sequence[str]) 
     if len(name) > MAX_NAME:
         raise InputError(f"segment has {len(name)} characters; at most {MAX_NAME} are accepted.")
     return name
+
+
+def segment_features(name: str | None, columns: Sequence[str]) -> dict[str, str | None]:
+    """Return the features of a segment by column: null if the segment is unknown or composed of other columns.
+
+    >>> segment_features("de/mobile", ["country", "device"]), segment_features("de/a", ["place"])
+    ({'country': 'de', 'device': 'mobile'}, {'place': 'de/a'})
+    >>> segment_features("mobile", ["country", "device"])
+    {'country': None, 'device': None}
+    """
+    if name is None or not is_composed_of(name, columns):
+        return dict.fromkeys(columns)
+    return dict(zip(columns, name.split(SEPARATOR, len(columns) - 1), strict=True))
+
+
+def is_composed_of(name: str, columns: Sequence[str]) -> bool:
+    """Return whether the name of a segment may have a feature for each column."""
+    return len(columns) == 1 or len(name.split(SEPARATOR)) == len(columns)
