@@ -101,7 +101,11 @@ def test_categories_are_added_and_retired_while_serving(tmp_path):
         assert {client.recommend(f"u{i}")["category"] for i in range(100)} == {"news", "sports", "music", "golf"}
         client.call("POST", "/v1/categories/retire", {"name": "news"})
         assert {client.recommend(f"v{i}")["category"] for i in range(100)} == {"sports", "music", "golf"}
-        assert client.call("GET", "/v1/categories")["categories"][0] == {"name": "news", "retired": True}
+        assert client.call("GET", "/v1/categories")["categories"][0] == {
+            "name": "news",
+            "retired": True,
+            "reward": None,
+        }
         client.call("POST", "/v1/categories", {"name": "news"})
         for name in ("sports", "music", "golf"):
             client.call("POST", "/v1/categories/retire", {"name": name})

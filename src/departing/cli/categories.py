@@ -11,6 +11,7 @@ from departing.cli import options as opt
 from departing.cli.experiment import LOCAL, Key, Url, connected
 from departing.cli.output import present
 from departing.cli.tables.layout import new_table
+from departing.formatting import MISSING
 
 Name = Annotated[str, Argument(metavar="CATEGORY", help="Name of the category.")]
 
@@ -47,9 +48,10 @@ def retire(name: Name, url: Url = LOCAL, key: Key = None, as_json: opt.Json = Fa
 
 
 def _present(as_json: bool, rows: list[dict[str, Any]]) -> None:
-    table: Table = new_table("Categories", "name", "state")
+    table: Table = new_table("Categories", "name", "state", "assumed reward", labels=2)
     for row in rows:
-        table.add_row(escape(row["name"]), "retired" if row["retired"] else "available")
+        reward = MISSING if row["reward"] is None else f"{row['reward']:g}"
+        table.add_row(escape(row["name"]), "retired" if row["retired"] else "available", reward)
     present(as_json, {"categories": rows}, [table])
 
 

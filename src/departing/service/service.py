@@ -392,8 +392,10 @@ class Service:
 
     async def categories(self) -> m.CategoryList:
         """Return all categories."""
-        state = self.rollout.state
-        return m.CategoryList([m.CategoryState(name, a in state.retired) for a, name in enumerate(state.names)])
+        rows = await self.store.transaction(lambda tx: tx.rows(queries.ASSUMED_REWARDS), durable=False)
+        state, rewards = self.rollout.state, {category: float(value) for category, value in rows}
+        listed = [m.CategoryInfo(name, a in state.retired, rewards.get(a)) for a, name in enumerate(state.names)]
+        return m.CategoryList(listed)
 
     async def add_category(self, name: str, reward: float | None = None) -> m.CategoryList:
         """Add a category, or restore a retired one; `reward` is assumed until its clicks have rewards.
