@@ -11,7 +11,6 @@ from departing.cli import options as opt
 from departing.cli.experiment import LOCAL, Key, Url, connected
 from departing.cli.output import present
 from departing.cli.tables.layout import new_table
-from departing.formatting import MISSING
 
 Name = Annotated[str, Argument(metavar="CATEGORY", help="Name of the category.")]
 
@@ -48,6 +47,8 @@ def retire(name: Name, url: Url = LOCAL, key: Key = None, as_json: opt.Json = Fa
 
 
 def _present(as_json: bool, rows: list[dict[str, Any]]) -> None:
+    from departing.formatting import MISSING
+
     table: Table = new_table("Categories", "name", "state", "assumed reward", labels=2)
     for row in rows:
         reward = MISSING if row["reward"] is None else f"{row['reward']:g}"
